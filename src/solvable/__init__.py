@@ -1,0 +1,66 @@
+"""Exactly solvable models of how neural networks learn.
+
+Importing this package switches JAX to 64-bit floats for the whole process: every theory curve here is computed
+in float64, and late-time losses of 1e-30 mean nothing in float32.
+
+The public names are loaded on first use, so that ``import solvable`` and ``solvable --help`` stay fast.
+"""
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from solvable._version import __version__
+
+if "jax" in sys.modules:
+    sys.modules["jax"].config.update("jax_enable_x64", True)
+else:
+    # Read by JAX when it is imported, here or in a worker process started from here.
+    os.environ["JAX_ENABLE_X64"] = "1"
+
+if TYPE_CHECKING:
+    from solvable import engines, models, papers
+    from solvable.comparison import compare
+    from solvable.files import load, save
+    from solvable.models.base import Model
+    from solvable.models.linear_estimator import LinearEstimator
+    from solvable.plotting import plot
+
+_HOME = {
+    "LinearEstimator": "solvable.models.linear_estimator",
+    "Model": "solvable.models.base",
+    "compare": "solvable.comparison",
+    "load": "solvable.files",
+    "plot": "solvable.plotting",
+    "save": "solvable.files",
+}
+_ROOMS = ("engines", "models", "papers")
+
+__all__ = [
+    "LinearEstimator",
+    "Model",
+    "__version__",
+    "compare",
+    "engines",
+    "load",
+    "models",
+    "papers",
+    "plot",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    elif name in _ROOMS:
+        value = importlib.import_module(f"solvable.{name}")
+    else:
+        raise AttributeError(f"module 'solvable' has no attribute {name!r}; it has {', '.join(__all__)}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

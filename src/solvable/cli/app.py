@@ -1,0 +1,106 @@
+"""The commands, and how the models' own flags get onto them."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from solvable import models
+from solvable._version import __version__
+
+app = typer.Typer(
+    help="Exactly solvable models of how neural networks learn: predict, simulate, compare, reproduce.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+VERBS = {
+    "predict": "What theory says: training and test curves of a model.",
+    "simulate": "Train the finite-size system, once for each seed.",
+    "compare": "Theory against simulation, with standard errors and z-scores.",
+    "grokking-time": "When training and test accuracy are reached, and the delay between them.",
+    "phase-diagram": "The grokking time over a plane of two parameters.",
+}
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"solvable {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def solvable(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Exactly solvable models of how neural networks learn: predict, simulate, compare, reproduce."""
+
+
+def _as_command(name: str, summary: str, function: Callable[..., None]) -> Any:
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, help=summary)(function)
+    return typer.main.get_command(single)
+
+
+def _model_group(verb: str) -> type[TyperGroup]:
+    """A group whose commands are the models. Listing them loads none; calling one loads it and makes its flags."""
+
+    class ModelGroup(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(models.names())
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name not in models.names():
+                return None
+            return _as_command(cmd_name, models.names()[cmd_name], lambda: None)
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            if args[0].startswith("-"):
+                return super().resolve_command(ctx, args)
+            from solvable.cli.commands import command_for
+
+            model = models.get(args[0])
+            return args[0], _as_command(args[0], models.names()[args[0]], command_for(verb, model)), args[1:]
+
+    return ModelGroup
+
+
+for _verb, _help in VERBS.items():
+    app.add_typer(
+        typer.Typer(cls=_model_group(_verb), help=_help, no_args_is_help=True, rich_markup_mode=None), name=_verb
+    )
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command("models", help="List the models.")
+def list_models(json: Json = False) -> None:
+    from solvable.cli.commands import show_models
+
+    show_models(json)
+
+
+@app.command(help="Reproduce figures and tables of a paper, and test its claims.")
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="Short name of the paper, such as linear-grokking.")],
+    figures: Annotated[list[str] | None, typer.Argument(help="Figures to reproduce (default: all).")] = None,
+    scale: Annotated[str, typer.Option(help="quick (minutes on two cores) or full (the paper's size).")] = "quick",
+    out: Annotated[str, typer.Option(help="Folder for claims.json, data and figures.")] = "reproduction",
+    json: Json = False,
+) -> None:
+    from solvable.cli.reproduce import reproduce_paper
+
+    raise typer.Exit(reproduce_paper(paper, figures, scale, out, json))
+
+
+@app.command(help="Theory against simulation for the linear estimator at three aspect ratios.")
+def demo(
+    out: Annotated[str, typer.Option(help="Folder for the figure and the data.")] = "demo",
+) -> None:
+    from solvable.cli.demo import run_demo
+
+    run_demo(out)

@@ -1,0 +1,185 @@
+"""What the model commands do."""
+
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+import xarray as xr
+
+from solvable import models
+from solvable.cli import show
+from solvable.cli.flags import as_function, field_flags, option_flags, pick
+from solvable.cli.ranges import parse_axis, parse_range
+from solvable.comparison import compare
+from solvable.engines.timegrid import whole_steps
+from solvable.files import check_writable, save
+from solvable.models.base import Model
+from solvable.plotting import draw_plane, new_figure, plot, save_figure
+
+Values = dict[str, Any]
+
+
+def _common(name: str, annotation: Any, default: Any, text: str) -> inspect.Parameter:
+    option = typer.Option("--" + name.replace("_", "-"), help=text)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
+    )
+
+
+_TIMES = _common("times", str, "1:1e5:60log", "Times: 1:1e5:200log, 0:10:5 or 1,10,100.")
+_OUTPUT = [
+    _common("out", str | None, None, "Write the data here (.nc, .zarr, .npz or .csv)."),
+    _common("plot", str | None, None, "Draw the result here (.png, .svg or .pdf)."),
+    _common("json", bool, False, "Print JSON instead of a table."),
+]
+
+
+def command_for(verb: str, model: type[Model]) -> Callable[..., None]:
+    """The function behind ``solvable <verb> <model>``, with the model's flags."""
+    return {
+        "predict": _predict,
+        "simulate": _simulate,
+        "compare": _compare,
+        "grokking-time": _grokking_time,
+        "phase-diagram": _phase_diagram,
+    }[verb](model)
+
+
+def show_models(as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(models.names()))
+    else:
+        show.table("models", ["name", "what it is"], [list(row) for row in models.names().items()])
+
+
+def _predict(model: type[Model]) -> Callable[..., None]:
+    fields, options = field_flags(model), option_flags(model.predict)
+
+    def body(values: Values) -> None:
+        _check_outputs(values)
+        times = parse_range(values["times"])
+        if values.get("descent") == "discrete":
+            times = _whole(times)
+        dataset = model(**pick(values, fields)).predict(times, **pick(values, options))
+        _deliver(dataset, values, lambda: plot(dataset))
+
+    return as_function(body, [*fields, *options, _TIMES, *_OUTPUT])
+
+
+def _simulate(model: type[Model]) -> Callable[..., None]:
+    fields, options = field_flags(model), option_flags(model.simulate)
+
+    def body(values: Values) -> None:
+        _check_outputs(values)
+        times = _whole(parse_range(values["times"]))
+        dataset = model(**pick(values, fields)).simulate(times, **pick(values, options))
+        _deliver(dataset, values, lambda: plot(dataset))
+
+    return as_function(body, [*fields, *options, _TIMES, *_OUTPUT])
+
+
+def _compare(model: type[Model]) -> Callable[..., None]:
+    fields = field_flags(model)
+    theory_options = option_flags(model.predict, dict(model.predict_like_simulation))
+    simulation_options = option_flags(model.simulate)
+
+    def body(values: Values) -> None:
+        _check_outputs(values)
+        built = model(**pick(values, fields))
+        times = _whole(parse_range(values["times"]))
+        theory = built.predict(times, **pick(values, theory_options))
+        simulation = built.simulate(times, **pick(values, simulation_options))
+        _deliver(compare(theory, simulation), values, lambda: plot(theory, simulation))
+
+    return as_function(body, [*fields, *simulation_options, *theory_options, _TIMES, *_OUTPUT])
+
+
+def _grokking_time(model: type[Model]) -> Callable[..., None]:
+    method = _summary(model, "grokking_time")
+    fields, options = field_flags(model), option_flags(method)
+
+    def body(values: Values) -> None:
+        _check_outputs(values)
+        dataset = model(**pick(values, fields)).grokking_time(**pick(values, options))  # type: ignore[attr-defined]
+        _deliver(dataset, values, None)
+
+    return as_function(body, [*fields, *options, *(flag for flag in _OUTPUT if flag.name != "plot")])
+
+
+def _phase_diagram(model: type[Model]) -> Callable[..., None]:
+    fields, options = field_flags(model, required=False), option_flags(_summary(model, "phase_diagram"))
+    axes = [
+        _common("x", str, inspect.Parameter.empty, "Horizontal axis: aspect_ratio=0.05:3:200."),
+        _common("y", str, inspect.Parameter.empty, "Vertical axis: weight_decay=1e-6:1e-1:200log."),
+    ]
+
+    def body(values: Values) -> None:
+        _check_outputs(values)
+        grids = dict(parse_axis(values[flag], f"--{flag}") for flag in ("x", "y"))
+        if len(grids) < 2:
+            raise ValueError(f"--x and --y must be two different parameters, not both {next(iter(grids))}")
+        fixed = {name: value for name, value in pick(values, fields).items() if value is not None}
+        built = model(**{**{name: grid[0] for name, grid in grids.items() if name in _names(fields)}, **fixed})
+        dataset = built.phase_diagram(**pick(values, options), **grids)  # type: ignore[attr-defined]
+        logs = [name for flag, name in zip("xy", grids, strict=True) if values[flag].endswith("log")]
+        x, y = grids
+        _deliver(dataset, values, lambda: _plane(dataset, x, y, logs), lambda: show.plane(dataset))
+
+    return as_function(body, [*axes, *fields, *options, *_OUTPUT])
+
+
+def _names(flags: list[inspect.Parameter]) -> set[str]:
+    return {flag.name for flag in flags}
+
+
+def _plane(dataset: xr.Dataset, x: str, y: str, logs: list[str]) -> Any:
+    figure, (ax,) = new_figure(width=6.2, height=4.6)
+    draw_plane(figure, ax, dataset["delay"], x=x, y=y, log=logs)
+    return figure
+
+
+def _summary(model: type[Model], method: str) -> Callable[..., Any]:
+    if not hasattr(model, method):
+        raise ValueError(f"the model {model.name} has no {method.replace('_', ' ')}")
+    return getattr(model, method)
+
+
+def _whole(times: np.ndarray) -> np.ndarray:
+    rounded = whole_steps(times)
+    if rounded.size != times.size or (rounded != times).any():
+        print(f"note: times rounded to {rounded.size} whole steps", file=sys.stderr)
+    return rounded
+
+
+def _check_outputs(values: Values) -> None:
+    """Before the work, so that nothing is computed in vain."""
+    for flag in ("out", "plot"):
+        if values.get(flag):
+            check_writable(values[flag])
+    if values.get("plot") and Path(values["plot"]).suffix not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"--plot {values['plot']} must end in .png, .svg or .pdf")
+    if values.get("out") and Path(values["out"]).suffix not in (".nc", ".zarr", ".npz", ".csv"):
+        raise ValueError(f"--out {values['out']} must end in .nc, .zarr, .npz or .csv")
+
+
+def _deliver(
+    dataset: xr.Dataset,
+    values: Values,
+    draw: Callable[[], Any] | None,
+    display: Callable[[], None] | None = None,
+) -> None:
+    if values["json"]:
+        print(json.dumps(show.as_json(dataset)))
+    else:
+        (display or (lambda: show.dataset(dataset)))()
+    if values["out"]:
+        path = save(dataset, values["out"])
+        print(f"data:   {path}", file=sys.stderr)
+    if draw is not None and values["plot"]:
+        path = save_figure(draw(), values["plot"])
+        print(f"figure: {path}", file=sys.stderr)

@@ -1,0 +1,86 @@
+"""Flags made from a model: one for each field, one for each documented option of a method."""
+
+import dataclasses
+import enum
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal, Union
+
+import typer
+
+from solvable.models.base import Model
+
+
+def field_flags(model: type[Model], required: bool = True) -> list[inspect.Parameter]:
+    """A flag for each parameter of the model, with its help, symbol and rule."""
+    hints = typing.get_type_hints(model)
+    flags = []
+    for field in dataclasses.fields(model):
+        about = field.metadata
+        text = f"{about['help']} ({about['symbol']}): {about['rule'][0]}"
+        must = field.default is dataclasses.MISSING
+        annotation = hints[field.name]
+        if must and not required:
+            annotation, default = annotation | None, None
+        else:
+            default = inspect.Parameter.empty if must else field.default
+        flags.append(_flag(field.name, annotation, default, text))
+    return flags
+
+
+def option_flags(method: Callable[..., Any], defaults: dict[str, Any] | None = None) -> list[inspect.Parameter]:
+    """A flag for each option of a method that is annotated with its help; others are for Python only."""
+    hints = typing.get_type_hints(method, include_extras=True)
+    flags = []
+    for option in inspect.signature(method).parameters.values():
+        hint = hints.get(option.name)
+        if typing.get_origin(hint) is Annotated:
+            annotation, text = typing.get_args(hint)[:2]
+            default = (defaults or {}).get(option.name, option.default)
+            flags.append(_flag(option.name, annotation, default, text))
+    return flags
+
+
+def _flag(name: str, annotation: Any, default: Any, text: str) -> inspect.Parameter:
+    annotation, default = _plain(name, annotation, default)
+    option = typer.Option("--" + name.replace("_", "-"), help=text)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
+    )
+
+
+def _plain(name: str, annotation: Any, default: Any) -> tuple[Any, Any]:
+    """The annotation as the command line can take it: choices become an enumeration, functions are left out."""
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        parts = [part for part in typing.get_args(annotation) if part in (int, float, str, bool) or _is_choice(part)]
+        plain, default = _plain(name, parts[0], default)
+        return (plain | None if type(None) in typing.get_args(annotation) else plain), default
+    if _is_choice(annotation):
+        members = {choice: choice for choice in typing.get_args(annotation)}
+        choices: Any = enum.Enum(name, members, type=str)  # type: ignore[misc]
+        return choices, default if default in (None, inspect.Parameter.empty) else choices(default)
+    return annotation, default
+
+
+def _is_choice(annotation: Any) -> bool:
+    return typing.get_origin(annotation) is Literal
+
+
+def as_function(body: Callable[[dict[str, Any]], None], flags: Iterable[inspect.Parameter]) -> Callable[..., None]:
+    """A function with exactly these flags that hands their values to ``body``, by name and as plain values."""
+    unique = {flag.name: flag for flag in reversed(list(flags))}
+
+    def command(**values: Any) -> None:
+        body({name: value.value if isinstance(value, enum.Enum) else value for name, value in values.items()})
+
+    parameters = list(reversed(unique.values()))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {flag.name: flag.annotation for flag in parameters}
+    return command
+
+
+def pick(values: dict[str, Any], flags: Iterable[inspect.Parameter]) -> dict[str, Any]:
+    """The values of these flags only."""
+    return {flag.name: values[flag.name] for flag in flags}

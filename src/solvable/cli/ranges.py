@@ -1,0 +1,32 @@
+"""Lists of numbers as people type them: ``1:1e5:200log``, ``0:10:5``, ``1,10,100``."""
+
+import numpy as np
+
+from solvable.engines.timegrid import log_times
+
+
+def parse_range(text: str, what: str = "times") -> np.ndarray:
+    """``first:last:count`` evenly spaced, ``first:last:countlog`` in the logarithm, or numbers with commas."""
+    usage = f"{what} {text!r} must look like 1:1e5:200log, 0:10:5 or 1,10,100"
+    try:
+        if ":" not in text:
+            return np.array([float(part) for part in text.split(",")])
+        first, last, count = text.split(":")
+        is_log = count.endswith("log")
+        number = int(count.removesuffix("log"))
+        begin, end = float(first), float(last)
+    except ValueError as error:
+        raise ValueError(usage) from error
+    if is_log:
+        return log_times(begin, end, number)
+    if number < 2:
+        raise ValueError(f"{usage}: a grid needs at least 2 values")
+    return np.linspace(begin, end, number)
+
+
+def parse_axis(text: str, flag: str) -> tuple[str, np.ndarray]:
+    """``name=range`` for an axis of a phase diagram."""
+    name, equals, values = text.partition("=")
+    if not equals:
+        raise ValueError(f"{flag} {text!r} must look like weight_decay=1e-6:1e-1:100log")
+    return name.strip().replace("-", "_"), parse_range(values, flag)

@@ -1,0 +1,29 @@
+"""A progress bar for anything over a few seconds; silent where nobody watches."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Advance(Protocol):
+    """Call it with the amount of work just done."""
+
+    def __call__(self, amount: float = 1.0) -> None: ...
+
+
+@contextmanager
+def progress_bar(label: str, total: float, show: bool | None = None) -> Iterator[Advance]:
+    """A bar on stderr that counts to ``total``. ``show=None`` shows it only on a terminal."""
+    if show is None:
+        show = sys.stderr.isatty()
+    if not show:
+        yield lambda amount=1.0: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda amount=1.0: bar.advance(task, amount)

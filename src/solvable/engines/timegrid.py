@@ -1,0 +1,53 @@
+"""Time grids, and the rules that times handed in by a user must keep."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+
+def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
+    """Times as a float64 array: one-dimensional, not empty, finite, not negative, increasing, and whole if asked."""
+    try:
+        array = np.atleast_1d(np.asarray(times, dtype=float))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"times must be numbers, not {times!r}") from error
+    if array.ndim != 1:
+        raise ValueError(f"times must be one-dimensional, not of shape {array.shape}: pass a flat list")
+    if array.size == 0:
+        raise ValueError("times is empty: pass at least one time")
+    for rule, bad, remedy in (
+        ("finite", ~np.isfinite(array), "remove it"),
+        ("not negative", array < 0, "training starts at time 0"),
+    ):
+        if bad.any():
+            place = int(np.argmax(bad))
+            raise ValueError(f"times must be {rule}, but times[{place}] = {array[place]:g}: {remedy}")
+    steps = np.diff(array)
+    if (steps <= 0).any():
+        place = int(np.argmax(steps <= 0))
+        raise ValueError(
+            f"times must increase, but times[{place}] = {array[place]:g} is followed by {array[place + 1]:g}: "
+            "sort them and remove duplicates"
+        )
+    if whole and (array != np.round(array)).any():
+        place = int(np.argmax(array != np.round(array)))
+        raise ValueError(
+            f"times count whole descent steps here, but times[{place}] = {array[place]:g}: "
+            "round them (solvable.engines.timegrid.whole_steps)"
+        )
+    return array
+
+
+def whole_steps(times: Any) -> Float[np.ndarray, "time"]:
+    """The distinct whole steps nearest to the given times."""
+    return np.unique(np.round(check_times(times)))
+
+
+def log_times(first: float, last: float, count: int) -> Float[np.ndarray, "time"]:
+    """``count`` times from ``first`` to ``last``, evenly spaced in the logarithm."""
+    if not (0 < first < last < np.inf):
+        raise ValueError(f"a log grid needs 0 < first < last, not first = {first:g}, last = {last:g}")
+    if count < 2:
+        raise ValueError(f"a grid needs at least 2 times, not {count}")
+    return np.geomspace(first, last, count)

@@ -1,0 +1,39 @@
+"""The models, by name. Looking a name up loads its model; listing the names loads nothing."""
+
+import difflib
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from solvable.models.base import Model
+
+_HOMES: dict[str, tuple[str, str]] = {}
+
+
+def register(name: str, home: str, summary: str) -> None:
+    """Make a model known under ``name``. ``home`` is ``"package.module:Class"`` and is imported on first use."""
+    if name in _HOMES and _HOMES[name][0] != home:
+        raise ValueError(f"a model named {name!r} is registered already, at {_HOMES[name][0]}: choose another name")
+    _HOMES[name] = (home, summary)
+
+
+def names() -> dict[str, str]:
+    """Every registered name with its one-line summary."""
+    return {name: summary for name, (_, summary) in _HOMES.items()}
+
+
+def get(name: str) -> "type[Model]":
+    """The model class registered under ``name``."""
+    if name not in _HOMES:
+        close = difflib.get_close_matches(name, _HOMES, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(_HOMES)}"
+        raise ValueError(f"no model is named {name!r}; {hint}")
+    module, _, attribute = _HOMES[name][0].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+register(
+    "linear-estimator",
+    "solvable.models.linear_estimator:LinearEstimator",
+    "linear teacher-student regression that groks",
+)

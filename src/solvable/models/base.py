@@ -1,0 +1,201 @@
+"""The contract every model keeps: validated parameters in, labelled and documented datasets out."""
+
+import dataclasses
+import json
+import math
+import numbers
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import jax
+import numpy as np
+import xarray as xr
+
+from solvable._version import __version__
+
+Rule = tuple[str, Callable[[Any], bool]]
+
+
+class _Rules:
+    """Rules a parameter can be asked to keep: what to say, and the test."""
+
+    positive: Rule = ("a positive finite number", lambda value: 0 < value < math.inf)
+    not_negative: Rule = ("a finite number, zero or more", lambda value: 0 <= value < math.inf)
+    count: Rule = ("a whole number, 1 or more", lambda value: value >= 1 and float(value).is_integer())
+
+
+rules = _Rules()
+
+
+def parameter(help: str, rule: Rule, *, symbol: str, default: Any = dataclasses.MISSING, optional: bool = False) -> Any:
+    """A field of a model: what it means, the letter the paper gives it, and the rule it must keep."""
+    metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": optional}
+    return eqx.field(default=default, metadata=metadata, converter=_as_number)
+
+
+def _as_number(value: Any) -> Any:
+    """Plain Python numbers where possible, so that models print well; traced values and the rest stay as they are."""
+    if isinstance(value, bool | np.bool_ | str) or value is None:
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer) and value.ndim == 0:
+        return value.item()
+    return value
+
+
+class Model(eqx.Module):
+    """Parameters of a solvable model, with what theory says of it and how to train it.
+
+    Concrete models give ``predict(times, ...)`` and ``simulate(times, *, seeds, key, ...)``, both returning
+    an :class:`xarray.Dataset` with the shared names of :data:`VARIABLES`.
+
+    A model is a PyTree. Building one inside a function that JAX transforms works: the fields may be traced, rules are
+    then not checked, and ``predict`` returns a dataset that holds traced arrays.
+    """
+
+    name: ClassVar[str]
+    # Options of ``predict`` that describe what ``simulate`` does, where the defaults do not (whole steps, say).
+    predict_like_simulation: ClassVar[Mapping[str, Any]] = {}
+
+    def __check_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if "rule" in field.metadata:
+                _check(field, getattr(self, field.name))
+
+    def predict(self, times: Any) -> xr.Dataset:
+        """What theory says, at the given times."""
+        raise NotImplementedError
+
+    def simulate(self, times: Any, *, seeds: int = 10, key: int = 0) -> xr.Dataset:
+        """Train the finite-size system the theory speaks of, once for each seed."""
+        raise NotImplementedError
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters by name, as plain numbers."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some parameters changed, checked like any other."""
+        known = self.parameters()
+        unknown = sorted(set(changes) - set(known))
+        if unknown:
+            raise ValueError(f"{type(self).__name__} has no parameter {unknown[0]!r}; it has {', '.join(known)}")
+        return type(self)(**{**known, **changes})
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in self.parameters().items())
+        return f"{type(self).__name__}({values})"
+
+
+def _check(field: dataclasses.Field[Any], value: Any) -> None:
+    if isinstance(value, jax.core.Tracer) or (value is None and field.metadata["optional"]):
+        return
+    rule, keeps = field.metadata["rule"]
+    if field.metadata["optional"]:
+        rule += ", or None"
+    if isinstance(value, np.ndarray | jax.Array):
+        raise ValueError(
+            f"{field.name} must be one number, not an array of shape {value.shape}: "
+            "use jax.vmap or phase_diagram for many values"
+        )
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not keeps(value):
+        raise ValueError(f"{field.name} must be {rule}, not {value!r} ({field.metadata['help']})")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """A whole number of at least ``least``, or a ValueError that names it."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value < least or float(value) % 1:
+        raise ValueError(f"{name} must be a whole number, {least} or more, not {value!r}")
+    return int(float(value))
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """One of the choices, or a ValueError that lists them."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+    return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Meaning:
+    """What a variable is, for people and for plots."""
+
+    long_name: str
+    units: str
+    symbol: str = ""
+
+
+VARIABLES: Mapping[str, Meaning] = {
+    "train_loss": Meaning("training loss per output", "1", "L_tr"),
+    "test_loss": Meaning("test loss per output", "1", "L_gen"),
+    "log_train_loss": Meaning("natural logarithm of the training loss", "1", "log L_tr"),
+    "log_test_loss": Meaning("natural logarithm of the test loss", "1", "log L_gen"),
+    "train_accuracy": Meaning("fraction of training samples within the threshold", "1", "A_tr"),
+    "test_accuracy": Meaning("fraction of test samples within the threshold", "1", "A_gen"),
+    "train_time": Meaning("time at which training accuracy is reached", "steps", "t*_tr"),
+    "test_time": Meaning("time at which test accuracy is reached", "steps", "t*_gen"),
+    "delay": Meaning("grokking time: test time minus training time", "steps", "Delta t"),
+    "train_reached": Meaning("whether the training accuracy is ever reached", "1"),
+    "test_reached": Meaning("whether the test accuracy is ever reached", "1"),
+    "time": Meaning("training time", "steps", "t"),
+    "seed": Meaning("index of the drawn dataset and initialisation", "1"),
+}
+
+
+def make_dataset(
+    variables: Mapping[str, tuple[tuple[str, ...], Any]],
+    coordinates: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    meanings: Mapping[str, Meaning] = VARIABLES,
+) -> xr.Dataset:
+    """A dataset whose every variable says what it is; traced arrays are kept, others become NumPy."""
+
+    def described(name: str, dims: tuple[str, ...], values: Any) -> tuple[tuple[str, ...], Any, dict[str, str]]:
+        meaning = meanings.get(name) or VARIABLES[name]
+        attrs = {"long_name": meaning.long_name, "units": meaning.units}
+        if meaning.symbol:
+            attrs["symbol"] = meaning.symbol
+        return dims, values if isinstance(values, jax.core.Tracer) else np.asarray(values), attrs
+
+    return xr.Dataset(
+        {name: described(name, dims, values) for name, (dims, values) in variables.items()},
+        coords={name: described(name, (name,), values) for name, values in coordinates.items()},
+        attrs=dict(attributes),
+    )
+
+
+class Stopwatch:
+    """Seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._begin = time.perf_counter()
+
+    def seconds(self) -> float:
+        return round(time.perf_counter() - self._begin, 3)
+
+
+def provenance(
+    model: Model,
+    method: str,
+    settings: Mapping[str, Any],
+    watch: Stopwatch,
+    numerical_error: float | None = None,
+) -> dict[str, str | float]:
+    """Where a dataset came from, in attributes that every file format can hold."""
+    attributes: dict[str, str | float] = {
+        "model": model.name,
+        "parameters": json.dumps(model.parameters(), default=str),
+        "method": method,
+        "solver": json.dumps(dict(settings), default=str),
+        "version": __version__,
+        "device": jax.devices()[0].device_kind,
+        "seconds": watch.seconds(),
+    }
+    if numerical_error is not None:
+        attributes["numerical_error"] = float(numerical_error)
+    return attributes

@@ -1,0 +1,266 @@
+"""Losses of the linear estimator: each eigenmode of the data relaxes alone, the losses are averages over modes.
+
+Symbols (linear-grokking paper; see docs/models/linear-estimator):
+
+    kappa = 2 eta / d_out          relaxation rate per unit eigenvalue
+    g     = gamma / 2              shift of the eigenvalues by weight decay
+    e(nu) = exp(-kappa (nu+g) t)   what is left of the start; (1 - kappa (nu+g))^t for whole descent steps
+    b(nu) = (e nu + g) / (nu + g)  what is left to learn of the teacher
+
+    L_gen = E[alpha^2 e^2 + b^2] / (2 d_out) + sigma^2 lambda E[nu ((1-e)/(nu+g))^2]
+    L_tr  = E[nu (alpha^2 e^2 + b^2)] / (2 d_out) + sigma^2 (1 - lambda + lambda E[b^2])
+
+with E the Marchenko-Pastur average (eq. 15; initial scale and label noise as corrected in docs/errata).
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from solvable.engines.chi_square import probability_below
+from solvable.engines.spectra import MarchenkoPastur, TrapezoidRule, trapezoid_rule, upper_edge
+
+if TYPE_CHECKING:
+    from solvable.models.linear_estimator.model import LinearEstimator
+
+# Near the largest exponent of a float64. Past it, the derivative in the weight decay of a loss that has itself
+# underflowed is capped instead of overflowing.
+_LARGEST_EXPONENT = 700.0
+
+
+class Decay(NamedTuple):
+    """``e(nu)`` at one time as ``sign * exp(reference + relative)``: late losses fall below the smallest float64."""
+
+    reference: Float[Array, ""]
+    relative: Float[Array, "node"]
+    sign: Float[Array, "node"]
+    at_zero: Float[Array, ""]
+
+
+class Losses(NamedTuple):
+    """Logarithms of the losses, and how unevenly they are shared.
+
+    A spread ``s`` over data modes makes the loss of a single output fluctuate with relative variance ``2 s / d_in``.
+    ``uneven`` is the same for the outputs, which differ only behind a hidden layer: the mean over outputs of the
+    squared loss, over the squared mean, minus one.
+    """
+
+    log_train: Float[Array, "*time"]
+    log_test: Float[Array, "*time"]
+    train_spread: Float[Array, "*time"]
+    test_spread: Float[Array, "*time"]
+    train_uneven: Float[Array, "*time"]
+    test_uneven: Float[Array, "*time"]
+
+
+def accuracies(
+    model: "LinearEstimator", curve: Losses, inputs: int | None
+) -> tuple[Float[Array, "*time"], Float[Array, "*time"]]:
+    """Training and test accuracy (eq. 13): the chance that the mean square over outputs is within the threshold.
+
+    The errors of the outputs act as ``degrees`` independent ones; at finite input dimension these are fewer than the
+    outputs, because the outputs' losses fluctuate.
+    """
+    train_inverse = (1 + curve.train_uneven) / model.outputs
+    test_inverse = (1 + curve.test_uneven) / model.outputs
+    if inputs is not None:
+        # The residuals of the training set are a fixed set of N numbers per output, hence - lambda / d_in = - 1 / N.
+        train_inverse = train_inverse + (curve.train_spread - model.aspect_ratio) / inputs
+        test_inverse = test_inverse + curve.test_spread / inputs
+    return (
+        probability_below(model.threshold, jnp.exp(curve.log_train), 1 / train_inverse),
+        probability_below(model.threshold, jnp.exp(curve.log_test), 1 / test_inverse),
+    )
+
+
+def rule_for(descent: str, offset: float = 0.0) -> TrapezoidRule:
+    """Quadrature nodes. Whole steps near the stability limit need the upper edge of the spectrum as finely as the
+    lower one; for the flow only the lower edge survives to late times."""
+    return trapezoid_rule(upper=38.0, offset=offset) if descent == "discrete" else trapezoid_rule(offset=offset)
+
+
+def rate(model: "LinearEstimator") -> Array | float:
+    """``kappa``: how fast a mode of eigenvalue one relaxes, per step."""
+    return 2 * model.learning_rate / model.outputs
+
+
+def flow_decay(model: "LinearEstimator", spectrum: MarchenkoPastur, time: Array) -> Decay:
+    """Gradient flow (eq. 4)."""
+    scaled_time, shift = rate(model) * time, model.weight_decay / 2
+    return Decay(
+        reference=-scaled_time * (spectrum.edge + shift),
+        # The distance from the edge as such: forming it by subtraction would cost digits.
+        relative=-scaled_time * spectrum.offsets,
+        sign=jnp.ones_like(spectrum.offsets),
+        at_zero=jnp.exp(-scaled_time * shift),
+    )
+
+
+def discrete_decay(model: "LinearEstimator", spectrum: MarchenkoPastur, time: Array) -> Decay:
+    """Gradient descent in whole steps (eq. 3)."""
+    shift = model.weight_decay / 2
+    moves = rate(model) * (spectrum.nodes + shift)
+    logs = _log_abs_one_minus(moves)
+    slowest = jax.lax.stop_gradient(jnp.max(logs))
+    odd = jnp.mod(time, 2) == 1
+    move_at_zero = jnp.asarray(rate(model) * shift, float)
+    return Decay(
+        reference=time * slowest,
+        relative=time * (logs - slowest),
+        sign=jnp.where(odd & (moves > 1), -1.0, 1.0),
+        at_zero=jnp.where(odd & (move_at_zero > 1), -1.0, 1.0) * jnp.exp(time * _log_abs_one_minus(move_at_zero)),
+    )
+
+
+def _log_abs_one_minus(move: Array) -> Array:
+    """``log|1 - move|``, exact for small moves and finite at ``move = 1``."""
+    below = move < 1
+    small = jnp.log1p(-jnp.where(below, move, 0.0))
+    large = jnp.log(jnp.maximum(jnp.where(below, 1.0, move - 1), 1e-300))
+    return jnp.where(below, small, large)
+
+
+def losses(model: "LinearEstimator", spectrum: MarchenkoPastur, decay: Decay) -> Losses:
+    """The losses at one time, from what each mode has left."""
+    shift, nodes = model.weight_decay / 2, spectrum.nodes
+    # All modes share the factor scale^2, so that nothing underflows; no result depends on it, hence no gradient.
+    log_shift = jnp.where(shift > 0, jnp.log(jnp.where(shift > 0, shift, 1.0)), -jnp.inf)
+    log_scale = jax.lax.stop_gradient(jnp.maximum(decay.reference, log_shift))
+    start_left = decay.sign * jnp.exp(decay.reference - log_scale + decay.relative)
+    scaled_shift = shift * jnp.exp(jnp.minimum(-log_scale, _LARGEST_EXPONENT))
+    teacher_left = (start_left * nodes + scaled_shift) / (nodes + shift)
+    signal = (model.student_scale**2 * start_left**2 + teacher_left**2) / 2
+    null_signal = (model.student_scale**2 * decay.at_zero**2 + 1) / 2
+
+    overfit, noise_left, noise_outside = _noise_parts(model, spectrum, decay, teacher_left * jnp.exp(log_scale))
+
+    log_factor = 2 * log_scale - jnp.log(jnp.asarray(model.outputs, float))
+    log_test = _log_sum(
+        log_factor + jnp.log(spectrum.bulk_average(signal)),
+        spectrum.null_mass * null_signal / model.outputs + spectrum.bulk_average(overfit),
+    )
+    log_train = _log_sum(
+        log_factor + jnp.log(spectrum.weighted_average(signal)), spectrum.bulk_average(noise_left) + noise_outside
+    )
+
+    test_share = signal * jnp.exp(log_factor - log_test) + overfit * jnp.exp(-log_test)
+    null_share = null_signal / model.outputs * jnp.exp(-log_test)
+    train_share = nodes * signal * jnp.exp(log_factor - log_train) + noise_left * jnp.exp(-log_train)
+    outside_share = model.label_noise**2 * model.aspect_ratio * jnp.exp(-log_train)
+    return Losses(
+        log_train,
+        log_test,
+        train_spread=spectrum.bulk_average(train_share**2)
+        + jnp.maximum(1 / model.aspect_ratio - 1, 0.0) * outside_share**2,
+        test_spread=spectrum.average(test_share**2, null_share**2),
+        train_uneven=jnp.zeros_like(log_train),
+        test_uneven=jnp.zeros_like(log_test),
+    )
+
+
+def _noise_parts(
+    model: "LinearEstimator", spectrum: MarchenkoPastur, decay: Decay, teacher_left: Array
+) -> tuple[Array, Array, Array]:
+    """What label noise adds: to the test loss of each mode, to the training loss of each mode, and outside of them."""
+    if isinstance(model.label_noise, float) and model.label_noise == 0:
+        nothing = jnp.zeros_like(spectrum.offsets)
+        return nothing, nothing, jnp.zeros(())
+    size = model.label_noise**2 * model.aspect_ratio
+    log_left = decay.reference + decay.relative
+    fitted = jnp.where(decay.sign > 0, -jnp.expm1(log_left), 1 + jnp.exp(log_left))
+    overfit = size * spectrum.nodes * (fitted / (spectrum.nodes + model.weight_decay / 2)) ** 2
+    return overfit, size * teacher_left**2, model.label_noise**2 * jnp.maximum(1 - model.aspect_ratio, 0.0)
+
+
+def _log_sum(log_first: Array, second: Array) -> Array:
+    """``log(exp(log_first) + second)`` for ``second >= 0``, with the right derivative at ``second = 0``."""
+    positive = second > 0
+    return jnp.where(positive, jnp.logaddexp(log_first, jnp.log(jnp.where(positive, second, 1.0))), log_first)
+
+
+def limits(model: "LinearEstimator", spectrum: MarchenkoPastur) -> tuple[Array, Array]:
+    """Training and test loss as ``t -> infinity`` (eq. 16 corrected, at any weight decay)."""
+    aspect_ratio, shift = model.aspect_ratio, jnp.asarray(model.weight_decay, float) / 2
+    noise = model.label_noise**2
+    decays = shift > 0
+    left = shift / (spectrum.nodes + shift)
+    # Without weight decay the null modes keep their start and the noise is fitted in full: 1/nu has a closed average.
+    null = spectrum.null_mass * jnp.where(decays, 1.0, 1 + model.student_scale**2)
+    distance = jnp.abs(1 - jnp.asarray(aspect_ratio, float))
+    undamped = jnp.where(distance > 0, jnp.minimum(aspect_ratio, 1.0) / jnp.where(distance > 0, distance, 1), jnp.inf)
+    damped = aspect_ratio * spectrum.bulk_average(spectrum.nodes / (spectrum.nodes + shift) ** 2)
+    overfit = jnp.where(noise > 0, noise * jnp.where(decays, damped, undamped), 0.0)
+    test = (spectrum.bulk_average(left**2) + null) / (2 * model.outputs) + overfit
+    train = spectrum.weighted_average(left**2) / (2 * model.outputs) + noise * (
+        jnp.maximum(1 - aspect_ratio, 0.0) + aspect_ratio * spectrum.bulk_average(left**2)
+    )
+    return train, test
+
+
+def minibatch_losses(
+    model: "LinearEstimator", spectrum: MarchenkoPastur, steps: Float[Array, "time"], batch_ratio: float
+) -> Losses:
+    """Losses of descent on batches drawn with replacement; ``batch_ratio`` is inputs / batch.
+
+    Sampling adds to each mode, at each step, a variance ``kappa^2 nu L_tr / batch`` per output, which later steps
+    damp: with ``V`` the excess of a mode times the number of modes,
+
+        V <- (1 - kappa (nu + g))^2 V + kappa^2 (d_in / batch) nu L_tr.
+    """
+    nodes, shift = spectrum.nodes, model.weight_decay / 2
+    damping = (1 - rate(model) * (nodes + shift)) ** 2
+
+    def at(time: Array) -> Losses:
+        return losses(model, spectrum, discrete_decay(model, spectrum, time))
+
+    def with_excess(full: Losses, excess: Array) -> tuple[Array, Array]:
+        return (
+            jnp.logaddexp(full.log_train, jnp.log(spectrum.weighted_average(excess) + 1e-300)),
+            jnp.logaddexp(full.log_test, jnp.log(spectrum.bulk_average(excess) + 1e-300)),
+        )
+
+    def step(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        count, excess = carry
+        log_train, _ = with_excess(at(count), excess)
+        kick = rate(model) ** 2 * batch_ratio * nodes * jnp.exp(log_train)
+        return count + 1, damping * excess + kick
+
+    def until(carry: tuple[Array, Array], target: Array) -> tuple[tuple[Array, Array], Losses]:
+        carry = jax.lax.while_loop(lambda state: state[0] < target, step, carry)
+        full = at(target)
+        log_train, log_test = with_excess(full, carry[1])
+        return carry, full._replace(log_train=log_train, log_test=log_test)
+
+    return jax.lax.scan(until, (jnp.zeros(()), jnp.zeros_like(nodes)), steps)[1]
+
+
+def largest_stable_rate(model: "LinearEstimator", batch_ratio: float = 0.0) -> float:
+    """The learning rate at which descent in whole steps stops converging.
+
+    Full batches are stable while ``kappa (nu_max + g) < 2``. On small batches the noise feeds itself: the excess of
+    :func:`minibatch_losses` grows when ``kappa^2 (d_in / batch) E[nu^2 / (1 - (1 - kappa (nu+g))^2)] = 1``.
+    """
+    from scipy.optimize import brentq
+
+    spectrum, shift = MarchenkoPastur(model.aspect_ratio), model.weight_decay / 2
+    largest = 2 / (upper_edge(model.aspect_ratio) + shift)
+    if batch_ratio > 0:
+
+        def excess(kappa: float) -> float:
+            lost = kappa * (spectrum.nodes + shift)
+            return float(kappa**2 * batch_ratio * spectrum.weighted_average(spectrum.nodes / (lost * (2 - lost)))) - 1
+
+        low, high = largest * 1e-12, largest * (1 - 1e-9)
+        if excess(high) > 0:
+            largest = brentq(excess, low, high) if excess(low) < 0 else 0.0
+    return largest * model.outputs / 2
+
+
+def unstable(learning_rate: float, limit: float) -> str:
+    """What to tell who asks for a learning rate at which descent diverges."""
+    return (
+        f"learning_rate = {learning_rate:g} is not below {limit:.6g}, the limit above which descent diverges: "
+        "lower it (or simulate with allow_divergence=True)"
+    )
