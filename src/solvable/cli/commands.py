@@ -13,7 +13,7 @@ import xarray as xr
 
 from solvable import models
 from solvable.cli import show
-from solvable.cli.flags import as_function, field_flags, option_flags, pick
+from solvable.cli.flags import as_function, build, field_flags, option_flags, pick
 from solvable.cli.ranges import parse_axis, parse_range
 from solvable.comparison import compare
 from solvable.engines.timegrid import whole_steps
@@ -65,7 +65,7 @@ def _predict(model: type[Model]) -> Callable[..., None]:
         times = parse_range(values["times"])
         if values.get("descent") == "discrete":
             times = _whole(times)
-        dataset = model(**pick(values, fields)).predict(times, **pick(values, options))
+        dataset = build(model, values, fields).predict(times, **pick(values, options))
         _deliver(dataset, values, lambda: plot(dataset))
 
     return as_function(body, [*fields, *options, _TIMES, *_OUTPUT])
@@ -76,8 +76,8 @@ def _simulate(model: type[Model]) -> Callable[..., None]:
 
     def body(values: Values) -> None:
         _check_outputs(values)
-        times = _whole(parse_range(values["times"]))
-        dataset = model(**pick(values, fields)).simulate(times, **pick(values, options))
+        times = _simulation_times(model, values["times"])
+        dataset = build(model, values, fields).simulate(times, **pick(values, options))
         _deliver(dataset, values, lambda: plot(dataset))
 
     return as_function(body, [*fields, *options, _TIMES, *_OUTPUT])
@@ -90,8 +90,8 @@ def _compare(model: type[Model]) -> Callable[..., None]:
 
     def body(values: Values) -> None:
         _check_outputs(values)
-        built = model(**pick(values, fields))
-        times = _whole(parse_range(values["times"]))
+        built = build(model, values, fields)
+        times = _simulation_times(model, values["times"])
         theory = built.predict(times, **pick(values, theory_options))
         simulation = built.simulate(times, **pick(values, simulation_options))
         _deliver(compare(theory, simulation), values, lambda: plot(theory, simulation))
@@ -105,7 +105,7 @@ def _grokking_time(model: type[Model]) -> Callable[..., None]:
 
     def body(values: Values) -> None:
         _check_outputs(values)
-        dataset = model(**pick(values, fields)).grokking_time(**pick(values, options))  # type: ignore[attr-defined]
+        dataset = build(model, values, fields).grokking_time(**pick(values, options))  # type: ignore[attr-defined]
         _deliver(dataset, values, None)
 
     return as_function(body, [*fields, *options, *(flag for flag in _OUTPUT if flag.name != "plot")])
@@ -147,6 +147,11 @@ def _summary(model: type[Model], method: str) -> Callable[..., Any]:
     if not hasattr(model, method):
         raise ValueError(f"the model {model.name} has no {method.replace('_', ' ')}")
     return getattr(model, method)
+
+
+def _simulation_times(model: type[Model], text: str) -> np.ndarray:
+    times = parse_range(text)
+    return _whole(times) if model.simulates_whole_steps else times
 
 
 def _whole(times: np.ndarray) -> np.ndarray:

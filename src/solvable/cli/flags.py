@@ -10,18 +10,23 @@ from typing import Annotated, Any, Literal, Union
 
 import typer
 
+from solvable.cli.ranges import parse_range
 from solvable.models.base import Model
 
 
 def field_flags(model: type[Model], required: bool = True) -> list[inspect.Parameter]:
-    """A flag for each parameter of the model, with its help, symbol and rule."""
+    """A flag for each parameter of the model, with its help, symbol and rule; matrices are for Python only."""
     hints = typing.get_type_hints(model)
     flags = []
     for field in dataclasses.fields(model):
         about = field.metadata
-        text = f"{about['help']} ({about['symbol']}): {about['rule'][0]}"
+        if about["rule"].dimensions > 1:
+            continue
+        text = f"{about['help']} ({about['symbol']}): {about['rule'].text}"
         must = field.default is dataclasses.MISSING
         annotation = hints[field.name]
+        if about["rule"].dimensions:
+            annotation, text = str | None if about["optional"] else str, f"{text}, as 1,2,3 or 1:100:20log"
         if must and not required:
             annotation, default = annotation | None, None
         else:
@@ -79,6 +84,18 @@ def as_function(body: Callable[[dict[str, Any]], None], flags: Iterable[inspect.
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {flag.name: flag.annotation for flag in parameters}
     return command
+
+
+def build(model: type[Model], values: dict[str, Any], flags: Iterable[inspect.Parameter]) -> Model:
+    """The model from the values of its flags; lists are parsed."""
+    lists = {field.name for field in dataclasses.fields(model) if field.metadata["rule"].dimensions}
+    chosen = pick(values, flags)
+    return model(
+        **{
+            name: parse_range(value, f"--{name}") if name in lists and isinstance(value, str) else value
+            for name, value in chosen.items()
+        }
+    )
 
 
 def pick(values: dict[str, Any], flags: Iterable[inspect.Parameter]) -> dict[str, Any]:

@@ -15,24 +15,46 @@ import xarray as xr
 
 from solvable._version import __version__
 
-Rule = tuple[str, Callable[[Any], bool]]
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What a parameter must be: words for people, a test for each number, and how many numbers there are."""
+
+    text: str
+    test: Callable[[Any], bool]
+    dimensions: int = 0
 
 
-class _Rules:
-    """Rules a parameter can be asked to keep: what to say, and the test."""
+class rules:  # noqa: N801 - a namespace, read as ``rules.positive``
+    """The rules parameters can be asked to keep."""
 
-    positive: Rule = ("a positive finite number", lambda value: 0 < value < math.inf)
-    not_negative: Rule = ("a finite number, zero or more", lambda value: 0 <= value < math.inf)
-    count: Rule = ("a whole number, 1 or more", lambda value: value >= 1 and float(value).is_integer())
-
-
-rules = _Rules()
+    positive = Rule("a positive finite number", lambda value: 0 < value < math.inf)
+    not_negative = Rule("a finite number, zero or more", lambda value: 0 <= value < math.inf)
+    finite = Rule("a finite number", math.isfinite)
+    count = Rule("a whole number, 1 or more", lambda value: value >= 1 and float(value).is_integer())
+    count_or_infinite = Rule(
+        "a whole number, 1 or more, or infinity", lambda value: value >= 1 and (value == math.inf or value % 1 == 0)
+    )
+    positive_vector = Rule("a list of positive finite numbers", positive.test, dimensions=1)
+    not_negative_vector = Rule("a list of finite numbers, zero or more", not_negative.test, dimensions=1)
+    finite_vector = Rule("a list of finite numbers", math.isfinite, dimensions=1)
+    finite_matrix = Rule("a matrix of finite numbers", math.isfinite, dimensions=2)
 
 
 def parameter(help: str, rule: Rule, *, symbol: str, default: Any = dataclasses.MISSING, optional: bool = False) -> Any:
-    """A field of a model: what it means, the letter the paper gives it, and the rule it must keep."""
+    """A field of a model: what it means, the letter the paper gives it, and the rule it must keep.
+
+    Lists and matrices are kept as NumPy arrays, numbers as plain Python numbers. ``optional`` fields may be None.
+    """
     metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": optional}
-    return eqx.field(default=default, metadata=metadata, converter=_as_number)
+    return eqx.field(default=default, metadata=metadata, converter=_as_array if rule.dimensions else _as_number)
+
+
+def choice(help: str, *, symbol: str, default: str, choices: tuple[str, ...]) -> Any:
+    """A field of a model that takes one of a few names; it is part of the structure, not a number to differentiate."""
+    rule = Rule("one of " + ", ".join(choices), choices.__contains__)
+    metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": False}
+    return eqx.field(default=default, metadata=metadata, static=True)
 
 
 def _as_number(value: Any) -> Any:
@@ -48,6 +70,16 @@ def _as_number(value: Any) -> Any:
     return value
 
 
+def _as_array(value: Any) -> Any:
+    """A float64 array; what is none is left for the check to refuse."""
+    if value is None or isinstance(value, str | jax.core.Tracer):
+        return value
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        return value
+
+
 class Model(eqx.Module):
     """Parameters of a solvable model, with what theory says of it and how to train it.
 
@@ -61,6 +93,8 @@ class Model(eqx.Module):
     name: ClassVar[str]
     # Options of ``predict`` that describe what ``simulate`` does, where the defaults do not (whole steps, say).
     predict_like_simulation: ClassVar[Mapping[str, Any]] = {}
+    # Whether ``simulate`` counts whole descent steps, so that the command line rounds the times it is given.
+    simulates_whole_steps: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -88,23 +122,45 @@ class Model(eqx.Module):
         return type(self)(**{**known, **changes})
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in self.parameters().items())
+        values = ", ".join(f"{name}={_short(value)}" for name, value in self.parameters().items())
         return f"{type(self).__name__}({values})"
+
+
+def _short(value: Any) -> str:
+    """A value as it is written in Python; of long arrays the beginning."""
+    if isinstance(value, np.ndarray):
+        return np.array2string(value, separator=", ", threshold=6, edgeitems=3, precision=6)
+    return repr(value)
 
 
 def _check(field: dataclasses.Field[Any], value: Any) -> None:
     if isinstance(value, jax.core.Tracer) or (value is None and field.metadata["optional"]):
         return
-    rule, keeps = field.metadata["rule"]
-    if field.metadata["optional"]:
-        rule += ", or None"
+    rule: Rule = field.metadata["rule"]
+    if rule.dimensions:
+        _check_array(field.name, value, rule)
+        return
     if isinstance(value, np.ndarray | jax.Array):
         raise ValueError(
             f"{field.name} must be one number, not an array of shape {value.shape}: "
             "use jax.vmap or phase_diagram for many values"
         )
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not keeps(value):
-        raise ValueError(f"{field.name} must be {rule}, not {value!r} ({field.metadata['help']})")
+    named = isinstance(value, str) and isinstance(field.default, str)
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (named or number) or not rule.test(value):
+        text = rule.text + (", or None" if field.metadata["optional"] else "")
+        raise ValueError(f"{field.name} must be {text}, not {value!r} ({field.metadata['help']})")
+
+
+def _check_array(name: str, value: Any, rule: Rule) -> None:
+    if not isinstance(value, np.ndarray | jax.Array):
+        raise ValueError(f"{name} must be {rule.text}, not {value!r}")
+    if value.ndim != rule.dimensions or value.size == 0:
+        raise ValueError(f"{name} must be {rule.text}, not an array of shape {value.shape}")
+    for place, number in np.ndenumerate(np.asarray(value)):
+        if not rule.test(number):
+            index = ", ".join(map(str, place))
+            raise ValueError(f"{name} must be {rule.text}, but {name}[{index}] = {number:g}")
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
@@ -179,6 +235,10 @@ class Stopwatch:
         return round(time.perf_counter() - self._begin, 3)
 
 
+def _for_json(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else str(value)
+
+
 def provenance(
     model: Model,
     method: str,
@@ -189,7 +249,7 @@ def provenance(
     """Where a dataset came from, in attributes that every file format can hold."""
     attributes: dict[str, str | float] = {
         "model": model.name,
-        "parameters": json.dumps(model.parameters(), default=str),
+        "parameters": json.dumps(model.parameters(), default=_for_json),
         "method": method,
         "solver": json.dumps(dict(settings), default=str),
         "version": __version__,

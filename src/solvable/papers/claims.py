@@ -4,7 +4,6 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import xarray as xr
 
 if TYPE_CHECKING:
@@ -59,10 +58,3 @@ class Reproduction:
     datasets: dict[str, xr.Dataset]
     figure: "Figure"
     claims: list[Claim]
-
-
-def agreement_claim(name: str, comparison: xr.Dataset, variable: str, limit: float, because: str) -> Claim:
-    """Theory agrees with simulation: the root mean square z-score over times is that of noise."""
-    scores = comparison[variable].sel(statistic="z_score")
-    finite = scores.values[np.isfinite(scores.values)]
-    return Claim(name, float(np.sqrt(np.mean(finite**2))), 0.0, limit, because)

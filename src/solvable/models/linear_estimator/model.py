@@ -46,6 +46,7 @@ class LinearEstimator(Model):
 
     name: ClassVar[str] = "linear-estimator"
     predict_like_simulation: ClassVar[Mapping[str, Any]] = {"descent": "discrete"}
+    simulates_whole_steps: ClassVar[bool] = True
 
     aspect_ratio: float = parameter("input dimension over number of training samples", rules.positive, symbol="λ")
     outputs: int = parameter("output dimension", rules.count, symbol="d_out", default=1)

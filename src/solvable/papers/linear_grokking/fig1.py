@@ -1,0 +1,69 @@
+"""Fig. 1: losses and accuracies at three aspect ratios, and the grokking time over the aspect ratio."""
+
+import numpy as np
+import xarray as xr
+
+from solvable.engines.timegrid import log_times, whole_steps
+from solvable.models.linear_estimator import LinearEstimator
+from solvable.models.linear_estimator.grokking import loss_threshold
+from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.linear_grokking._shared import agreement, closed_form_times, held_against_simulation
+from solvable.plotting import COLOURS, draw_curve, log_losses, new_figure, set_axis
+
+ASPECT_RATIOS = (0.1, 0.9, 1.5)
+# Where each run is still doing something: later its losses are rounding noise.
+LAST_TIME = {0.1: 1e3, 0.9: 1e5, 1.5: 1e4}
+
+
+def reproduce(scale: Scale) -> Reproduction:
+    figure, (loss_panel, accuracy_panel, delay_panel) = new_figure(3)
+    datasets: dict[str, xr.Dataset] = {}
+    claims: list[Claim] = []
+    for colour, ratio in zip(COLOURS, ASPECT_RATIOS, strict=False):
+        model = LinearEstimator(aspect_ratio=ratio)
+        times = whole_steps(log_times(1, LAST_TIME[ratio], 16))
+        theory, simulation, comparison = held_against_simulation(model, times, scale, key=1)
+        datasets |= {f"theory-{ratio:g}": theory, f"simulation-{ratio:g}": simulation}
+        variables = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
+        claims += agreement(f"λ = {ratio:g}", comparison, variables)
+        for panel, kind in ((loss_panel, "loss"), (accuracy_panel, "accuracy")):
+            for name in (f"train_{kind}", f"test_{kind}"):
+                train = name.startswith("train")
+                draw_curve(panel, theory[name], colour, None if train else f"λ = {ratio:g}", dashed=train)
+                draw_curve(panel, simulation[name], colour, dashed=train)
+        claims += _time_claims(model)
+        set_axis(loss_panel, "x", theory.time, log=True)
+        set_axis(accuracy_panel, "x", theory.time, log=True)
+    loss_panel.set_ylabel("loss (dashed: training, solid: test)")
+    accuracy_panel.set_ylabel("accuracy (dashed: training, solid: test)")
+    log_losses(loss_panel)
+    loss_panel.legend()
+
+    diagram = LinearEstimator(aspect_ratio=0.5).phase_diagram(aspect_ratio=np.linspace(0.02, 0.999, 200))
+    datasets["delay"] = diagram
+    ratios = diagram.aspect_ratio.values
+    printed = np.log(1 / (1 - np.sqrt(ratios))) / (2 * 0.01 * (1 - np.sqrt(ratios)) ** 2)
+    delay_panel.plot(ratios, diagram.delay, color=COLOURS[0], label="exact")
+    delay_panel.plot(ratios, printed, color=COLOURS[1], linestyle=":", label="eq. 12 as printed")
+    delay_panel.set_yscale("log")
+    set_axis(delay_panel, "x", diagram.aspect_ratio)
+    set_axis(delay_panel, "y", diagram.delay)
+    delay_panel.legend()
+    return Reproduction(datasets, figure, claims)
+
+
+def _time_claims(model: LinearEstimator) -> list[Claim]:
+    """The times at which theory's accuracies reach 95 %, by quadrature and by the closed forms."""
+    times = model.grokking_time(0.95)
+    expected = closed_form_times(model, float(loss_threshold(model, 0.95)))
+    return [
+        Claim(
+            f"λ = {model.aspect_ratio:g}: {kind} accuracy reaches 95 % (steps)",
+            float(times[f"{kind}_time"]),
+            value,
+            1e-9,
+            "quadrature against Bessel and Marcum functions",
+            relative=True,
+        )
+        for kind, value in zip(("train", "test"), expected, strict=True)
+    ]
