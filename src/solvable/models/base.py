@@ -195,7 +195,7 @@ VARIABLES: Mapping[str, Meaning] = {
     "test_accuracy": Meaning("fraction of test samples within the threshold", "1", "A_gen"),
     "train_time": Meaning("time at which training accuracy is reached", "steps", "t*_tr"),
     "test_time": Meaning("time at which test accuracy is reached", "steps", "t*_gen"),
-    "delay": Meaning("grokking time: test time minus training time", "steps", "Delta t"),
+    "delay": Meaning("grokking delay", "steps", "Δt"),
     "train_reached": Meaning("whether the training accuracy is ever reached", "1"),
     "test_reached": Meaning("whether the test accuracy is ever reached", "1"),
     "time": Meaning("training time", "steps", "t"),

@@ -1,0 +1,1 @@
+"""Benchmarks: each engine beside the obvious alternative, in the same run."""

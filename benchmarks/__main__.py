@@ -1,0 +1,32 @@
+"""``python -m benchmarks [name ...]`` runs the benchmarks and fails if a ratio that was promised is missed.
+
+A benchmark is a module here with a function ``run() -> list[Result]``.
+"""
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import importlib
+import pkgutil
+import sys
+
+import benchmarks
+
+
+def main(chosen: list[str]) -> int:
+    names = [info.name for info in pkgutil.iter_modules(benchmarks.__path__) if info.name[0] != "_"]
+    names = [name for name in names if name != "timing" and (not chosen or name in chosen)]
+    missed = 0
+    for name in names:
+        module = importlib.import_module(f"benchmarks.{name}")
+        print(f"\n{name}: {(module.__doc__ or '').splitlines()[0]}")
+        for result in module.run():
+            print(f"  {result}")
+            missed += not result.met
+    print(f"\n{missed} promises missed" if missed else "\nall promises met")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,29 @@
+"""Set-up for all tests: one BLAS thread per worker, slow tests on request, shapes checked at run time."""
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+
+import hypothesis
+import pytest
+from jaxtyping import install_import_hook
+
+# Every jaxtyping annotation in the package is checked by beartype when a test calls the function.
+install_import_hook("solvable.engines", "shapes.check")
+
+hypothesis.settings.register_profile("solvable", deadline=None, max_examples=25, derandomize=True)
+hypothesis.settings.load_profile("solvable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the tests that take minutes too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    skip = pytest.mark.skip(reason="slow: run with --slow")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)
