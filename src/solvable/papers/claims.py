@@ -28,6 +28,10 @@ class Claim:
     relative: bool = False
     printed: float | str | None = None
 
+    def __post_init__(self) -> None:
+        for field in ("measured", "expected", "tolerance"):
+            object.__setattr__(self, field, float(getattr(self, field)))
+
     @property
     def allowed(self) -> float:
         """The tolerance in the units of the measured number."""

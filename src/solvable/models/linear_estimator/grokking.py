@@ -59,7 +59,7 @@ def crossing_times(model: "LinearEstimator", accuracy: Array | float, noisy: boo
         immediately = at_start <= wanted
         high, reached = jnp.asarray(_LATEST), jnp.log(limit) < wanted
         if not monotone:
-            dip, dips = first_dip(jax.lax.stop_gradient(curve), _EARLIEST, _LATEST)
+            dip, dips = first_dip(lambda y: jax.lax.stop_gradient(curve(y)), _EARLIEST, _LATEST)
             high, reached = jnp.where(dips, dip, high), dips
         # Nothing is searched where nothing is to be found: an empty bracket ends the search at once.
         low = jnp.where(reached & ~immediately, _EARLIEST, high)

@@ -1,10 +1,12 @@
 """What the figures share: independent closed forms, and theory held against simulation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import ive
 from scipy.stats import ncx2
@@ -12,6 +14,10 @@ from scipy.stats import ncx2
 from solvable.comparison import compare
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Scale
+from solvable.plotting import draw_curve, log_losses, set_axis
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Z_LIMIT = 3.0
 Z_REASON = "root mean square z-score over times; 3 standard errors, seeds fixed"
@@ -77,3 +83,57 @@ def agreement(
         spread = float(np.sqrt(np.mean(scores[np.isfinite(scores)] ** 2)))
         claims.append(Claim(f"{label}: {name.replace('_', ' ')} agrees", spread, 0.0, Z_LIMIT, Z_REASON))
     return claims
+
+
+def quadrature_losses(model: LinearEstimator, time: float) -> tuple[float, float]:
+    """Losses of gradient flow for one layer by adaptive quadrature of the Marchenko-Pastur density: an independent
+    route to what the model computes, at any weight decay, initial scale and label noise."""
+    ratio, shift = model.aspect_ratio, model.weight_decay / 2
+    low, high = (1 - np.sqrt(ratio)) ** 2, (1 + np.sqrt(ratio)) ** 2
+    kappa = 2 * model.learning_rate / model.outputs
+
+    def profile(nu: float) -> tuple[float, float]:
+        left = np.exp(-kappa * (nu + shift) * time)
+        teacher = (left * nu + shift) / (nu + shift)
+        return (model.student_scale**2 * left**2 + teacher**2) / 2, teacher**2
+
+    def average(function: Callable[[float], float]) -> float:
+        # nu = low + (high - low) sin^2 removes both square roots of the density.
+        def integrand(angle: float) -> float:
+            nu = low + (high - low) * np.sin(angle) ** 2
+            density = (high - low) ** 2 * np.sin(2 * angle) ** 2 / (4 * np.pi * ratio * nu)
+            return density * function(nu)
+
+        return float(quad(integrand, 0, np.pi / 2, epsabs=0, epsrel=1e-12, limit=400)[0])
+
+    noise = model.label_noise**2
+    null = max(0.0, 1 - 1 / ratio)
+    null_signal = (model.student_scale**2 * np.exp(-2 * kappa * shift * time) + 1) / 2
+    test = (average(lambda nu: profile(nu)[0]) + null * null_signal) / model.outputs
+    train = average(lambda nu: nu * profile(nu)[0]) / model.outputs
+    if noise:
+        test += noise * ratio * average(lambda nu: nu * (-np.expm1(-kappa * (nu + shift) * time) / (nu + shift)) ** 2)
+        train += noise * (max(0.0, 1 - ratio) + ratio * average(lambda nu: profile(nu)[1]))
+    return train, test
+
+
+def resolvent_square(aspect_ratio: float, shift: float) -> float:
+    """``E[(shift / (nu + shift))^2]`` in closed form, from the derivative of the Stieltjes transform."""
+    b = 1 - aspect_ratio + shift
+    root = np.sqrt(b**2 + 4 * aspect_ratio * shift)
+    value = (root - b) / (2 * aspect_ratio * shift)
+    slope = ((b + 2 * aspect_ratio) / root - 1) / (2 * aspect_ratio * shift) - value / shift
+    return float(-(shift**2) * slope)
+
+
+def draw_run(panels: Sequence["Axes"], theory: xr.Dataset, simulation: xr.Dataset, colour: str, label: str) -> None:
+    """Theory and simulation into a panel of losses and, if there is a second one, a panel of accuracies."""
+    for panel, quantity in zip(panels, ("loss", "accuracy"), strict=False):
+        for kind in ("train", "test"):
+            name, train = f"{kind}_{quantity}", kind == "train"
+            draw_curve(panel, theory[name], colour, None if train else label, dashed=train)
+            draw_curve(panel, simulation[name], colour, dashed=train)
+        set_axis(panel, "x", theory.time, log=True)
+        panel.set_ylabel(f"{quantity} (dashed: training, solid: test)")
+    log_losses(panels[0])
+    panels[0].legend()

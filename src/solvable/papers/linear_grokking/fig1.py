@@ -7,8 +7,8 @@ from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.models.linear_estimator.grokking import loss_threshold
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.linear_grokking._shared import agreement, closed_form_times, held_against_simulation
-from solvable.plotting import COLOURS, draw_curve, log_losses, new_figure, set_axis
+from solvable.papers.linear_grokking._shared import agreement, closed_form_times, draw_run, held_against_simulation
+from solvable.plotting import COLOURS, new_figure, set_axis
 
 ASPECT_RATIOS = (0.1, 0.9, 1.5)
 # Where each run is still doing something: later its losses are rounding noise.
@@ -26,18 +26,8 @@ def reproduce(scale: Scale) -> Reproduction:
         datasets |= {f"theory-{ratio:g}": theory, f"simulation-{ratio:g}": simulation}
         variables = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
         claims += agreement(f"λ = {ratio:g}", comparison, variables)
-        for panel, kind in ((loss_panel, "loss"), (accuracy_panel, "accuracy")):
-            for name in (f"train_{kind}", f"test_{kind}"):
-                train = name.startswith("train")
-                draw_curve(panel, theory[name], colour, None if train else f"λ = {ratio:g}", dashed=train)
-                draw_curve(panel, simulation[name], colour, dashed=train)
+        draw_run((loss_panel, accuracy_panel), theory, simulation, colour, f"λ = {ratio:g}")
         claims += _time_claims(model)
-        set_axis(loss_panel, "x", theory.time, log=True)
-        set_axis(accuracy_panel, "x", theory.time, log=True)
-    loss_panel.set_ylabel("loss (dashed: training, solid: test)")
-    accuracy_panel.set_ylabel("accuracy (dashed: training, solid: test)")
-    log_losses(loss_panel)
-    loss_panel.legend()
 
     diagram = LinearEstimator(aspect_ratio=0.5).phase_diagram(aspect_ratio=np.linspace(0.02, 0.999, 200))
     datasets["delay"] = diagram
