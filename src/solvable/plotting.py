@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,7 +104,7 @@ def draw_curve(
 
 def set_axis(ax: "Axes", which: str, values: xr.DataArray, log: bool = False) -> None:
     """Name an axis after what it shows, with its unit; log where asked and possible."""
-    getattr(ax, f"set_{which}label")(f"{describe(values)} {_unit(values)}".strip())
+    getattr(ax, f"set_{which}label")(fill(f"{describe(values)} {_unit(values)}".strip(), 40))
     if log and float(values.max()) > 0:
         getattr(ax, f"set_{which}scale")("log" if float(values.min()) > 0 else "symlog", **_threshold(values))
 
@@ -111,6 +112,7 @@ def set_axis(ax: "Axes", which: str, values: xr.DataArray, log: bool = False) ->
 def log_losses(ax: "Axes") -> None:
     """A log axis, not deeper than 16 decades below its top: what is under that is rounding or irrelevant."""
     ax.set_yscale("log")
+    ax.autoscale(axis="y")
     low, high = ax.get_ylim()
     ax.set_ylim(max(low, high * 1e-16), high)
 

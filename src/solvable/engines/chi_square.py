@@ -33,13 +33,13 @@ def _inverse_gammainc(a: Array, probability: Array) -> Array:
     def residual(log_x: Array) -> Array:
         return gammainc(a, jnp.exp(log_x)) - probability
 
-    def narrow(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def narrow(_: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         low, high, log_x = state
         error = residual(log_x)
         low, high = jnp.where(error < 0, log_x, low), jnp.where(error < 0, high, log_x)
         slope = jnp.exp(a * log_x - jnp.exp(log_x) - gammaln(a))
         proposal = log_x - error / slope
-        return low, high, jnp.where((proposal > low) & (proposal < high), proposal, (low + high) / 2)
+        return low, high, jnp.where((proposal >= low) & (proposal <= high), proposal, (low + high) / 2)
 
     # Wilson-Hilferty: the cube root of a chi-square variable is nearly Gaussian.
     cube_root = 1 - 1 / (9 * a) + ndtri(probability) / (3 * jnp.sqrt(a))

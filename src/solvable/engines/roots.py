@@ -70,7 +70,7 @@ def _minimum(curve: Curve, low: Array, high: Array, iterations: int = 45) -> Arr
     """Golden-section search for the minimum of a curve with a single dip in the interval."""
     golden = (5**0.5 - 1) / 2
 
-    def shrink(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def shrink(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = state
         inner_left, inner_right = high - golden * (high - low), low + golden * (high - low)
         lower_on_left = curve(inner_left) < curve(inner_right)

@@ -12,6 +12,7 @@ from scipy.special import ive
 from scipy.stats import ncx2
 
 from solvable.comparison import compare
+from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Scale
 from solvable.plotting import draw_curve, log_losses, set_axis
@@ -63,14 +64,19 @@ def _log_excess(
 
 
 def held_against_simulation(
-    model: LinearEstimator, times: np.ndarray, scale: Scale, key: int = 0, inputs: int | None = None, **options: object
+    model: LinearEstimator, times: np.ndarray, scale: Scale, key: int
 ) -> tuple[xr.Dataset, xr.Dataset, xr.Dataset]:
     """Theory for whole steps, simulation, and their comparison. ``full`` is the paper's input dimension of 1000."""
-    size, seeds = (400, 40) if scale == "quick" else (1000, 100)
-    inputs = inputs or size
-    theory = model.predict(times, descent="discrete", inputs=inputs if model.outputs > 1 else None)
-    simulation = model.simulate(times, inputs=inputs, seeds=seeds, key=key, **options)  # type: ignore[arg-type]
-    return theory, simulation, compare(theory, simulation)
+    inputs, seeds = (400, 40) if scale == "quick" else (1000, 100)
+    theory = model.predict(smooth(times), descent="discrete", inputs=inputs if model.outputs > 1 else None)
+    simulation = model.simulate(times, inputs=inputs, seeds=seeds, key=key)
+    return theory, simulation, compare(theory.sel(time=times), simulation)
+
+
+def smooth(times: np.ndarray) -> np.ndarray:
+    """The times of a simulation with enough whole steps between them for theory to look like the curve it is."""
+    first = max(times[0], 1.0)
+    return np.union1d(times, whole_steps(log_times(first, times[-1], 120)))
 
 
 def agreement(

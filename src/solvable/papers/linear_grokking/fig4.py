@@ -1,6 +1,7 @@
 """Fig. 4: phase diagrams of the grokking delay over weight decay, output dimension and aspect ratio."""
 
 import numpy as np
+import xarray as xr
 
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.models.linear_estimator.grokking import loss_threshold
@@ -65,9 +66,9 @@ def _wide_claim() -> Claim:
     )
 
 
-def _edge_claim(plane: "object") -> Claim:
+def _edge_claim(plane: xr.Dataset) -> Claim:
     """Cells of the plane are reached exactly where the boundary says."""
-    reached = plane.test_reached  # type: ignore[attr-defined]
+    reached = plane.test_reached
     wrong = 0
     for outputs in reached.outputs.values:
         critical = LinearEstimator(aspect_ratio=0.9, outputs=int(outputs)).critical_aspect_ratio()

@@ -6,7 +6,7 @@ from solvable.comparison import compare
 from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.linear_grokking._shared import agreement, draw_run
+from solvable.papers.linear_grokking._shared import agreement, draw_run, smooth
 from solvable.plotting import COLOURS, draw_curve, new_figure
 
 
@@ -18,8 +18,8 @@ def reproduce(scale: Scale) -> Reproduction:
     steps = whole_steps(log_times(1, 1000, 10))
     for colour, (ratio, share) in zip(COLOURS, ((0.5, 50), (0.9, 20)), strict=False):
         model, batch = LinearEstimator(aspect_ratio=ratio), inputs // share
-        theory = model.predict(steps, descent="discrete", inputs=inputs, batch=batch)
-        full = model.predict(steps, descent="discrete")
+        theory = model.predict(smooth(steps), descent="discrete", inputs=inputs, batch=batch)
+        full = model.predict(smooth(steps), descent="discrete")
         simulation = model.simulate(steps, inputs=inputs, seeds=seeds, key=9, batch=batch)
         name = f"{ratio:g}-{batch}"
         datasets |= {f"theory-{name}": theory, f"simulation-{name}": simulation}
@@ -27,12 +27,12 @@ def reproduce(scale: Scale) -> Reproduction:
         draw_curve(panels[0], full.test_loss, colour, f"λ = {ratio:g}, full batches")
         panels[0].lines[-1].set(linestyle=":", linewidth=1.0)
         panels[0].legend()
-        claims += agreement(f"λ = {ratio:g}, batches of d/{share}", compare(theory, simulation))
-        claims.append(_amplification(model, inputs, batch, seeds, steps))
+        claims += agreement(f"λ = {ratio:g}, batches of d/{share}", compare(theory.sel(time=steps), simulation))
+        claims.append(_amplification(model, inputs, batch, seeds))
     return Reproduction(datasets, figure, claims)
 
 
-def _amplification(model: LinearEstimator, inputs: int, batch: int, seeds: int, steps: object) -> Claim:
+def _amplification(model: LinearEstimator, inputs: int, batch: int, seeds: int) -> Claim:
     """Training loss on batches over that on the full batch, run by run on the same data: most noise cancels."""
     noisy = model.simulate([100], inputs=inputs, seeds=seeds, key=9, batch=batch).train_loss.isel(time=0)
     plain = model.simulate([100], inputs=inputs, seeds=seeds, key=9).train_loss.isel(time=0)
