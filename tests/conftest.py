@@ -3,7 +3,6 @@
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 
 import hypothesis
 import pytest

@@ -38,7 +38,7 @@ def test_paper_thresholds() -> None:
 
 
 def test_finite_at_aspect_ratio_one_and_lost_just_above() -> None:
-    """L_gen = 1/sqrt(pi s) at one: t = 4/(pi eta eps^2). Lost at 1/(1 - eps/4), where the null modes alone exceed it."""
+    """L_gen = 1/sqrt(pi s) at one: t = 4/(pi eta eps^2). Lost at 1/(1 - eps/4), by the null modes alone."""
     at_one = LinearEstimator(aspect_ratio=1.0).grokking_time(PAPER_ACCURACY)
     assert float(at_one.test_time) == pytest.approx(4 / (np.pi * 0.01 * 1e-6), rel=1e-6)
     edge = 1 / (1 - 2.5e-4)

@@ -2,6 +2,10 @@
 
 Seed ``i`` always draws from ``fold_in(key, i)``, so a run does not depend on how many others there are, on the chunk
 it falls into or on the number of devices.
+
+Runs need nothing of each other, so each device is handed its share of a chunk as a call of its own, and accelerators
+work at the same time. Several CPU devices (there are such if XLA is told so) take turns: they share one thread pool,
+and factorising matrices on two of them at once, sharded or not, makes each wait for the other for ever.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
 
 from solvable.engines.progress import progress_bar
 
@@ -36,11 +39,11 @@ def ensemble(
     of the memory of the accelerators elsewhere) is kept.
     """
     devices = _devices(devices)
-    chunked = _over_devices(jax.vmap(run), devices, replicated=0)
+    chunked = jax.jit(jax.vmap(run))
     results = []
     with progress_bar(label, seeds, progress) as advance:
-        for keys, count in _chunks(seeds, key, bytes_per_run, memory_limit, devices):
-            results.append(_first(chunked(keys), count))
+        for shares, count in _chunks(seeds, key, bytes_per_run, memory_limit, devices):
+            results.append(_gather(_on_each(chunked, shares), count))
             advance(count)
     return _stack(results)
 
@@ -71,23 +74,22 @@ def trajectories(
     def stretch(state: PyTree, begin: jax.Array, end: jax.Array) -> PyTree:
         return jax.lax.fori_loop(begin, end, lambda count, inner: step(inner, count), state)
 
-    begin_all = _over_devices(jax.vmap(start), devices, replicated=0)
-    stretch_all = _over_devices(jax.vmap(stretch, in_axes=(0, None, None)), devices, replicated=2)
-    measure_all = _over_devices(jax.vmap(measure), devices, replicated=0)
+    begin_all, measure_all = jax.jit(jax.vmap(start)), jax.jit(jax.vmap(measure))
+    stretch_all = jax.jit(jax.vmap(stretch, in_axes=(0, None, None)))
 
     results = []
     with progress_bar(label, seeds * max(save_at[-1], 1), progress) as advance:
-        for keys, count in _chunks(seeds, key, bytes_per_run, memory_limit, devices):
-            state, done, saved = begin_all(keys), 0, []
+        for shares, count in _chunks(seeds, key, bytes_per_run, memory_limit, devices):
+            states, done, saved = _on_each(begin_all, shares), 0, []
             for target in save_at:
                 while done < target:
                     upto = min(done + segment, target)
-                    state = stretch_all(state, jnp.asarray(done), jnp.asarray(upto))
+                    states = _on_each(lambda state, span=(done, upto): stretch_all(state, *span), states)
                     # Dispatch is asynchronous; without waiting the bar would run ahead of the work.
-                    jax.block_until_ready(state)
+                    jax.block_until_ready(states)
                     advance(count * (upto - done))
                     done = upto
-                saved.append(_first(measure_all(state), count))
+                saved.append(_gather(_on_each(measure_all, states), count))
             results.append(jax.tree.map(lambda *values: np.stack(values, axis=1), *saved))
     return _stack(results)
 
@@ -96,20 +98,10 @@ def _devices(devices: Sequence[jax.Device] | None) -> list[jax.Device]:
     return list(jax.local_devices() if devices is None else devices)
 
 
-def _over_devices(function: Callable[..., PyTree], devices: list[jax.Device], replicated: int) -> Callable[..., PyTree]:
-    """Compile, splitting the first argument's leading axis over the devices; the ``replicated`` others are shared."""
-    if len(devices) == 1:
-        return jax.jit(function)
-    mesh = Mesh(np.array(devices), ("seed",))
-    split = PartitionSpec("seed")
-    shared = (PartitionSpec(),) * replicated
-    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=(split, *shared), out_specs=split, check_vma=False))
-
-
 def _chunks(
     seeds: int, key: int, bytes_per_run: float, memory_limit: float | None, devices: list[jax.Device]
-) -> Iterator[tuple[jax.Array, int]]:
-    """Keys of each chunk, all chunks of one size (the last padded), and how many of them are wanted."""
+) -> Iterator[tuple[list[jax.Array], int]]:
+    """Each chunk's keys, split over the devices, and how many of them are wanted: all chunks have one size."""
     limit = _memory(devices) if memory_limit is None else memory_limit
     if bytes_per_run > limit:
         raise ValueError(
@@ -123,7 +115,9 @@ def _chunks(
     base = jax.random.key(key)
     for begin in range(0, seeds, size):
         index = jnp.minimum(jnp.arange(begin, begin + size), seeds - 1)
-        yield jax.vmap(lambda i: jax.random.fold_in(base, i))(index), min(size, seeds - begin)
+        keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(index)
+        shares = jnp.split(keys, len(devices))
+        yield [jax.device_put(*share) for share in zip(shares, devices, strict=True)], min(size, seeds - begin)
 
 
 def _memory(devices: list[jax.Device]) -> float:
@@ -133,8 +127,19 @@ def _memory(devices: list[jax.Device]) -> float:
     return 0.6 * statistics.get("bytes_limit", _CPU_MEMORY) * len(devices)
 
 
-def _first(tree: PyTree, count: int) -> PyTree:
-    return jax.tree.map(lambda values: np.asarray(values)[:count], tree)
+def _on_each(function: Callable[[PyTree], PyTree], shares: list[PyTree]) -> list[PyTree]:
+    """The function on each device's share; started on all accelerators before any is waited for."""
+    results = []
+    for share in shares:
+        results.append(function(share))
+        if jax.default_backend() == "cpu":
+            jax.block_until_ready(results[-1])
+    return results
+
+
+def _gather(parts: list[PyTree], count: int) -> PyTree:
+    """The devices' parts as one NumPy array each, without the padding."""
+    return jax.tree.map(lambda *values: np.concatenate([np.asarray(value) for value in values])[:count], *parts)
 
 
 def _stack(results: list[PyTree]) -> PyTree:

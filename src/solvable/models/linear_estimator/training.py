@@ -137,7 +137,7 @@ def _descend(
         _check_rate(model, _limit(model, curvature, plan.momentum))
     step = partial(simulation.descent_step, model, plan.momentum, plan.batch, activation)
     measure = partial(simulation.descent_measure, model, activation)
-    return trajectories(start, step, measure, list(steps), **options)
+    return trajectories(start, step, measure, [int(step) for step in steps], **options)
 
 
 def _limit(model: "LinearEstimator", largest: np.ndarray, momentum: float) -> float:
