@@ -15,9 +15,11 @@ one: that is what keeps all digits at tiny and at opposed layers. P and Q must c
 layers, never from ``sum a^2 + b^2`` and ``sum a b``, whose difference cancels.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 
@@ -118,3 +120,24 @@ def _speeds(aligned: Array, opposed: Array, target: Array) -> tuple[Array, Array
     plus = jnp.where(still, target, jnp.where(positive, large, small))
     minus = jnp.where(still, -target, jnp.where(positive, small, large))
     return speed, plus, minus
+
+
+# Squares of squares of the layers must neither overflow nor vanish.
+SMALLEST, LARGEST = 1e-70, 1e70
+
+
+def check_sizes(name: str, values: Any) -> None:
+    """Numbers that are zero or of a size whose fourth power is a number too; a ValueError names the first that is not.
+
+    Traced values pass.
+    """
+    if isinstance(values, jax.core.Tracer):
+        return
+    sizes = np.atleast_1d(np.abs(np.asarray(values, dtype=float)))
+    outside = (sizes != 0) & ((sizes < SMALLEST) | (sizes > LARGEST))
+    if outside.any():
+        place = int(np.argmax(outside))
+        raise ValueError(
+            f"{name} must be zero or between {SMALLEST:g} and {LARGEST:g} in size, but has {sizes[place]:g} at "
+            f"place {place}: its square would not be a number; change the units"
+        )
