@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 
 class Flow(NamedTuple):
@@ -31,14 +31,15 @@ class Flow(NamedTuple):
 
 
 def aligned_and_opposed(
-    first: Array, second: Array, scale: Array | float = 1.0, axis: int | None = None
+    first: ArrayLike, second: ArrayLike, scale: ArrayLike = 1.0, axis: int | None = None
 ) -> tuple[Array, Array]:
     """P and Q of the layers: over all pairs along ``axis``, or pair by pair if None."""
+    first, second = jnp.asarray(first), jnp.asarray(second)
     aligned, opposed = (first + second) ** 2 / (2 * scale), (first - second) ** 2 / (2 * scale)
     return (aligned, opposed) if axis is None else (aligned.sum(axis), opposed.sum(axis))
 
 
-def flow(aligned: Array | float, opposed: Array | float, target: Array | float, clock: Array | float) -> Flow:
+def flow(aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike, clock: ArrayLike) -> Flow:
     """gamma and the remaining error after the time ``clock`` (y above); the arguments broadcast."""
     aligned, opposed, target, clock = jnp.broadcast_arrays(*map(jnp.asarray, (aligned, opposed, target, clock)))
     speed, speed_plus, speed_minus = _speeds(aligned, opposed, target)
@@ -57,7 +58,7 @@ def flow(aligned: Array | float, opposed: Array | float, target: Array | float, 
     return Flow(numerator / denominator, share * (1 + saturation) / larger)
 
 
-def final_growth(aligned: Array | float, opposed: Array | float, target: Array | float) -> Array:
+def final_growth(aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike) -> Array:
     """gamma as time goes to infinity: ``(S + K) / P``; infinite without any aligned part, if the target is positive.
 
     Without aligned part the start lies on the stable manifold of the saddle: differences vanish, nothing is learned.
@@ -71,7 +72,7 @@ def final_growth(aligned: Array | float, opposed: Array | float, target: Array |
 
 
 def time_to_reach(
-    fraction: Array | float, aligned: Array | float, opposed: Array | float, target: Array | float
+    fraction: ArrayLike, aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike
 ) -> Array:
     """The clock y at which ``theta / S`` reaches a fraction in (0, 1); 0 if it starts beyond, infinite if never.
 
@@ -98,9 +99,9 @@ def time_to_reach(
     return jnp.where(~waits, 0.0, jnp.where(learns, jnp.log(ratio) / (2 * speed), jnp.inf))
 
 
-def layers_at(first: Array, second: Array, growth: Array) -> tuple[Array, Array]:
+def layers_at(first: ArrayLike, second: ArrayLike, growth: ArrayLike) -> tuple[Array, Array]:
     """The layers when their sums have grown by ``sqrt(gamma)`` and their differences shrunk by it (eqs. 6.10, 6.11)."""
-    root = jnp.sqrt(growth)
+    first, second, root = jnp.asarray(first), jnp.asarray(second), jnp.sqrt(growth)
     together, apart = (first + second) / 2, (first - second) / 2
     # A sum that is zero stays zero however large the factor has become, and likewise a difference.
     together = jnp.where(together == 0, 0.0, together * jnp.where(together == 0, 1.0, root))
