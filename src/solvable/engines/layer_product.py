@@ -39,6 +39,7 @@ def aligned_and_opposed(
     return (aligned, opposed) if axis is None else (aligned.sum(axis), opposed.sum(axis))
 
 
+@jax.jit
 def flow(aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike, clock: ArrayLike) -> Flow:
     """gamma and the remaining error after the time ``clock`` (y above); the arguments broadcast."""
     aligned, opposed, target, clock = jnp.broadcast_arrays(*map(jnp.asarray, (aligned, opposed, target, clock)))
@@ -58,6 +59,7 @@ def flow(aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike, clock: Array
     return Flow(numerator / denominator, share * (1 + saturation) / larger)
 
 
+@jax.jit
 def final_growth(aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike) -> Array:
     """gamma as time goes to infinity: ``(S + K) / P``; infinite without any aligned part, if the target is positive.
 
@@ -71,6 +73,7 @@ def final_growth(aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike) -> A
     return jnp.where(bottom == 0, unbounded, top / jnp.where(bottom == 0, 1.0, bottom))
 
 
+@jax.jit
 def time_to_reach(
     fraction: ArrayLike, aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike
 ) -> Array:
@@ -99,6 +102,7 @@ def time_to_reach(
     return jnp.where(~waits, 0.0, jnp.where(learns, jnp.log(ratio) / (2 * speed), jnp.inf))
 
 
+@jax.jit
 def layers_at(first: ArrayLike, second: ArrayLike, growth: ArrayLike) -> tuple[Array, Array]:
     """The layers when their sums have grown by ``sqrt(gamma)`` and their differences shrunk by it (eqs. 6.10, 6.11)."""
     first, second, root = jnp.asarray(first), jnp.asarray(second), jnp.sqrt(growth)

@@ -253,6 +253,7 @@ def _run(model: ScalarNetwork, times: np.ndarray, samples: int | None, learning_
     return descend(step, measure, (jnp.asarray(model.first), jnp.asarray(model.second)), times, learning_rate)
 
 
+@partial(jax.jit, static_argnames="points")
 def _largest_deviation(aligned: Array, opposed: Array, target: Array, points: int = 600) -> Array:
     """Maximum over time of ``|remaining - exp(-(P + Q) y)|``: on a log grid, then by golden section about the best."""
     speed = jnp.sqrt(aligned * opposed + target**2)
