@@ -159,7 +159,7 @@ class ParityMode(Model):
         """2 over the largest curvature at the minimum, or at the start if that is larger."""
         minimum = [*[np.sqrt(2 * self.target_scale)] * 3, -self.target_scale]
         start = [self.first, self.second, self.third, self.offset]
-        bend = jax.vmap(lambda weights: jax.hessian(_loss)(weights, self, jnp.ones(8)))(jnp.array([minimum, start]))
+        bend = _curvatures(jnp.array([minimum, start]), self)
         return float(2 / (CLOCKS[self.loss] * np.linalg.eigvalsh(bend).max()))
 
 
@@ -236,6 +236,11 @@ def _loss(weights: Array, model: ParityMode, counts: Array) -> Array:
     """Mean of halves over the inputs, each taken ``counts`` times."""
     output = network(weights, jnp.asarray(BITS)).sum(-1) + weights[3]
     return (counts * (output - model.target_scale * PARITY) ** 2).sum() / (2 * counts.sum())
+
+
+@jax.jit
+def _curvatures(points: Float[Array, "point 4"], model: ParityMode) -> Float[Array, "point 4 4"]:
+    return jax.vmap(lambda weights: jax.hessian(_loss)(weights, model, jnp.ones(8)))(points)
 
 
 class _Measured(NamedTuple):
