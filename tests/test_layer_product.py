@@ -190,7 +190,9 @@ def test_descent_hits_every_time_with_equal_steps():
     np.testing.assert_allclose(seen, times, rtol=1e-14)
 
 
-@pytest.mark.parametrize(("rate", "message"), [(0.0, "positive"), (-1, "positive"), (np.inf, "positive"), (3, "below 2")])
+@pytest.mark.parametrize(
+    ("rate", "message"), [(0.0, "positive"), (-1, "positive"), (np.inf, "positive"), (3, "below 2")]
+)
 def test_learning_rates_that_cannot_work_are_refused(rate, message):
     with pytest.raises(ValueError, match=message):
         check_learning_rate(rate, 2.0)

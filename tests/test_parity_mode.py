@@ -66,9 +66,7 @@ def test_flow_agrees_with_another_integrator(alpha, beta, gamma, offset, target)
     def rates(_, values):
         return -np.asarray(gradient(values, target)) / 8
 
-    solution = solve_ivp(
-        rates, (0, TIMES[-1]), [alpha, beta, gamma, offset], "DOP853", TIMES, rtol=1e-12, atol=1e-13
-    )
+    solution = solve_ivp(rates, (0, TIMES[-1]), [alpha, beta, gamma, offset], "DOP853", TIMES, rtol=1e-12, atol=1e-13)
     curves = ParityMode(target, alpha, beta, gamma, offset).predict(TIMES)
     np.testing.assert_allclose(curves.weight, solution.y[:3].T, atol=1e-9)
     np.testing.assert_allclose(curves.offset, solution.y[3], atol=1e-9)

@@ -134,7 +134,11 @@ def test_target_and_output_scaling_are_the_same_for_the_final_growth():
 
 
 def test_distance_from_linear_is_the_largest_gap_between_the_curves():
-    for model in (ScalarNetwork.small(5, scale=0.3), ScalarNetwork.ntk(10), ScalarNetwork([0.5, 0.2], [-0.4, 0.1], 2.0)):
+    for model in (
+        ScalarNetwork.small(5, scale=0.3),
+        ScalarNetwork.ntk(10),
+        ScalarNetwork([0.5, 0.2], [-0.4, 0.1], 2.0),
+    ):
         times = np.geomspace(1e-3, 1e3, 20_000)
         curves = model.predict(times)
         gap = np.abs(curves.output - curves.linear_output).max() / abs(model.target - model.initial_output)
@@ -204,11 +208,18 @@ def test_curves_differentiate_and_map_over_parameters():
     def measures(values):
         model = ScalarNetwork(values[:2], values[2:4], values[4], values[5], values[6])
         return jnp.stack(
-            [model.predict([1.0]).output.data[0], model.final_growth, model.distance_from_linear(), model.kernel_ratio()]
+            [
+                model.predict([1.0]).output.data[0],
+                model.final_growth,
+                model.distance_from_linear(),
+                model.kernel_ratio(),
+            ]
         )
 
     point, step = jnp.array([0.4, -0.2, 0.1, 0.3, 1.3, 1.7, 0.6]), 1e-5
-    slopes = np.stack([(measures(point + step * unit) - measures(point - step * unit)) / (2 * step) for unit in np.eye(7)])
+    slopes = np.stack(
+        [(measures(point + step * unit) - measures(point - step * unit)) / (2 * step) for unit in np.eye(7)]
+    )
     np.testing.assert_allclose(jax.jacrev(measures)(point), slopes.T, atol=1e-7)
     np.testing.assert_allclose(jax.vmap(measures)(jnp.stack([point, 2 * point]))[1], measures(2 * point), rtol=1e-12)
 

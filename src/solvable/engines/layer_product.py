@@ -74,9 +74,7 @@ def final_growth(aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike) -> A
 
 
 @jax.jit
-def time_to_reach(
-    fraction: ArrayLike, aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike
-) -> Array:
+def time_to_reach(fraction: ArrayLike, aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike) -> Array:
     """The clock y at which ``theta / S`` reaches a fraction in (0, 1); 0 if it starts beyond, infinite if never.
 
     From ``exp(-2 K y) = (gamma_+ - gamma)(1 - gamma_-) / ((gamma - gamma_-)(gamma_+ - 1))``, all four differences

@@ -48,7 +48,7 @@ class DiagonalNetwork(Model):
         lengths = {name: np.shape(values) for name, values in self.parameters().items()}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{name} has {shape[0]}" for name, shape in lengths.items())
-            raise ValueError(f"variances, target_scales, first and second must be equally long, one entry a mode: {told}")
+            raise ValueError(f"the lists must be equally long, one entry a mode, but {told}")
         for name in ("variances", "target_scales", "first", "second"):
             layer_product.check_sizes(name, getattr(self, name))
 
@@ -94,7 +94,7 @@ class DiagonalNetwork(Model):
         )
 
     def sigmoid(self, times: Any) -> xr.Dataset:
-        """Eq. 3.9: what equal layers do, and unequal ones with the same product nearly do. Needs ``0 < a b / S < 1``."""
+        """Eq. 3.9: what equal layers do, and unequal ones nearly do. Needs ``0 < a b / S < 1``."""
         watch = Stopwatch()
         times = check_times(times)
         _check_sigmoid(self.first * self.second, self.target_scales, "first * second")
@@ -133,7 +133,7 @@ class DiagonalNetwork(Model):
     def stage_overlap(self) -> xr.Dataset:
         """The ``eps`` at which a mode saturates (``1 - eps``) just when the next one emerges (``eps``).
 
-        With ``r = E[x^2] |S|`` and ``q = S / (a b) - 1``, for modes i and j in the order in which they are half learned,
+        With ``r = E[x^2] |S|`` and ``q = S / (a b) - 1``, for modes i and j, i the first of the two to be half learned,
 
             eps = 1 / (1 + exp((r_i ln q_j - r_j ln q_i) / (r_i + r_j))),
 

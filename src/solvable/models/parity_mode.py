@@ -146,10 +146,7 @@ class ParityMode(Model):
             raise ValueError(f"descent diverged with learning_rate = {learning_rate:g}: lower it")
         settings = {"samples": samples, "learning_rate": learning_rate, "seeds": seeds, "key": key}
         return make_dataset(
-            {
-                name: (("seed", "time", "mode")[: values.ndim], values)
-                for name, values in measured._asdict().items()
-            },
+            {name: (("seed", "time", "mode")[: values.ndim], values) for name, values in measured._asdict().items()},
             {"time": times, "mode": np.arange(3), "seed": np.arange(seeds)},
             provenance(self, "simulation", settings, watch),
             _MEANINGS,

@@ -72,7 +72,7 @@ class ScalarNetwork(Model):
 
     @classmethod
     def target_downscaled(cls, width: int, target: float = 1.0, factor: float = 100.0, key: int = 0) -> Self:
-        """Standard Gaussian layers that cancel in pairs, so that the output starts at 0, and the target over ``factor``.
+        """Standard Gaussian layers that cancel in pairs, so that the output starts at 0; the target over ``factor``.
 
         Lazy as the factor grows (section 6.2.2). The width must be even.
         """
@@ -90,8 +90,8 @@ class ScalarNetwork(Model):
     def richer(self, way: str, factor: float) -> Self:
         """A model of larger final growth by one of the four ways of section 6.3.1, each by ``factor``.
 
-        ``target``: a larger target. ``input``: smaller inputs, which make the target's slope larger. ``weights``: smaller
-        layers at the start. ``output``: a larger Z.
+        ``target``: a larger target. ``input``: smaller inputs, which make the target's slope larger. ``weights``:
+        smaller layers at the start. ``output``: a larger Z.
         """
         check_choice("way", way, WAYS)
         factor = _check_factor(factor)
@@ -198,10 +198,7 @@ class ScalarNetwork(Model):
             raise ValueError(f"descent diverged with learning_rate = {learning_rate:g}: lower it or raise samples")
         settings = {"samples": samples, "learning_rate": learning_rate, "seeds": seeds, "key": key}
         return make_dataset(
-            {
-                name: (("seed", "time", "unit")[: values.ndim], values)
-                for name, values in measured._asdict().items()
-            },
+            {name: (("seed", "time", "unit")[: values.ndim], values) for name, values in measured._asdict().items()},
             {"time": times, "unit": np.arange(units), "seed": np.arange(seeds)},
             provenance(self, "simulation", settings, watch),
             _MEANINGS,

@@ -17,7 +17,11 @@ INTEGRATOR = "an eighth-order integrator at relative tolerance 1e-12, which know
 
 def integrate_diagonal(model: DiagonalNetwork, times: np.ndarray) -> np.ndarray:
     """Strengths (time, mode) of the flow of eq. 3.6, by DOP853."""
-    first, second = _integrate(model.first, model.second, times, lambda a, b: model.variances * (model.target_scales - a * b))
+
+    def pull(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return model.variances * (model.target_scales - a * b)
+
+    first, second = _integrate(model.first, model.second, times, pull)
     return first * second
 
 

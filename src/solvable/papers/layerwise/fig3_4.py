@@ -47,8 +47,9 @@ def reproduce(scale: Scale) -> Reproduction:
 
 def _claims(model: DiagonalNetwork, fine: xr.Dataset, expected: xr.Dataset, simulation: xr.Dataset) -> list[Claim]:
     emergence, saturation = model.emergence_time(EPS), model.saturation_time(EPS)
-    read = first_crossing(fine.strength.isel(mode=0) / TARGET, EPS), first_crossing(
-        fine.strength.isel(mode=0) / TARGET, 1 - EPS
+    read = (
+        first_crossing(fine.strength.isel(mode=0) / TARGET, EPS),
+        first_crossing(fine.strength.isel(mode=0) / TARGET, 1 - EPS),
     )
     between = float(emergence[0] + saturation[0] + emergence[1]) / 2
     drop = float(model.predict([0.0]).test_loss[0] - model.predict([between]).test_loss[0])
@@ -56,7 +57,11 @@ def _claims(model: DiagonalNetwork, fine: xr.Dataset, expected: xr.Dataset, simu
     return [
         Claim("τ_e of the first mode, read off the curve", float(read[0]), float(emergence[0]), 0.01, "grid of 0.0125"),
         Claim(
-            "τ_s of the first mode, read off the curve", float(read[1] - read[0]), float(saturation[0]), 0.02, "twice that"
+            "τ_s of the first mode, read off the curve",
+            float(read[1] - read[0]),
+            float(saturation[0]),
+            0.02,
+            "two reads of that grid",
         ),
         Claim(
             "drop of the loss at the first stage over E[x²] S²/2",
@@ -68,7 +73,9 @@ def _claims(model: DiagonalNetwork, fine: xr.Dataset, expected: xr.Dataset, simu
         Claim(
             "first stage: gap to the next emergence over saturation time (above 1: stage-like)",
             float((emergence[1] - emergence[0]) / saturation[0]),
-            1.0 + np.log((1 - overlap[0]) / overlap[0] / (1 / EPS - 1)) * (0.5 + 0.5 * 2 ** (EXPONENT + 1))
+            1.0
+            + np.log((1 - overlap[0]) / overlap[0] / (1 / EPS - 1))
+            * (0.5 + 0.5 * 2 ** (EXPONENT + 1))
             / np.log(1 / EPS - 1),
             1e-9,
             "eq. 3.12 solved for the overlap of the corrected eq. 3.13",

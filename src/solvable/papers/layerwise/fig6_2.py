@@ -1,5 +1,7 @@
 """Fig. 6.2: rich and lazy learning in numbers, unit by unit, and how each limit is approached."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 
@@ -39,7 +41,7 @@ def reproduce(scale: Scale) -> Reproduction:
     return Reproduction(datasets, figure, claims)
 
 
-def _draw_units(panel, model: ScalarNetwork, title: str) -> None:  # type: ignore[no-untyped-def]
+def _draw_units(panel: Any, model: ScalarNetwork, title: str) -> None:
     """Start and end of the first units, from the largest product to the smallest."""
     end = model.predict([1e4 * model.output_scale / max(model.weight_size, abs(model.target))]).isel(time=0)
     before = model.first[:SHOWN] * model.second[:SHOWN] / model.output_scale
@@ -54,7 +56,7 @@ def _draw_units(panel, model: ScalarNetwork, title: str) -> None:  # type: ignor
     panel.set_xticks([])
 
 
-def _draw_output(panel, theory: xr.Dataset, simulation: xr.Dataset, model: ScalarNetwork) -> None:  # type: ignore[no-untyped-def]
+def _draw_output(panel: Any, theory: xr.Dataset, simulation: xr.Dataset, model: ScalarNetwork) -> None:
     draw_curve(panel, theory.output, COLOURS[0], "network, theory")
     draw_curve(panel, simulation.output, COLOURS[0], "network, descent")
     draw_curve(panel, theory.linear_output, COLOURS[4], "linearised at its start", dashed=True)
@@ -77,7 +79,7 @@ def _case_claims(
             float(np.max(np.abs(runs)) / size),
             0.0,
             0.02,
-            "16 training sets of 20000 know E[x²] to 0.25 %, which the steepest part of a curve triples; and 2000 steps",
+            "16 training sets of 20000 know E[x²] to 0.25 %, which the steepest part of a curve triples; steps",
         ),
         Claim(f"{title}: output at the end", float(units.sum()), model.target, 1e-9, "the flow ends at the target"),
         Claim(

@@ -6,7 +6,7 @@ import xarray as xr
 from solvable.models.diagonal_network import DiagonalNetwork
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise._layer_reference import agreement
-from solvable.plotting import COLOURS, draw_curve, new_figure, set_axis
+from solvable.plotting import COLOURS, draw_curve, new_figure
 
 VARIANCES = np.array([1.0, 1.0, 1.0, 1.0])
 TARGETS = np.array([3.0, -1.5, 0.75, 0.35])
@@ -32,7 +32,9 @@ def reproduce(scale: Scale) -> Reproduction:
     unit = np.log(1 / STARTS[1])
     sparse = np.linspace(0.2, 1.5 * unit, 30)
     seeds, samples, step = (16, 20_000, 0.005) if scale == "quick" else (60, 100_000, 0.002)
-    simulation = datasets["simulation"] = model.simulate(sparse, samples=samples, seeds=seeds, learning_rate=step, key=4)
+    simulation = datasets["simulation"] = model.simulate(
+        sparse, samples=samples, seeds=seeds, learning_rate=step, key=4
+    )
     draw_curve(loss_panel, simulation.test_loss.assign_coords(time=sparse / unit), COLOURS[1], "descent")
     claims.append(agreement("R(0) = 1e-05", model.predict(sparse), simulation, "strength", 0.01))
     for level in _levels():
@@ -81,5 +83,7 @@ def _plateaus(model: DiagonalNetwork, start: float) -> list[Claim]:
             )
         )
     order = float(np.all(np.diff(half) > 0))
-    claims.append(Claim(f"R(0) = {start:g}: modes learned in the order of S E[x²]", order, 1.0, 0.0, "a fact, not a fit"))
+    claims.append(
+        Claim(f"R(0) = {start:g}: modes learned in the order of S E[x²]", order, 1.0, 0.0, "a fact, not a fit")
+    )
     return claims

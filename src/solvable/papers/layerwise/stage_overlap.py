@@ -1,5 +1,7 @@
 """Eq. 3.13: how much two stages of training overlap, as printed and corrected."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 from scipy.optimize import brentq
@@ -76,7 +78,7 @@ def overlap_by_roots(model: DiagonalNetwork) -> float:
     return float(np.exp(brentq(excess, np.log(start) + 1e-9, np.log(0.5) - 1e-9, xtol=1e-13)))
 
 
-def _draw_stages(panel) -> None:  # type: ignore[no-untyped-def]
+def _draw_stages(panel: Any) -> None:
     """What an overlap looks like: the two modes of one pair and the moment at which both are ε away."""
     for colour, ratio in zip(COLOURS, (0.2, 0.8), strict=False):
         model = _pair(ratio, 1e-4)

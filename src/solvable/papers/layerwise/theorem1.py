@@ -1,6 +1,7 @@
 """Theorem 1: the growth of the layers as printed and corrected, and the digits that its form loses."""
 
 from decimal import Decimal, localcontext
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -10,12 +11,13 @@ from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise._layer_reference import INTEGRATOR, integrate_scalar
 from solvable.plotting import COLOURS, new_figure, set_axis
 
+LAYERS = np.array([0.4, -0.2, 0.3]), np.array([0.1, 0.3, 0.2])
 # Layers, target, Z and E[x^2]: also a negative target, a single pair, and scales other than 1.
 CASES = {
-    "Z = 1, E[x²] = 1": ScalarNetwork([0.4, -0.2, 0.3], [0.1, 0.3, 0.2], 1.3),
-    "Z = 1.7, E[x²] = 0.6": ScalarNetwork([0.4, -0.2, 0.3], [0.1, 0.3, 0.2], 1.3, 1.7, 0.6),
-    "S < 0": ScalarNetwork([0.4, -0.2, 0.3], [0.1, 0.3, 0.2], -0.8, 0.7, 1.4),
-    "one pair": ScalarNetwork([0.5], [-0.45], 1.0),
+    "Z = 1, E[x²] = 1": ScalarNetwork(*LAYERS, 1.3),
+    "Z = 1.7, E[x²] = 0.6": ScalarNetwork(*LAYERS, 1.3, 1.7, 0.6),
+    "S < 0": ScalarNetwork(*LAYERS, -0.8, 0.7, 1.4),
+    "one pair": ScalarNetwork(np.array([0.5]), np.array([-0.45]), 1.0),
 }
 TIMES = np.linspace(0, 8, 41)
 
@@ -82,14 +84,14 @@ def many_digits(model: ScalarNetwork, time: float) -> Decimal:
         return above / (sigma + start - target + speed + (-sigma - start + target + speed) * decay)
 
 
-def _digits(panel) -> list[Claim]:  # type: ignore[no-untyped-def]
+def _digits(panel: Any) -> list[Claim]:
     """Relative errors of both forms over the size of the start, layers nearly equal and nearly opposed."""
     sizes = 10.0 ** np.arange(-8, 1)
     claims = []
     for colour, (label, shape) in zip(COLOURS, {"aligned": 1.5, "opposed": -1 + 1e-6}.items(), strict=False):
         stable, naive = [], []
         for size in sizes:
-            model = ScalarNetwork([size], [shape * size], 1.0)
+            model = ScalarNetwork(np.array([size]), np.array([shape * size]), 1.0)
             # Just after the layers have grown to the size of the target.
             time = 0.6 * float(np.log1p(2 / ((1 + shape) * size) ** 2))
             exact = many_digits(model, time)
@@ -98,7 +100,7 @@ def _digits(panel) -> list[Claim]:  # type: ignore[no-untyped-def]
                 usual = textbook_growth(model, np.array([time]), 2.0)[0]
             naive.append(abs(float(Decimal(float(usual)) / exact - 1)) if np.isfinite(usual) else np.inf)
         panel.loglog(sizes, np.maximum(stable, 1e-17), "o-", color=colour, label=f"{label}: stable form")
-        panel.loglog(sizes, np.clip(naive, 1e-17, 1e4), "s--", color=colour, label=f"{label}: eq. 6.12, exponent corrected")
+        panel.loglog(sizes, np.clip(naive, 1e-17, 1e4), "s--", color=colour, label=f"{label}: corrected eq. 6.12")
         claims.append(
             Claim(
                 f"{label} layers from 1e-8 to 1: largest relative error of γ",
@@ -122,6 +124,6 @@ def _bound(draws: int) -> Claim:
     broken = 0
     for _ in range(draws):
         layers = generator.normal(size=(2, 3)) * 10 ** generator.uniform(-3, 1)
-        model = ScalarNetwork(*layers, float(generator.uniform(0.01, 5)), float(generator.uniform(0.1, 10)))
+        model = ScalarNetwork(layers[0], layers[1], generator.uniform(0.01, 5), generator.uniform(0.1, 10))
         broken += model.final_growth < model.target / model.weight_size * (1 - 1e-14)
     return Claim(f"violations of γ₊ ≥ S/Σ₀ in {draws} draws", float(broken), 0.0, 0.0, "a theorem for S > 0")
