@@ -186,8 +186,19 @@ def test_descent_hits_every_time_with_equal_steps():
     counts, lengths = stretches(times, 0.1)
     assert counts.tolist() == [0, 3, 1, 10]
     np.testing.assert_allclose(np.cumsum(counts * lengths), times, rtol=1e-15)
-    seen = descend(lambda state, length: state + length, lambda state: state, jnp.zeros(()), times, 0.1)
+    seen = descend(jnp.ones_like, lambda state: state, jnp.zeros(()), times, 0.1)
     np.testing.assert_allclose(seen, times, rtol=1e-14)
+
+
+def test_descent_is_of_first_order_and_flow_of_fourth():
+    times = np.array([2.0])
+
+    def error(method, rate):
+        return abs(float(descend(jnp.negative, jnp.asarray, jnp.ones(()), times, rate, method)[0]) - np.exp(-2))
+
+    # Ratios of two steps: 2 and 2^4, up to the next order.
+    assert error("descent", 0.02) / error("descent", 0.01) == pytest.approx(2, rel=0.02)
+    assert error("flow", 0.1) / error("flow", 0.05) == pytest.approx(16, rel=0.1)
 
 
 @pytest.mark.parametrize(

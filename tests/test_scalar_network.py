@@ -193,6 +193,15 @@ def test_descent_converges_to_the_flow_with_its_step():
     assert errors[0] / errors[1] == pytest.approx(2, rel=0.05)
 
 
+def test_flow_on_the_population_is_the_closed_form():
+    model = ScalarNetwork([0.4, -0.2], [0.1, 0.3], 1.3, output_scale=1.7, input_power=0.6)
+    times = np.array([0.0, 0.5, 2.0, 5.0])
+    runs = model.simulate(times, samples=None, seeds=1, method="flow", learning_rate=0.02)
+    # Fourth order: (curvature 3 x 0.02)^4 / 120 a step.
+    np.testing.assert_allclose(runs.output[0], model.predict(times).output, atol=1e-6)
+    np.testing.assert_allclose(runs.first[0], model.predict(times).first, atol=1e-6)
+
+
 def test_descent_on_drawn_data_agrees_with_theory():
     model = ScalarNetwork.small(4, scale=0.5)
     times = np.array([0.5, 1.0, 2.0])

@@ -1,6 +1,7 @@
-"""Gradient descent on the clock of gradient flow: time is learning rate times steps."""
+"""Gradient descent and gradient flow on one clock: time is learning rate times steps."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,14 +26,20 @@ def stretches(
 
 
 def descend(
-    step: Callable[[PyTree, jax.Array], PyTree],
+    velocity: Callable[[PyTree], PyTree],
     measure: Callable[[PyTree], PyTree],
     state: PyTree,
     times: Float[np.ndarray, "time"],
     learning_rate: float,
+    method: str = "descent",
 ) -> PyTree:
-    """``state = step(state, length)`` from time 0, measured at each of the times (first axis of what comes back)."""
+    """Follow ``velocity`` (minus the gradient) from time 0; measured at each time, the first axis of what comes back.
+
+    ``descent`` takes steps of at most ``learning_rate``. ``flow`` takes as many, each of fourth order (Runge-Kutta), so
+    that next to nothing is left of their length.
+    """
     counts, lengths = stretches(times, learning_rate)
+    step = partial(_euler if method == "descent" else _runge_kutta, velocity)
 
     def stretch(state: PyTree, plan: tuple[jax.Array, jax.Array]) -> tuple[PyTree, PyTree]:
         count, length = plan
@@ -40,6 +47,23 @@ def descend(
         return state, measure(state)
 
     return jax.lax.scan(stretch, state, (jnp.asarray(counts), jnp.asarray(lengths)))[1]
+
+
+def _euler(velocity: Callable[[PyTree], PyTree], state: PyTree, length: jax.Array) -> PyTree:
+    return _moved(state, velocity(state), length)
+
+
+def _runge_kutta(velocity: Callable[[PyTree], PyTree], state: PyTree, length: jax.Array) -> PyTree:
+    first = velocity(state)
+    second = velocity(_moved(state, first, length / 2))
+    third = velocity(_moved(state, second, length / 2))
+    fourth = velocity(_moved(state, third, length))
+    mean = jax.tree.map(lambda a, b, c, d: (a + 2 * b + 2 * c + d) / 6, first, second, third, fourth)
+    return _moved(state, mean, length)
+
+
+def _moved(state: PyTree, direction: PyTree, length: jax.Array) -> PyTree:
+    return jax.tree.map(lambda value, speed: value + length * speed, state, direction)
 
 
 def check_learning_rate(learning_rate: Any, limit: float) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from solvable.models.base import (
     Meaning,
     Model,
     Stopwatch,
+    check_choice,
     check_count,
     make_dataset,
     parameter,
@@ -168,12 +169,13 @@ class DiagonalNetwork(Model):
         times: Any,
         *,
         samples: Annotated[int | None, "number of training samples (default 1000; None: the population)"] = 1000,
+        method: Annotated[Literal["descent", "flow"], "whole steps, or the flow they approximate"] = "descent",
         learning_rate: Annotated[float, "largest step of descent"] = 0.01,
         seeds: Annotated[int, "number of independent runs"] = 10,
         key: Annotated[int, "key of the random numbers"] = 0,
         progress: bool | None = None,
     ) -> xr.Dataset:
-        """Full-batch gradient descent on drawn Gaussian features with these variances, one training set a seed.
+        """Full-batch training on drawn Gaussian features with these variances, one training set a seed.
 
         Each stretch between two times is cut into equal steps of at most ``learning_rate``. Finite samples correlate
         the features, so that the modes pull at each other. The test loss is the population's.
@@ -182,17 +184,18 @@ class DiagonalNetwork(Model):
         times = check_times(times)
         check_count("seeds", seeds)
         check_count("key", key, 0)
+        check_choice("method", method, ("descent", "flow"))
         if samples is not None:
             check_count("samples", samples)
         learning_rate = check_learning_rate(learning_rate, self._stable_learning_rate())
-        run = partial(_run, self, times, samples, learning_rate)
+        run = partial(_run, self, times, samples, learning_rate, method)
         size = 8.0 * (2 * (samples or 1) * self._modes + 3 * self._modes**2 + 6 * times.size * self._modes)
         measured = ensemble(
             run, seeds=seeds, key=key, bytes_per_run=size, progress=progress, label=f"simulating {self.name}"
         )
         if not np.isfinite(measured.test_loss).all():
             raise ValueError(f"descent diverged with learning_rate = {learning_rate:g}: lower it or raise samples")
-        settings = {"samples": samples, "learning_rate": learning_rate, "seeds": seeds, "key": key}
+        settings = {"samples": samples, "method": method, "learning_rate": learning_rate, "seeds": seeds, "key": key}
         dims = {name: ("seed", "time", "mode")[: values.ndim] for name, values in measured._asdict().items()}
         return make_dataset(
             {name: (dims[name], values) for name, values in measured._asdict().items()},
@@ -238,7 +241,9 @@ class _Measured(NamedTuple):
     linear_test_loss: Array
 
 
-def _run(model: DiagonalNetwork, times: np.ndarray, samples: int | None, learning_rate: float, key: Array) -> _Measured:
+def _run(
+    model: DiagonalNetwork, times: np.ndarray, samples: int | None, learning_rate: float, method: str, key: Array
+) -> _Measured:
     """One run. The labels have no noise, so the training set enters only through its second moments."""
     variances, targets = jnp.asarray(model.variances), jnp.asarray(model.target_scales)
     if samples is None:
@@ -247,10 +252,10 @@ def _run(model: DiagonalNetwork, times: np.ndarray, samples: int | None, learnin
         features = jax.random.normal(key, (samples, variances.size)) * jnp.sqrt(variances)
         moments = features.T @ features / samples
 
-    def step(state: tuple[Array, Array, Array], length: Array) -> tuple[Array, Array, Array]:
+    def velocity(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         first, second, linear = state
-        pull = length * moments @ (targets - first * second)
-        return first + second * pull, second + first * pull, linear + length * moments @ (targets - linear)
+        pull = moments @ (targets - first * second)
+        return second * pull, first * pull, moments @ (targets - linear)
 
     def measure(state: tuple[Array, Array, Array]) -> _Measured:
         first, second, linear = state
@@ -267,7 +272,7 @@ def _run(model: DiagonalNetwork, times: np.ndarray, samples: int | None, learnin
         )
 
     start = (jnp.asarray(model.first), jnp.asarray(model.second), jnp.zeros_like(targets))
-    return descend(step, measure, start, times, learning_rate)
+    return descend(velocity, measure, start, times, learning_rate, method)
 
 
 def _check_share(eps: float, below: float) -> float:

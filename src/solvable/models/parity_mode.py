@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from solvable.models.base import (
     Meaning,
     Model,
     Stopwatch,
+    check_choice,
     check_count,
     choice,
     make_dataset,
@@ -117,6 +118,7 @@ class ParityMode(Model):
         times: Any,
         *,
         samples: Annotated[int | None, "training samples drawn from the 8 inputs (default: each input once)"] = None,
+        method: Annotated[Literal["descent", "flow"], "whole steps, or the flow they approximate"] = "descent",
         learning_rate: Annotated[float, "largest step of descent"] = 0.001,
         seeds: Annotated[int, "number of independent runs"] = 10,
         key: Annotated[int, "key of the random numbers"] = 0,
@@ -131,11 +133,12 @@ class ParityMode(Model):
         times = check_times(times)
         check_count("seeds", seeds)
         check_count("key", key, 0)
+        check_choice("method", method, ("descent", "flow"))
         if samples is not None:
             check_count("samples", samples)
         learning_rate = check_learning_rate(learning_rate, self._stable_learning_rate())
         measured = ensemble(
-            partial(_run, self, times, samples, learning_rate),
+            partial(_run, self, times, samples, learning_rate, method),
             seeds=seeds,
             key=key,
             bytes_per_run=8.0 * (2 * (samples or 8) + 12 * times.size),
@@ -144,7 +147,7 @@ class ParityMode(Model):
         )
         if not np.isfinite(measured.test_loss).all():
             raise ValueError(f"descent diverged with learning_rate = {learning_rate:g}: lower it")
-        settings = {"samples": samples, "learning_rate": learning_rate, "seeds": seeds, "key": key}
+        settings = {"samples": samples, "method": method, "learning_rate": learning_rate, "seeds": seeds, "key": key}
         return make_dataset(
             {name: (("seed", "time", "mode")[: values.ndim], values) for name, values in measured._asdict().items()},
             {"time": times, "mode": np.arange(3), "seed": np.arange(seeds)},
@@ -249,15 +252,17 @@ class _Measured(NamedTuple):
     test_loss: Array
 
 
-def _run(model: ParityMode, times: np.ndarray, samples: int | None, learning_rate: float, key: Array) -> _Measured:
+def _run(
+    model: ParityMode, times: np.ndarray, samples: int | None, learning_rate: float, method: str, key: Array
+) -> _Measured:
     counts = jnp.ones(8)
     if samples is not None:
         drawn = jax.random.randint(key, (samples,), 0, 8)
         counts = jnp.zeros(8).at[drawn].add(1.0)
     pull = jax.grad(_loss)
 
-    def step(weights: Array, length: Array) -> Array:
-        return weights - length * CLOCKS[model.loss] * pull(weights, model, counts)
+    def downhill(weights: Array) -> Array:
+        return -CLOCKS[model.loss] * pull(weights, model, counts)
 
     def measure(weights: Array) -> _Measured:
         shares = model.target_scale * PARITY @ network(weights, jnp.asarray(BITS)) / (8 * model.target_scale**2)
@@ -271,7 +276,7 @@ def _run(model: ParityMode, times: np.ndarray, samples: int | None, learning_rat
         )
 
     start = jnp.array([model.first, model.second, model.third, model.offset], dtype=float)
-    return descend(step, measure, start, times, learning_rate)
+    return descend(downhill, measure, start, times, learning_rate, method)
 
 
 def _first_crossing(times: np.ndarray, share: np.ndarray) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -168,12 +168,13 @@ class ScalarNetwork(Model):
         times: Any,
         *,
         samples: Annotated[int | None, "number of training samples (default 1000; None: the population)"] = 1000,
+        method: Annotated[Literal["descent", "flow"], "whole steps, or the flow they approximate"] = "descent",
         learning_rate: Annotated[float, "largest step of descent"] = 0.01,
         seeds: Annotated[int, "number of independent runs"] = 10,
         key: Annotated[int, "key of the random numbers"] = 0,
         progress: bool | None = None,
     ) -> xr.Dataset:
-        """Full-batch gradient descent on drawn Gaussian inputs, one training set a seed; the layers start as given.
+        """Full-batch training on drawn Gaussian inputs, one training set a seed; the layers start as given.
 
         Each stretch between two times is cut into equal steps of at most ``learning_rate``. The test loss is the
         population's.
@@ -182,12 +183,13 @@ class ScalarNetwork(Model):
         times = check_times(times)
         check_count("seeds", seeds)
         check_count("key", key, 0)
+        check_choice("method", method, ("descent", "flow"))
         if samples is not None:
             check_count("samples", samples)
         learning_rate = check_learning_rate(learning_rate, self._stable_learning_rate())
         units = np.shape(self.first)[0]
         measured = ensemble(
-            partial(_run, self, times, samples, learning_rate),
+            partial(_run, self, times, samples, learning_rate, method),
             seeds=seeds,
             key=key,
             bytes_per_run=8.0 * (2 * (samples or 1) + 4 * times.size * units),
@@ -196,7 +198,7 @@ class ScalarNetwork(Model):
         )
         if not np.isfinite(measured.test_loss).all():
             raise ValueError(f"descent diverged with learning_rate = {learning_rate:g}: lower it or raise samples")
-        settings = {"samples": samples, "learning_rate": learning_rate, "seeds": seeds, "key": key}
+        settings = {"samples": samples, "method": method, "learning_rate": learning_rate, "seeds": seeds, "key": key}
         return make_dataset(
             {name: (("seed", "time", "unit")[: values.ndim], values) for name, values in measured._asdict().items()},
             {"time": times, "unit": np.arange(units), "seed": np.arange(seeds)},
@@ -224,16 +226,18 @@ class _Measured(NamedTuple):
     kernel: Array
 
 
-def _run(model: ScalarNetwork, times: np.ndarray, samples: int | None, learning_rate: float, key: Array) -> _Measured:
+def _run(
+    model: ScalarNetwork, times: np.ndarray, samples: int | None, learning_rate: float, method: str, key: Array
+) -> _Measured:
     """One run. The labels have no noise, so the training set enters only through its mean square."""
     power = jnp.asarray(model.input_power)
     drawn = power if samples is None else power * jnp.mean(jax.random.normal(key, (samples,)) ** 2)
     scale, target = model.output_scale, model.target
 
-    def step(state: tuple[Array, Array], length: Array) -> tuple[Array, Array]:
+    def velocity(state: tuple[Array, Array]) -> tuple[Array, Array]:
         first, second = state
-        pull = length * drawn / scale * (target - (first * second).sum() / scale)
-        return first + second * pull, second + first * pull
+        pull = drawn / scale * (target - (first * second).sum() / scale)
+        return second * pull, first * pull
 
     def measure(state: tuple[Array, Array]) -> _Measured:
         first, second = state
@@ -247,7 +251,9 @@ def _run(model: ScalarNetwork, times: np.ndarray, samples: int | None, learning_
             kernel=power / scale**2 * (first**2 + second**2).sum(),
         )
 
-    return descend(step, measure, (jnp.asarray(model.first), jnp.asarray(model.second)), times, learning_rate)
+    return descend(
+        velocity, measure, (jnp.asarray(model.first), jnp.asarray(model.second)), times, learning_rate, method
+    )
 
 
 @partial(jax.jit, static_argnames="points")
