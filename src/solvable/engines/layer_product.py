@@ -22,6 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+# Squares of squares of the layers must neither overflow nor vanish.
+SMALLEST, LARGEST = 1e-70, 1e70
+
 
 class Flow(NamedTuple):
     """``growth`` is gamma; ``remaining`` is ``(S - theta(t)) / (S - theta(0))``, between 1 and 0."""
@@ -125,10 +128,6 @@ def _speeds(aligned: Array, opposed: Array, target: Array) -> tuple[Array, Array
     return speed, plus, minus
 
 
-# Squares of squares of the layers must neither overflow nor vanish.
-SMALLEST, LARGEST = 1e-70, 1e70
-
-
 def check_sizes(name: str, values: Any) -> None:
     """Numbers that are zero or of a size whose fourth power is a number too; a ValueError names the first that is not.
 
@@ -142,5 +141,5 @@ def check_sizes(name: str, values: Any) -> None:
         place = int(np.argmax(outside))
         raise ValueError(
             f"{name} must be zero or between {SMALLEST:g} and {LARGEST:g} in size, but has {sizes[place]:g} at "
-            f"place {place}: its square would not be a number; change the units"
+            f"place {place}: its fourth power would not be a number; change the units"
         )
