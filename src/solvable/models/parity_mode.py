@@ -1,0 +1,305 @@
+"""The small ReLU network that learns the parity of three bits, mode by mode."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+
+from solvable.engines.descent import check_learning_rate, descend
+from solvable.engines.ensemble import ensemble
+from solvable.engines.timegrid import check_times
+from solvable.models.base import (
+    Meaning,
+    Model,
+    Stopwatch,
+    check_choice,
+    check_count,
+    choice,
+    make_dataset,
+    parameter,
+    provenance,
+    rules,
+)
+
+# Every input of three bits, and its parity: even is +1 (eq. C.7).
+BITS = np.array([[(number >> place) & 1 for place in (2, 1, 0)] for number in range(8)], dtype=float)
+PARITY = (-1.0) ** BITS.sum(1)
+# Gradients of each loss over those of the mean of halves, the loss of everything else here.
+CLOCKS = {"half_mean": 1.0, "mean": 2.0, "half_sum": 8.0}
+
+
+class ParityMode(Model):
+    """``f(x) = w . relu(W x + b) + c`` with three neurons and shared weights learns ``S`` times the parity of 3 bits.
+
+    The weights are those of layerwise, eq. C.9: four parameters, three of them one a neuron ("mode"), and the offset
+    ``c``. From small positive values the modes emerge one after the other, each nearly a sigmoid. The flow on the sum
+    of halves over the 8 inputs (eqs. C.15 to C.18, corrected: see docs/errata) is
+
+        (alpha^2)' = 8 alpha^2 (S - 2 alpha^2 + 2 beta^2 + c)
+        (beta^2)'  = 4 beta^2  (S + 4 alpha^2 - 7 beta^2 - 5 c)
+        (gamma^2)' = 4 gamma^2 (S - gamma^2 - c)
+        c'         = 2 alpha^2 - 5 beta^2 - gamma^2 - 8 c
+
+    and ends at ``alpha^2 = beta^2 = gamma^2 = 2 S``, ``c = -S``. ``loss`` says which loss is descended, and so the unit
+    of time: ``half_mean`` E[(f - f*)^2] / 2, ``mean`` without the half (twice as fast), ``half_sum`` the sum of halves
+    over the 8 inputs (8 times). ``test_loss`` is always E[(f - f*)^2] / 2.
+    """
+
+    name: ClassVar[str] = "parity-mode"
+
+    target_scale: float = parameter("size of the target", rules.positive, symbol="S", default=1.0)
+    first: float = parameter("weight of the first neuron at the start", rules.positive, symbol="α(0)", default=0.01)
+    second: float = parameter("weight of the second neuron at the start", rules.positive, symbol="β(0)", default=0.01)
+    third: float = parameter("weight of the third neuron at the start", rules.positive, symbol="γ(0)", default=0.01)
+    offset: float = parameter("output offset at the start", rules.finite, symbol="c(0)", default=0.0)
+    loss: str = choice(
+        "the loss that is descended", symbol="L", default="half_mean", choices=("half_mean", "mean", "half_sum")
+    )
+
+    def predict(
+        self,
+        times: Any,
+        *,
+        tolerance: Annotated[float, "relative error asked of each integration step"] = 1e-11,
+        max_steps: Annotated[int, "most steps the integration may take"] = 200_000,
+    ) -> xr.Dataset:
+        """The flow, integrated; ``numerical_error`` is what a hundred times looser tolerance changes.
+
+        ``strength`` is each mode's share of the parity, ``Y . f_q / (8 S^2)`` (eq. C.13), and ``total_strength`` their
+        sum; they end at 1/2, 1/4, 1/4.
+        """
+        watch = Stopwatch()
+        times = check_times(times)
+        if isinstance(tolerance, bool) or not 1e-14 <= tolerance <= 1e-3:
+            raise ValueError(f"tolerance must lie between 1e-14 and 1e-3, not {tolerance!r}")
+        check_count("max_steps", max_steps)
+        states = _integrate(self, times, tolerance, max_steps)
+        error = None
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
+            _check_finished(states, times, max_steps)
+            looser = _integrate(self, times, min(100 * tolerance, 1e-2), max_steps)
+            error = float(np.max(np.abs(_strengths(states, self) - _strengths(looser, self))))
+        settings = {"tolerance": tolerance, "max_steps": max_steps, "solver": "Dopri8"}
+        return make_dataset(
+            {
+                "strength": (("time", "mode"), _strengths(states, self)),
+                "total_strength": (("time",), _strengths(states, self).sum(-1)),
+                "weight": (("time", "mode"), jnp.exp(states[:, :3] / 2)),
+                "offset": (("time",), states[:, 3]),
+                "test_loss": (("time",), jax.vmap(partial(_flow_loss, self))(states)),
+            },
+            {"time": times, "mode": np.arange(3)},
+            provenance(self, "theory", settings, watch, error),
+            _MEANINGS,
+        )
+
+    def half_times(self) -> xr.DataArray:
+        """When each mode reaches half of its final strength, to the accuracy of the integration.
+
+        Infinite is no answer: modes that are not half learned after ``1e4 / S`` (in ``half_mean`` time) are an error.
+        """
+        watch = Stopwatch()
+        grid = np.geomspace(1e-4, 1e4, 4000) / (self.target_scale * CLOCKS[self.loss])
+        curve = self.predict(grid, tolerance=1e-12, max_steps=1_000_000).strength.values / np.array([0.5, 0.25, 0.25])
+        return make_dataset(
+            {"half_time": (("mode",), np.array([_first_crossing(grid, curve[:, mode]) for mode in range(3)]))},
+            {"mode": np.arange(3)},
+            provenance(self, "theory", {}, watch),
+            _MEANINGS,
+        )["half_time"]
+
+    def simulate(
+        self,
+        times: Any,
+        *,
+        samples: Annotated[int | None, "training samples drawn from the 8 inputs (default: each input once)"] = None,
+        method: Annotated[Literal["descent", "flow"], "whole steps, or the flow they approximate"] = "descent",
+        learning_rate: Annotated[float, "largest step of descent"] = 0.001,
+        seeds: Annotated[int, "number of independent runs"] = 10,
+        key: Annotated[int, "key of the random numbers"] = 0,
+        progress: bool | None = None,
+    ) -> xr.Dataset:
+        """Gradient descent on the network itself, by automatic differentiation through its ReLUs.
+
+        With ``samples`` each seed trains on so many inputs drawn with replacement; without, on the 8 inputs, and all
+        seeds are alike. Each stretch between two times is cut into equal steps of at most ``learning_rate``.
+        """
+        watch = Stopwatch()
+        times = check_times(times)
+        check_count("seeds", seeds)
+        check_count("key", key, 0)
+        check_choice("method", method, ("descent", "flow"))
+        if samples is not None:
+            check_count("samples", samples)
+        learning_rate = check_learning_rate(learning_rate, self._stable_learning_rate())
+        measured = ensemble(
+            partial(_run, self, times, samples, learning_rate, method),
+            seeds=seeds,
+            key=key,
+            bytes_per_run=8.0 * (2 * (samples or 8) + 12 * times.size),
+            progress=progress,
+            label=f"simulating {self.name}",
+        )
+        if not np.isfinite(measured.test_loss).all():
+            raise ValueError(f"descent diverged with learning_rate = {learning_rate:g}: lower it")
+        settings = {"samples": samples, "method": method, "learning_rate": learning_rate, "seeds": seeds, "key": key}
+        return make_dataset(
+            {name: (("seed", "time", "mode")[: values.ndim], values) for name, values in measured._asdict().items()},
+            {"time": times, "mode": np.arange(3), "seed": np.arange(seeds)},
+            provenance(self, "simulation", settings, watch),
+            _MEANINGS,
+        )
+
+    def _stable_learning_rate(self) -> float:
+        """2 over the largest curvature at the minimum, or at the start if that is larger."""
+        minimum = [*[np.sqrt(2 * self.target_scale)] * 3, -self.target_scale]
+        start = [self.first, self.second, self.third, self.offset]
+        bend = _curvatures(jnp.array([minimum, start]), self)
+        return float(2 / (CLOCKS[self.loss] * np.linalg.eigvalsh(bend).max()))
+
+
+def network(weights: Float[Array, "4"], bits: Float[Array, "input bit"]) -> Float[Array, "input mode"]:
+    """What each neuron adds to the output, with the shared weights of eq. C.9; the offset is not in it."""
+    alpha, beta, gamma = weights[0], weights[1], weights[2]
+    signs = jnp.array([[-1.0, 1.0, -1.0], [-1.0, 1.0, -1.0], [1.0, -1.0, 1.0]])
+    hidden = bits @ (signs * weights[:3, None]).T + jnp.stack([0 * alpha, beta, -gamma])
+    return jax.nn.relu(hidden) * jnp.stack([-2 * alpha, beta, gamma])
+
+
+def velocity(squares: Float[Array, "3"], offset: Array, target: Array | float) -> Float[Array, "4"]:
+    """Rates of ``ln alpha^2``, ``ln beta^2``, ``ln gamma^2`` and ``c`` for the sum of halves (C.15-C.18, corrected)."""
+    alpha, beta, gamma = squares[0], squares[1], squares[2]
+    return jnp.stack(
+        [
+            8 * (target - 2 * alpha + 2 * beta + offset),
+            4 * (target + 4 * alpha - 7 * beta - 5 * offset),
+            4 * (target - gamma - offset),
+            2 * alpha - 5 * beta - gamma - 8 * offset,
+        ]
+    )
+
+
+def _integrate(model: ParityMode, times: np.ndarray, tolerance: float, max_steps: int) -> Float[Array, "time 4"]:
+    """Logarithms of the squared weights, and the offset: in logarithms a small start keeps its digits."""
+    import diffrax
+
+    start = jnp.stack([2 * jnp.log(model.first), 2 * jnp.log(model.second), 2 * jnp.log(model.third), model.offset])
+    end = jnp.maximum(times[-1], 1e-300)
+    # As an array it is no part of the compiled program, which then serves every tolerance.
+    accuracy = jnp.asarray(tolerance)
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(_rates),
+        diffrax.Dopri8(),
+        t0=0.0,
+        t1=end,
+        dt0=None,
+        y0=start,
+        args=(jnp.asarray(CLOCKS[model.loss] / 8), jnp.asarray(model.target_scale)),
+        saveat=diffrax.SaveAt(ts=jnp.asarray(times)),
+        stepsize_controller=diffrax.PIDController(rtol=accuracy, atol=accuracy),
+        max_steps=max_steps,
+        throw=False,
+    )
+    return solution.ys
+
+
+def _rates(_: Any, state: Array, args: tuple[Array, Array]) -> Array:
+    clock, target = args
+    return clock * velocity(jnp.exp(state[:3]), state[3], target)
+
+
+def _check_finished(states: Array, times: np.ndarray, max_steps: int) -> None:
+    lost = ~np.isfinite(np.asarray(states)).all(-1)
+    if lost.any():
+        raise ValueError(
+            f"the integration took {max_steps} steps and did not reach time {times[np.argmax(lost)]:g}: "
+            "raise max_steps or ask for earlier times"
+        )
+
+
+def _strengths(states: Array, model: ParityMode) -> Array:
+    """``Y . f_q / (8 S^2)``: alpha^2 / (4 S), beta^2 / (8 S), gamma^2 / (8 S)."""
+    return jnp.exp(states[:, :3]) / (jnp.array([4.0, 8.0, 8.0]) * model.target_scale)
+
+
+def _flow_loss(model: ParityMode, state: Array) -> Array:
+    weights = jnp.concatenate([jnp.exp(state[:3] / 2), state[3:]])
+    return _loss(weights, model, jnp.ones(8))
+
+
+def _loss(weights: Array, model: ParityMode, counts: Array) -> Array:
+    """Mean of halves over the inputs, each taken ``counts`` times."""
+    output = network(weights, jnp.asarray(BITS)).sum(-1) + weights[3]
+    return (counts * (output - model.target_scale * PARITY) ** 2).sum() / (2 * counts.sum())
+
+
+@jax.jit
+def _curvatures(points: Float[Array, "point 4"], model: ParityMode) -> Float[Array, "point 4 4"]:
+    return jax.vmap(lambda weights: jax.hessian(_loss)(weights, model, jnp.ones(8)))(points)
+
+
+class _Measured(NamedTuple):
+    strength: Array
+    total_strength: Array
+    weight: Array
+    offset: Array
+    train_loss: Array
+    test_loss: Array
+
+
+def _run(
+    model: ParityMode, times: np.ndarray, samples: int | None, learning_rate: float, method: str, key: Array
+) -> _Measured:
+    counts = jnp.ones(8)
+    if samples is not None:
+        drawn = jax.random.randint(key, (samples,), 0, 8)
+        counts = jnp.zeros(8).at[drawn].add(1.0)
+    pull = jax.grad(_loss)
+
+    def downhill(weights: Array) -> Array:
+        return -CLOCKS[model.loss] * pull(weights, model, counts)
+
+    def measure(weights: Array) -> _Measured:
+        shares = model.target_scale * PARITY @ network(weights, jnp.asarray(BITS)) / (8 * model.target_scale**2)
+        return _Measured(
+            strength=shares,
+            total_strength=shares.sum(),
+            weight=weights[:3],
+            offset=weights[3],
+            train_loss=_loss(weights, model, counts),
+            test_loss=_loss(weights, model, jnp.ones(8)),
+        )
+
+    start = jnp.array([model.first, model.second, model.third, model.offset], dtype=float)
+    return descend(downhill, measure, start, times, learning_rate, method)
+
+
+def _first_crossing(times: np.ndarray, share: np.ndarray) -> float:
+    """Where a curve first passes one half, by a cubic spline in log time."""
+    from scipy.interpolate import CubicSpline
+
+    above = np.nonzero(share >= 0.5)[0]
+    if above.size == 0:
+        raise ValueError(f"a mode is not half learned by time {times[-1]:g}: start from larger weights")
+    last = max(int(above[0]), 1)
+    near = slice(max(last - 8, 0), last + 8)
+    roots = CubicSpline(np.log(times[near]), share[near] - 0.5).solve(0.0, extrapolate=False)
+    return float(np.exp(roots[0])) if roots.size else float(times[0])
+
+
+_MEANINGS: Mapping[str, Meaning] = {
+    "test_loss": Meaning("test loss", "1", "L"),
+    "train_loss": Meaning("training loss", "1", "L_tr"),
+    "strength": Meaning("strength of the mode", "1", "R_q"),
+    "total_strength": Meaning("strength of the skill", "1", "R"),
+    "weight": Meaning("weight of the neuron", "1", "α, β, γ"),
+    "offset": Meaning("output offset", "1", "c"),
+    "half_time": Meaning("time at which the mode is half learned", "learning rate × steps", "t_½"),
+    "mode": Meaning("index of the mode", "1", "q"),
+    "time": Meaning("training time", "learning rate × steps", "t"),
+}

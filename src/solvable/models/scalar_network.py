@@ -1,0 +1,316 @@
+"""The scalar linear network: many pairs of weights learn one number. Theorem 1, for any start, and how lazy it is."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array
+
+from solvable.engines import layer_product
+from solvable.engines.descent import check_learning_rate, descend
+from solvable.engines.ensemble import ensemble
+from solvable.engines.timegrid import check_times
+from solvable.models.base import (
+    Meaning,
+    Model,
+    Stopwatch,
+    check_choice,
+    check_count,
+    make_dataset,
+    parameter,
+    provenance,
+    rules,
+)
+
+WAYS = ("target", "input", "weights", "output")
+
+
+class ScalarNetwork(Model):
+    """``f(x) = x theta``, ``theta = sum_i a_i b_i / Z``, learns ``f*(x) = x S`` by flow on ``E[(f - f*)^2] / 2``.
+
+    Every pair evolves by the same growth factor gamma (layerwise, eqs. 6.10, 6.11): ``a + b`` as ``sqrt(gamma)``,
+    ``a - b`` as its inverse. Gamma is theorem 1 (eq. 6.12, whose exponent is ``-2 K E[x^2] t / Z``; corrected: see
+    docs/errata) in the form of :mod:`solvable.engines.layer_product`, exact to rounding at any start. A final growth
+    far from 1 means rich learning, one near 1 lazy learning. Time is that of gradient flow: learning rate times steps.
+    """
+
+    name: ClassVar[str] = "scalar-network"
+
+    first: np.ndarray = parameter("first layer at the start", rules.finite_vector, symbol="a(0)")
+    second: np.ndarray = parameter("second layer at the start", rules.finite_vector, symbol="b(0)")
+    target: float = parameter("the target's slope", rules.finite, symbol="S")
+    output_scale: float = parameter("what the output is divided by", rules.positive, symbol="Z", default=1.0)
+    input_power: float = parameter("mean square of the input", rules.positive, symbol="E[x²]", default=1.0)
+
+    def __check_init__(self) -> None:
+        Model.__check_init__(self)
+        if np.shape(self.first) != np.shape(self.second):
+            raise ValueError(
+                "first and second must be equally long, one entry a unit: "
+                f"first has {np.shape(self.first)[0]}, second has {np.shape(self.second)[0]}"
+            )
+        for name, value in self.parameters().items():
+            layer_product.check_sizes(name, value)
+
+    @classmethod
+    def small(cls, width: int, target: float = 1.0, scale: float = 1e-2, key: int = 0) -> Self:
+        """Gaussian layers of a small standard deviation, Z = 1: the greedy start of section 6.2.1."""
+        if isinstance(scale, bool) or not 0 < scale < 1:
+            raise ValueError(f"scale must lie between 0 and 1, both excluded, not {scale!r}: a small start is meant")
+        first, second = _gaussian(width, key)
+        return cls(scale * first, scale * second, target)
+
+    @classmethod
+    def ntk(cls, width: int, target: float = 1.0, key: int = 0) -> Self:
+        """Standard Gaussian layers and ``Z = sqrt(width)``: lazy as the width grows (section 6.2.3)."""
+        first, second = _gaussian(width, key)
+        return cls(first, second, target, output_scale=float(np.sqrt(width)))
+
+    @classmethod
+    def target_downscaled(cls, width: int, target: float = 1.0, factor: float = 100.0, key: int = 0) -> Self:
+        """Standard Gaussian layers that cancel in pairs, so that the output starts at 0; the target over ``factor``.
+
+        Lazy as the factor grows (section 6.2.2). The width must be even.
+        """
+        if check_count("width", width) % 2:
+            raise ValueError(f"width must be even, so that units cancel in pairs, not {width}")
+        first, second = _gaussian(width // 2, key)
+        return cls(np.tile(first, 2), np.concatenate([second, -second]), target / _check_factor(factor))
+
+    @classmethod
+    def output_downscaled(cls, width: int, target: float = 1.0, factor: float = 100.0, key: int = 0) -> Self:
+        """Standard Gaussian layers with the output divided by ``factor``: rich as the factor grows (section 6.3.1)."""
+        first, second = _gaussian(width, key)
+        return cls(first, second, target, output_scale=_check_factor(factor))
+
+    def richer(self, way: str, factor: float) -> Self:
+        """A model of larger final growth by one of the four ways of section 6.3.1, each by ``factor``.
+
+        ``target``: a larger target. ``input``: smaller inputs, which make the target's slope larger. ``weights``:
+        smaller layers at the start. ``output``: a larger Z.
+        """
+        check_choice("way", way, WAYS)
+        factor = _check_factor(factor)
+        if not isinstance(self.target, jax.core.Tracer) and self.target <= 0:
+            raise ValueError(
+                f"the ways to raise the final growth are for a positive target, not {self.target:g}: "
+                "change the sign of the target and of one layer"
+            )
+        changes: dict[str, dict[str, Any]] = {
+            "target": {"target": self.target * factor},
+            "input": {"target": self.target * factor, "input_power": self.input_power / factor**2},
+            "weights": {"first": self.first / factor, "second": self.second / factor},
+            "output": {"output_scale": self.output_scale * factor},
+        }
+        return self.replace(**changes[way])
+
+    @property
+    def final_growth(self) -> Any:
+        """``gamma_+ = (S + K) / P`` (eq. 6.14): gamma as time goes to infinity; infinite from a start with a = -b."""
+        return _plain(layer_product.final_growth(*self._sums(), self.target))
+
+    @property
+    def initial_output(self) -> Any:
+        """``S_0 = sum a b / Z`` at the start (eq. 6.13)."""
+        return _plain((self.first * self.second).sum() / self.output_scale)
+
+    @property
+    def weight_size(self) -> Any:
+        """``Sigma_0 = sum (a^2 + b^2) / (2 Z)`` at the start (eq. 6.13)."""
+        return _plain((self.first**2 + self.second**2).sum() / (2 * self.output_scale))
+
+    def predict(self, times: Any) -> xr.Dataset:
+        """The exact curves, and beside them the output of the network linearised at its start."""
+        watch = Stopwatch()
+        times = check_times(times)
+        aligned, opposed = self._sums()
+        clock = times * (self.input_power / self.output_scale)
+        flow = layer_product.flow(aligned, opposed, self.target, clock)
+        first, second = layer_product.layers_at(self.first, self.second, flow.growth[:, None])
+        gap = self.target - self.initial_output
+        return make_dataset(
+            {
+                "growth": (("time",), flow.growth),
+                "output": (("time",), (first * second).sum(-1) / self.output_scale),
+                "first": (("time", "unit"), first),
+                "second": (("time", "unit"), second),
+                "test_loss": (("time",), self.input_power * (gap * flow.remaining) ** 2 / 2),
+                "kernel": (("time",), (first**2 + second**2).sum(-1) * (self.input_power / self.output_scale**2)),
+                "linear_output": (("time",), self.target - gap * jnp.exp(-(aligned + opposed) * clock)),
+            },
+            {"time": times, "unit": np.arange(np.shape(self.first)[0])},
+            provenance(self, "theory", {}, watch),
+            _MEANINGS,
+        )
+
+    def distance_from_linear(self) -> Any:
+        """The largest difference over all times between the output and that of the network linearised at its start.
+
+        In units of the error at the start, ``max_t |theta(t) - theta_lin(t)| / |S - theta(0)|``: 0 for lazy learning,
+        near 1 for rich learning. The linearised output relaxes as ``exp(-2 Sigma_0 E[x^2] t / Z)``.
+        """
+        aligned, opposed = self._sums()
+        return _plain(_largest_deviation(jnp.asarray(aligned), jnp.asarray(opposed), jnp.asarray(self.target)))
+
+    def kernel_ratio(self) -> Any:
+        """The tangent kernel at the end over that at the start, ``K / Sigma_0``: 1 for lazy learning."""
+        aligned, opposed = self._sums()
+        if not isinstance(aligned, jax.core.Tracer) and aligned + opposed == 0:
+            raise ValueError("the kernel of layers that are all zero is zero at the start: give layers that are not")
+        return _plain(2 * jnp.sqrt(aligned * opposed + self.target**2) / (aligned + opposed))
+
+    def simulate(
+        self,
+        times: Any,
+        *,
+        samples: Annotated[int | None, "number of training samples (default 1000; None: the population)"] = 1000,
+        method: Annotated[Literal["descent", "flow"], "whole steps, or the flow they approximate"] = "descent",
+        learning_rate: Annotated[float, "largest step of descent"] = 0.01,
+        seeds: Annotated[int, "number of independent runs"] = 10,
+        key: Annotated[int, "key of the random numbers"] = 0,
+        progress: bool | None = None,
+    ) -> xr.Dataset:
+        """Full-batch training on drawn Gaussian inputs, one training set a seed; the layers start as given.
+
+        Each stretch between two times is cut into equal steps of at most ``learning_rate``. The test loss is the
+        population's.
+        """
+        watch = Stopwatch()
+        times = check_times(times)
+        check_count("seeds", seeds)
+        check_count("key", key, 0)
+        check_choice("method", method, ("descent", "flow"))
+        if samples is not None:
+            check_count("samples", samples)
+        learning_rate = check_learning_rate(learning_rate, self._stable_learning_rate())
+        units = np.shape(self.first)[0]
+        measured = ensemble(
+            partial(_run, self, times, samples, learning_rate, method),
+            seeds=seeds,
+            key=key,
+            bytes_per_run=8.0 * (2 * (samples or 1) + 4 * times.size * units),
+            progress=progress,
+            label=f"simulating {self.name}",
+        )
+        if not np.isfinite(measured.test_loss).all():
+            raise ValueError(f"descent diverged with learning_rate = {learning_rate:g}: lower it or raise samples")
+        settings = {"samples": samples, "method": method, "learning_rate": learning_rate, "seeds": seeds, "key": key}
+        return make_dataset(
+            {name: (("seed", "time", "unit")[: values.ndim], values) for name, values in measured._asdict().items()},
+            {"time": times, "unit": np.arange(units), "seed": np.arange(seeds)},
+            provenance(self, "simulation", settings, watch),
+            _MEANINGS,
+        )
+
+    def _sums(self) -> tuple[Array, Array]:
+        """P and Q, from sums and differences of the layers."""
+        return layer_product.aligned_and_opposed(self.first, self.second, self.output_scale, axis=0)
+
+    def _stable_learning_rate(self) -> float:
+        """2 over the largest kernel, which is that at the start or at the end."""
+        aligned, opposed = self._sums()
+        largest = max(float(aligned + opposed), 2 * float(np.sqrt(aligned * opposed + self.target**2)))
+        return 2 * self.output_scale / (self.input_power * max(largest, 1e-300))
+
+
+class _Measured(NamedTuple):
+    output: Array
+    first: Array
+    second: Array
+    train_loss: Array
+    test_loss: Array
+    kernel: Array
+
+
+def _run(
+    model: ScalarNetwork, times: np.ndarray, samples: int | None, learning_rate: float, method: str, key: Array
+) -> _Measured:
+    """One run. The labels have no noise, so the training set enters only through its mean square."""
+    power = jnp.asarray(model.input_power)
+    drawn = power if samples is None else power * jnp.mean(jax.random.normal(key, (samples,)) ** 2)
+    scale, target = model.output_scale, model.target
+
+    def velocity(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        first, second = state
+        pull = drawn / scale * (target - (first * second).sum() / scale)
+        return second * pull, first * pull
+
+    def measure(state: tuple[Array, Array]) -> _Measured:
+        first, second = state
+        output = (first * second).sum() / scale
+        return _Measured(
+            output=output,
+            first=first,
+            second=second,
+            train_loss=drawn * (target - output) ** 2 / 2,
+            test_loss=power * (target - output) ** 2 / 2,
+            kernel=power / scale**2 * (first**2 + second**2).sum(),
+        )
+
+    return descend(
+        velocity, measure, (jnp.asarray(model.first), jnp.asarray(model.second)), times, learning_rate, method
+    )
+
+
+@partial(jax.jit, static_argnames="points")
+def _largest_deviation(aligned: Array, opposed: Array, target: Array, points: int = 600) -> Array:
+    """Maximum over time of ``|remaining - exp(-(P + Q) y)|``: on a log grid, then by golden section about the best."""
+    speed = jnp.sqrt(aligned * opposed + target**2)
+    size = (aligned + opposed) / 2
+    fast = jnp.maximum(speed, size)
+    slow = jnp.minimum(jnp.where(speed > 0, speed, fast), jnp.where(size > 0, size, fast))
+    moves = fast > 0
+    low, high = jnp.log(1e-3 / jnp.where(moves, fast, 1.0)), jnp.log(60 / jnp.where(moves, slow, 1.0))
+
+    def deviation(log_clock: Array) -> Array:
+        clock = jnp.exp(log_clock)
+        return jnp.abs(layer_product.flow(aligned, opposed, target, clock).remaining - jnp.exp(-2 * size * clock))
+
+    grid = jnp.linspace(low, high, points)
+    best = grid[jnp.argmax(deviation(grid))]
+    width, golden = (high - low) / (points - 1), (np.sqrt(5) - 1) / 2
+
+    def shrink(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        left, right = bracket
+        inner_left, inner_right = right - golden * (right - left), left + golden * (right - left)
+        rises = deviation(inner_left) < deviation(inner_right)
+        return jnp.where(rises, inner_left, left), jnp.where(rises, right, inner_right)
+
+    # At a maximum the place does not matter to first order, so derivatives need not pass through the search.
+    left, right = jax.lax.fori_loop(0, 40, shrink, jax.lax.stop_gradient((best - width, best + width)))
+    return jnp.where(moves, deviation(jax.lax.stop_gradient((left + right) / 2)), 0.0)
+
+
+def _gaussian(width: int, key: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(check_count("key", key, 0))
+    first, second = generator.normal(size=(2, check_count("width", width)))
+    return first, second
+
+
+def _check_factor(factor: float) -> float:
+    if isinstance(factor, bool) or not 1 <= factor < np.inf:
+        raise ValueError(f"factor must be a finite number, 1 or more, not {factor!r}")
+    return float(factor)
+
+
+def _plain(value: Any) -> Any:
+    """A Python number, unless it is traced."""
+    return value if isinstance(value, jax.core.Tracer) else float(value)
+
+
+_MEANINGS: Mapping[str, Meaning] = {
+    "test_loss": Meaning("test loss", "1", "L"),
+    "train_loss": Meaning("training loss", "1", "L_tr"),
+    "growth": Meaning("growth factor of the aligned parts, squared", "1", "γ"),
+    "output": Meaning("slope of the output", "1", "θ"),
+    "linear_output": Meaning("slope of the output of the linearised network", "1", "θ_lin"),
+    "first": Meaning("first layer", "1", "a"),
+    "second": Meaning("second layer", "1", "b"),
+    "kernel": Meaning("tangent kernel, averaged over inputs", "1", "Θ"),
+    "unit": Meaning("index of the hidden unit", "1", "i"),
+    "time": Meaning("training time", "learning rate × steps", "t"),
+}
