@@ -32,7 +32,7 @@ class Spectrum(NamedTuple):
 
 def effective_dimension(intensities: Any, multiplicities: Any = None, axis: int = -1) -> Float[Array, "..."]:
     """Number of modes that matter: the exponential of the entropy of the normalised intensities (eq. 1.16)."""
-    intensities, multiplicities = _checked(intensities, multiplicities)
+    intensities, multiplicities = map(_traceable, _checked(intensities, multiplicities))
     scaled = intensities / jnp.max(intensities, axis=axis, keepdims=True)
     weights = jnp.ones_like(scaled) if multiplicities is None else jnp.broadcast_to(multiplicities, scaled.shape)
     total = jnp.sum(weights * scaled, axis=axis, keepdims=True)
@@ -51,8 +51,10 @@ def kappa(intensities: Any, samples: Any, ridge: Any = 0.0, multiplicities: Any 
     if intensities.ndim != 1:
         raise ValueError(f"intensities must be one-dimensional, not of shape {intensities.shape}: use jax.vmap")
     _check_samples(samples, ridge, intensities, multiplicities)
-    weights = jnp.ones_like(intensities) if multiplicities is None else multiplicities
-    return _solve(intensities, weights, jnp.asarray(samples, float), jnp.asarray(ridge, float))
+    weights = np.ones(intensities.shape) if multiplicities is None else multiplicities
+    return _solve(
+        jnp.asarray(intensities), jnp.asarray(weights), jnp.asarray(samples, float), jnp.asarray(ridge, float)
+    )
 
 
 def learnability(intensities: Any, kappa: Any) -> Float[Array, "..."]:
@@ -182,10 +184,18 @@ def _uniform_sum(length: float, order: int) -> tuple[np.ndarray, np.ndarray]:
     return length * (positions + 0.5) - 0.5, length * vectors[0] ** 2
 
 
-def _checked(intensities: Any, multiplicities: Any) -> tuple[Array, Array | None]:
-    """Both as float64 arrays, after the checks that concrete values allow."""
-    if isinstance(intensities, jax.core.Tracer):
-        return intensities, None if multiplicities is None else jnp.asarray(multiplicities, float)
+def _traceable(values: Any) -> Any:
+    return None if values is None else jnp.asarray(values, float)
+
+
+def _is_traced(*values: Any) -> bool:
+    return any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def _checked(intensities: Any, multiplicities: Any) -> tuple[Any, Any]:
+    """Both as NumPy arrays after the checks; what is traced is passed on."""
+    if _is_traced(intensities):
+        return intensities, multiplicities
     values = np.asarray(intensities, dtype=float)
     if values.ndim == 0 or values.size == 0:
         raise ValueError(f"intensities must be a list of numbers with at least one mode, not of shape {values.shape}")
@@ -197,28 +207,27 @@ def _checked(intensities: Any, multiplicities: Any) -> tuple[Array, Array | None
         )
     if not values.any(axis=-1).all():
         raise ValueError("at least one of the intensities must be positive: a spectrum of zeros has no modes")
-    if multiplicities is None:
-        return jnp.asarray(values), None
-    counts = multiplicities if isinstance(multiplicities, jax.core.Tracer) else np.asarray(multiplicities, float)
+    if multiplicities is None or _is_traced(multiplicities):
+        return values, multiplicities
+    counts = np.asarray(multiplicities, dtype=float)
     if counts.shape != values.shape[-1:]:
         raise ValueError(f"multiplicities must have one entry for each of the {values.shape[-1]} intensities")
-    if not isinstance(counts, jax.core.Tracer) and not (np.isfinite(counts) & (counts > 0)).all():
+    if not (np.isfinite(counts) & (counts > 0)).all():
         raise ValueError("multiplicities must be positive finite numbers: leave out what is not there")
-    return jnp.asarray(values), jnp.asarray(counts)
+    return values, counts
 
 
-def _check_samples(samples: Any, ridge: Any, intensities: Array, multiplicities: Array | None) -> None:
-    traced = any(isinstance(value, jax.core.Tracer) for value in (samples, ridge, intensities, multiplicities))
-    if not isinstance(samples, jax.core.Tracer) and not 0 < samples < np.inf:
+def _check_samples(samples: Any, ridge: Any, intensities: Any, multiplicities: Any) -> None:
+    if not _is_traced(samples) and not 0 < float(samples) < np.inf:
         raise ValueError(f"samples must be a positive finite number, not {samples!r}")
-    if not isinstance(ridge, jax.core.Tracer) and not 0 <= ridge < np.inf:
+    if not _is_traced(ridge) and not 0 <= float(ridge) < np.inf:
         raise ValueError(f"ridge must be a finite number, zero or more, not {ridge!r}")
-    if traced or ridge > 0:
+    if _is_traced(samples, ridge, intensities, multiplicities) or float(ridge) > 0:
         return
-    present = np.asarray(intensities) > 0
-    modes = float(present.sum() if multiplicities is None else np.asarray(multiplicities)[present].sum())
-    if samples >= modes:
+    present = intensities > 0
+    modes = float(present.sum() if multiplicities is None else multiplicities[present].sum())
+    if float(samples) >= modes:
         raise ValueError(
-            f"kappa needs fewer samples than modes of positive intensity, not {samples:g} samples for {modes:g} modes: "
-            "with as many or more there is nothing to choose between (add a ridge, or drop samples)"
+            f"kappa needs fewer samples than modes of positive intensity, not {float(samples):g} samples for "
+            f"{modes:g} modes: with as many or more there is nothing to choose between (add a ridge, or drop samples)"
         )
