@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+Bracket = tuple[Array, Array, Array, Array, Array]
+
 _ITERATIONS = 200
 # Steps in log kappa below this, relative to its size, change nothing any more.
 _TOLERANCE = 4e-15
@@ -91,12 +93,12 @@ def _solve(intensities: Array, weights: Array, samples: Array, ridge: Array) -> 
         gain_slope = jnp.sum(jnp.where(above, 0.0, slope)) + from_ridge
         return gain, lack, gain_slope, jnp.sum(jnp.where(above, slope, 0.0))
 
-    def unfinished(state: tuple[Array, ...]) -> Array:
+    def unfinished(state: Bracket) -> Array:
         low, high, point, step, count = state
         small = _TOLERANCE * jnp.maximum(1.0, jnp.abs(point))
         return (count < _ITERATIONS) & (jnp.abs(step) > small) & (high - low > small)
 
-    def refine(state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def refine(state: Bracket) -> Bracket:
         low, high, point, step, count = state
         gain, lack, gain_slope, lack_slope = sides(point)
         low, high = jnp.where(gain > lack, point, low), jnp.where(gain > lack, high, point)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from solvable.models.base import (
     provenance,
     rules,
 )
+from solvable.models.linear_features.simulation import Run, train_once
 
 _MEANINGS = {
     **VARIABLES,
@@ -113,7 +114,9 @@ class LinearFeatures(Model):
 
         With ``L_k`` the learnability and ``gamma = sum_k L_k^2 / n``:
 
-            bias = 1/2 sum_k w_k^2 (1 - L_k)^2,   variance = bias gamma / (1 - gamma),   noise = sigma^2/2 gamma / (1 - gamma)
+            bias = 1/2 sum_k w_k^2 (1 - L_k)^2
+            variance = bias gamma / (1 - gamma)
+            noise = sigma^2/2 gamma / (1 - gamma)
         """
         watch = Stopwatch()
         self._check_limit()
@@ -190,7 +193,7 @@ class LinearFeatures(Model):
         target = jnp.asarray(self.target)
         rho = jnp.asarray(self.intensities)
         if self.samples is None:
-            shares, gamma = jnp.where(rho > 0, 1.0, 0.0), 0.0
+            shares, gamma = jnp.where(rho > 0, 1.0, 0.0), jnp.zeros(())
         else:
             shares = learnability(rho, kappa_or_zero(rho, jnp.asarray(self.samples, float)))
             gamma = jnp.sum(shares**2) / self.samples
@@ -251,9 +254,7 @@ class LinearFeatures(Model):
         *,
         seeds: Annotated[int, "number of independent draws of the training set"] = 10,
         key: Annotated[int, "key of the random numbers"] = 0,
-        features: Annotated[
-            Literal["gaussian", "sine"], "independent Gaussians, or sqrt(2) sin(2 pi k x)"
-        ] = "gaussian",
+        features: Annotated[Literal["gaussian", "sine"], "independent Gaussians, or sines"] = "gaussian",
         modes: Annotated[int | None, "how many modes to list coefficients of (default: all)"] = None,
         memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
         devices: Any = None,
@@ -272,7 +273,8 @@ class LinearFeatures(Model):
         if self.samples is None:
             raise ValueError("simulate needs a finite number of samples: build the model with samples=n")
         count, total = self.samples, len(self.intensities)
-        run = partial(_run, *self._arrays(), jnp.asarray(times), count, features, listed)
+        intensities, target, _, noise = self._arrays()
+        run = partial(train_once, intensities, target, noise, jnp.asarray(times), count, features, listed)
         size = 8.0 * (5 * count * total + 3 * len(times) * total + 4 * min(count, total) ** 2)
         result: Run = ensemble(
             run,
@@ -328,70 +330,6 @@ class LinearFeatures(Model):
         if listed:
             coordinates = {**coordinates, "mode": np.arange(1, listed[0] + 1)}
         return make_dataset(variables, coordinates, provenance(self, method, settings, watch, error), _MEANINGS)
-
-
-class Run(NamedTuple):
-    """What one drawn training set gives."""
-
-    coefficient: Array
-    test_loss: Array
-    train_loss: Array
-    noise_loss: Array
-    noise_fit: Array
-    learnability: Array
-    limit_coefficient: Array
-    limit_test_loss: Array
-    limit_noise_loss: Array
-    inputs: Array
-    labels: Array
-
-
-def _run(
-    intensities: Array,
-    target: Array,
-    _: Array,
-    noise: Array,
-    times: Array,
-    count: int,
-    features: str,
-    listed: int,
-    key: Array,
-) -> Run:
-    """Gradient flow on one training set: ``theta(t) = V (1 - exp(-s^2 t / n)) / s U^T y``."""
-    total = intensities.shape[0]
-    input_key, noise_key = jax.random.split(key)
-    inputs = jax.random.uniform(input_key, (count,))
-    if features == "sine":
-        basis = np.sqrt(2) * jnp.sin(2 * np.pi * jnp.arange(1, total + 1) * inputs[:, None])
-    else:
-        basis = jax.random.normal(input_key, (count, total))
-    label_noise = noise * jax.random.normal(noise_key, (count,))
-    labels = basis @ target + label_noise
-    left, values, right = jnp.linalg.svd(basis * jnp.sqrt(intensities), full_matrices=False)
-    present = values > jnp.finfo(float).eps * max(count, total) * values[0]
-    inverse = jnp.where(present, 1 / jnp.where(present, values, 1.0), 0.0)
-    rates = jnp.where(present, values**2 / count, 0.0)
-    fitted = -jnp.expm1(-times[:, None] * rates)
-    along, noise_along = left.T @ labels, left.T @ label_noise
-    outside = jnp.sum((labels - left @ (left.T @ labels)) ** 2) if count > total else 0.0
-
-    def function(components: Array) -> Array:
-        return (components * inverse) @ right * jnp.sqrt(intensities)
-
-    coefficient, limit = function(fitted * along), function(present * along)
-    return Run(
-        coefficient=coefficient[:, :listed],
-        test_loss=jnp.sum((coefficient - target) ** 2, axis=1) / 2,
-        train_loss=(jnp.sum(((1 - fitted) * along) ** 2, axis=1) + outside) / (2 * count),
-        noise_loss=jnp.sum(function(fitted * noise_along) ** 2, axis=1) / 2,
-        noise_fit=jnp.sum(fitted, axis=1) / count,
-        learnability=(present @ right**2)[:listed],
-        limit_coefficient=limit[:listed],
-        limit_test_loss=jnp.sum((limit - target) ** 2) / 2,
-        limit_noise_loss=jnp.sum(function(present * noise_along) ** 2) / 2,
-        inputs=inputs,
-        labels=labels,
-    )
 
 
 @partial(jax.jit, static_argnames="nodes")
