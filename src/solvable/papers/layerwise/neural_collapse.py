@@ -50,13 +50,14 @@ def reproduce(scale: Scale) -> Reproduction:
         datasets[name] = runs.drop_vars(["first", "second"])
         claims += _claims(name, task, model, runs)
         share = times / times[-1]
-        dimension_panel.plot(share, runs.feature_dimension.mean("seed"), color=colour, label=name)
-        loss_panel.plot(share, runs.test_loss.mean("seed") / runs.test_loss[:, 0].mean(), color=colour, label=name)
+        # The curves of true and random labels coincide.
+        style = {"color": colour, "linestyle": "--" if name == "random labels" else "-", "label": name}
+        dimension_panel.plot(share, runs.feature_dimension.mean("seed"), **style)
+        loss_panel.plot(share, runs.test_loss.mean("seed") / runs.test_loss[:, 0].mean(), **style)
         if task.outputs > 1:
             theory = model.predict(times)
             datasets[f"{name}, balanced"] = theory
-            dashed = {"color": colour, "linestyle": "--" if name == "random labels" else "-"}
-            strength_panel.plot(times, runs.strength.mean("seed")[:, 0], label=f"{name}, random start", **dashed)
+            strength_panel.plot(times, runs.strength.mean("seed")[:, 0], **{**style, "label": f"{name}, random start"})
     strength_panel.plot(theory.time, theory.strength[:, 0], color=COLOURS[6], linestyle=":", label="eq. 3.15")
     claims += _lazy_claims(seeds)
     dimension_panel.axhline(CLASSES, color="grey", linestyle=":", linewidth=1, label=f"{CLASSES} classes")
