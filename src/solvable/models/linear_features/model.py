@@ -82,13 +82,14 @@ class LinearFeatures(Model):
     )
 
     def __check_init__(self) -> None:
-        lengths = [np.shape(self.intensities), np.shape(self.target)]
-        if lengths[0] != lengths[1]:
+        given, wanted = np.shape(self.target), np.shape(self.intensities)
+        if given != wanted and len(given) == len(wanted) == 1:
             raise ValueError(
-                f"target must have one coefficient for each intensity, not {lengths[1][0]} for {lengths[0][0]} "
+                f"target must have one coefficient for each intensity, not {given[0]} for {wanted[0]} "
                 "(fill up with zeros)"
             )
-        if not isinstance(self.intensities, jax.core.Tracer) and not np.any(self.intensities):
+        traced = isinstance(self.intensities, jax.core.Tracer)
+        if not traced and np.size(self.intensities) and not np.any(self.intensities):
             raise ValueError("at least one of the intensities must be positive: nothing else is ever learned")
 
     @property
@@ -332,19 +333,23 @@ class LinearFeatures(Model):
         return make_dataset(variables, coordinates, provenance(self, method, settings, watch, error), _MEANINGS)
 
 
-@partial(jax.jit, static_argnames="nodes")
 def _states(intensities: Array, target: Array, samples: Array, noise: Array, times: Array, nodes: int) -> FlowState:
-    """The flow at each time; walked, not vectorised, since one time holds the modes at every node of its contour."""
+    """The flow at each time, one after the other: one time holds the modes at every node of its contour."""
+    at = partial(_state, intensities, target, samples, noise, nodes=nodes)
+    if any(isinstance(value, jax.core.Tracer) for value in (intensities, target, samples, noise)):
+        return jax.lax.map(at, times)
+    # One compiled function for any number of times.
+    return jax.tree.map(lambda *values: jnp.stack(values), *(at(time) for time in times))
 
-    def at(time: Array) -> FlowState:
-        state = flow_state(intensities, target, samples, noise, jnp.where(time > 0, time, 1.0), nodes)
-        zero = jnp.zeros(())
-        start = FlowState(
-            jnp.ones_like(intensities), zero + 1, (jnp.sum(target**2) + noise**2) / 2, jnp.sum(target**2) / 2, zero
-        )
-        return jax.tree.map(lambda now, begin: jnp.where(time > 0, now, begin), state, start)
 
-    return jax.lax.map(at, times)
+@partial(jax.jit, static_argnames="nodes")
+def _state(intensities: Array, target: Array, samples: Array, noise: Array, time: Array, nodes: int) -> FlowState:
+    state = flow_state(intensities, target, samples, noise, jnp.where(time > 0, time, 1.0), nodes)
+    zero = jnp.zeros(())
+    start = FlowState(
+        jnp.ones_like(intensities), zero + 1, (jnp.sum(target**2) + noise**2) / 2, jnp.sum(target**2) / 2, zero
+    )
+    return jax.tree.map(lambda now, begin: jnp.where(time > 0, now, begin), state, start)
 
 
 def _power(target: Array) -> Array:
