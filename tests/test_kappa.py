@@ -93,7 +93,9 @@ def test_infinite_power_law_against_the_zeta_function(exponent: float) -> None:
     spectrum = power_law(exponent)
     value = float(kappa(spectrum.intensities, 0.2, multiplicities=spectrum.multiplicities))
     mpmath.mp.dps = 30
-    series = mpmath.nsum(lambda j: (-1) ** int(j) * mpmath.zeta(exponent * (j + 1)) / mpmath.mpf(value) ** (j + 1), [0, 60])
+    series = mpmath.nsum(
+        lambda j: (-1) ** int(j) * mpmath.zeta(exponent * (j + 1)) / mpmath.mpf(value) ** (j + 1), [0, 60]
+    )
     assert float(series) == pytest.approx(0.2, rel=1e-12)
 
 

@@ -139,16 +139,16 @@ def test_many_samples_are_the_population() -> None:
 
 def test_more_samples_than_modes_is_ordinary_least_squares() -> None:
     """Noise sigma^2/2 p / (n - p), no bias; the exact p / (n - p - 1) differs by 1/n."""
-    model = LinearFeatures(np.arange(1, 21.0) ** -1, np.ones(20), samples=80, noise=0.4)
+    model = LinearFeatures(MODES**-1, np.ones(150), samples=600, noise=0.4)
     limit = model.limits()
-    assert float(limit.limit_noise_loss) == pytest.approx(0.08 * 20 / 60, rel=1e-12)
+    assert float(limit.limit_noise_loss) == pytest.approx(0.08 * 150 / 450, rel=1e-12)
     assert float(limit.limit_bias) == 0
     assert np.all(limit.learnability == 1)
-    assert float(model.predict([1e9]).train_loss[0]) == pytest.approx(0.08 * (1 - 20 / 80), rel=1e-9)
+    assert float(model.predict([1e9]).train_loss[0]) == pytest.approx(0.08 * (1 - 150 / 600), rel=1e-9)
 
 
 def test_as_many_samples_as_modes_has_curves_but_no_limit() -> None:
-    model = LinearFeatures(np.ones(10), np.ones(10), samples=10, noise=0.1)
+    model = LinearFeatures(np.ones(150), np.ones(150), samples=150, noise=0.1)
     found = model.predict([1.0, 100.0])
     assert np.isfinite(found.test_loss).all()
     assert "limit_test_loss" not in found
@@ -202,8 +202,8 @@ def test_derivatives_and_vectorisation_over_parameters() -> None:
     step = 1e-4
     assert float(by_noise) == pytest.approx((loss(0.3 + step, 1.0) - loss(0.3 - step, 1.0)) / (2 * step), abs=1e-7)
     assert float(by_scale) == pytest.approx((loss(0.3, 1 + step) - loss(0.3, 1 - step)) / (2 * step), abs=1e-7)
-    many = jax.vmap(lambda noise: loss(noise, 1.0))(jnp.array([0.0, 0.3]))
-    assert np.allclose(many, [loss(0.0, 1.0), loss(0.3, 1.0)], rtol=1e-12)
+    many = jax.vmap(lambda noise: loss(noise, 1.0))(jnp.array([0.3, 0.6]))
+    assert np.allclose(many, [loss(0.3, 1.0), loss(0.6, 1.0)], rtol=1e-12)
 
 
 def test_runs_do_not_depend_on_how_many_there_are() -> None:
@@ -215,7 +215,10 @@ def test_runs_do_not_depend_on_how_many_there_are() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: LinearFeatures([1.0, -0.1], [1.0, 1.0]), r"intensities must be .*zero or more.*intensities\[1\] = -0.1"),
+        (
+            lambda: LinearFeatures([1.0, -0.1], [1.0, 1.0]),
+            r"intensities must be .*zero or more.*intensities\[1\] = -0.1",
+        ),
         (lambda: LinearFeatures([], []), "intensities must be a list"),
         (lambda: LinearFeatures([0.0, 0.0], [1.0, 1.0]), "at least one of the intensities must be positive"),
         (lambda: LinearFeatures([1.0, 2.0], [1.0]), "one coefficient for each intensity, not 1 for 2"),

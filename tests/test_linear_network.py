@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
@@ -63,11 +63,10 @@ def test_only_as_many_modes_as_hidden_units_are_learned() -> None:
     assert np.allclose(run.test_loss[:, -1], 0.5, atol=1e-4)
 
 
-@settings(max_examples=5)
-@given(st.integers(0, 1000), st.sampled_from([1e-3, 0.3, 2.0]))
-def test_the_difference_of_the_layers_is_conserved(key: int, scale: float) -> None:
+@pytest.mark.parametrize("scale", [1e-3, 2.0])
+def test_the_difference_of_the_layers_is_conserved(scale: float) -> None:
     """To 1e-10 over training, whatever the size of the start."""
-    run = LinearNetwork([2.0, 1.0, 0.5], 6, scale).simulate(np.linspace(0, 10, 4), seeds=2, key=key, **ONE)
+    run = LinearNetwork([2.0, 1.0, 0.5], 6, scale).simulate(np.linspace(0, 10, 4), seeds=20, **ONE)
     assert float(run.drift.max()) < 1e-10 * max(1.0, scale**2)
     assert np.allclose(run.imbalance, run.imbalance[:, :1], atol=1e-10)
 
@@ -75,16 +74,16 @@ def test_the_difference_of_the_layers_is_conserved(key: int, scale: float) -> No
 def test_a_small_random_start_emerges_when_theory_says() -> None:
     """The start's growing part has mean square initial_scale^2, spread by sqrt(2 / width) of it.
 
-    log(chi2_400 / 400) has mean -1/400 and spread 0.071: over 20 seeds the mean time is known to
-    0.071 / sqrt(20) / (2 rho) = 0.008 / rho. Four of these, and 1e-3 for the finite start (order of scale).
+    log(chi2_100 / 100) has mean -1/100 and spread 0.14: over 20 seeds the mean time is known to
+    0.14 / sqrt(20) / (2 rho) = 0.016 / rho. Four of these, and 5e-3 for the mean of the logarithm.
     """
-    model = LinearNetwork([2.0, 1.0], 400, 1e-4)
+    model = LinearNetwork([2.0, 1.0], 100, 1e-4)
     emergence = model.emergence_time().values
     times = np.unique(np.concatenate([np.linspace(t - 0.3, t + 0.3, 61) for t in emergence]))
     run = model.simulate(times, seeds=20, key=1, **ONE).strength.mean("seed")
     for mode, (rho, expected) in enumerate(zip([2.0, 1.0], emergence, strict=True)):
         found = np.interp(rho / 2, run[:, mode], times)
-        assert abs(found - expected) < 4 * 0.008 / rho + 2e-3
+        assert abs(found - expected) < 4 * 0.016 / rho + 5e-3
     assert np.allclose(model.predict(emergence).strength.values.diagonal(), [1.0, 0.5], rtol=1e-10)
 
 
