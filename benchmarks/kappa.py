@@ -20,6 +20,7 @@ def run() -> list[Result]:
     difference = abs(float(few()) / float(kappa(intensities, 1000)) - 1)  # type: ignore[arg-type]
     model = LinearFeatures(np.arange(1, 2001) ** -1.5, np.arange(1, 2001) ** -1.0, samples=200, noise=0.5)
     times = np.geomspace(0.1, 1e6, 50)
+    flow = seconds(lambda: model.predict(times))
     return [
         Result("kappa, 1e6 modes one by one", direct, "s", at_most=1.0),
         Result("kappa, 1e6 modes of a power law as weighted nodes", seconds(few), "s"),
