@@ -128,7 +128,7 @@ def _lazy_claims(seeds: int) -> list[Claim]:
     """From a large start the same network interpolates without collapsing."""
     task = tasks()["true labels"]
     model = LinearNetwork.from_data(task.inputs, task.targets, width=WIDTH, initial_scale=LARGE)
-    last = model.simulate([0.0, 300.0], seeds=seeds, key=6).isel(time=-1)
+    last = model.simulate([0.0, 100.0], seeds=seeds, key=6).isel(time=-1)
     loss = float(last.test_loss.max())
     return [
         Claim("large start: loss after training", loss, 0.0, 1e-10, "it fits as well as the small start"),
