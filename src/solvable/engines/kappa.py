@@ -1,0 +1,235 @@
+"""Effective dimension of a spectrum, and the self-consistent constant of overparameterised regression.
+
+A linear model with intensities ``rho_k`` that is fitted to ``n`` samples behaves as if each mode were shrunk by a
+ridge ``kappa`` of its own making (layerwise thesis, eq. 1.35; with an explicit ridge ``delta`` the second term):
+
+    sum_k m_k rho_k / (rho_k + kappa)  +  delta / kappa  =  n
+
+``m_k`` are multiplicities (1 unless given). They serve degenerate spectra, and power laws: :func:`power_law` writes
+one with up to infinitely many modes as a few thousand weighted ones.
+
+The equation is solved in ``log kappa``, so that intensities of any size are handled alike.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+Bracket = tuple[Array, Array, Array, Array, Array]
+
+_ITERATIONS = 200
+# Steps in log kappa below this, relative to its size, change nothing any more.
+_TOLERANCE = 4e-15
+
+
+class Spectrum(NamedTuple):
+    """Intensities and how many modes share each."""
+
+    intensities: Float[np.ndarray, "mode"]
+    multiplicities: Float[np.ndarray, "mode"]
+
+
+def effective_dimension(intensities: Any, multiplicities: Any = None, axis: int = -1) -> Float[Array, "..."]:
+    """Number of modes that matter: the exponential of the entropy of the normalised intensities (eq. 1.16)."""
+    intensities, multiplicities = map(_traceable, _checked(intensities, multiplicities))
+    scaled = intensities / jnp.max(intensities, axis=axis, keepdims=True)
+    weights = jnp.ones_like(scaled) if multiplicities is None else jnp.broadcast_to(multiplicities, scaled.shape)
+    total = jnp.sum(weights * scaled, axis=axis, keepdims=True)
+    shares = scaled / total
+    safe = jnp.where(shares > 0, shares, 1.0)
+    return jnp.exp(-jnp.sum(weights * shares * jnp.log(safe), axis=axis))
+
+
+def kappa(intensities: Any, samples: Any, ridge: Any = 0.0, multiplicities: Any = None) -> Float[Array, ""]:
+    """The constant of eq. 1.35 for one spectrum, differentiable in intensities, samples and ridge.
+
+    Without a ridge it needs fewer samples than modes of positive intensity; at their number it vanishes, and with
+    it the formula. Inside ``jax.jit`` and friends, where samples cannot be checked, it is then zero.
+    """
+    intensities, multiplicities = _checked(intensities, multiplicities)
+    if intensities.ndim != 1:
+        raise ValueError(f"intensities must be one-dimensional, not of shape {intensities.shape}: use jax.vmap")
+    _check_samples(samples, ridge, intensities, multiplicities)
+    weights = np.ones(intensities.shape) if multiplicities is None else multiplicities
+    return _solve(
+        jnp.asarray(intensities), jnp.asarray(weights), jnp.asarray(samples, float), jnp.asarray(ridge, float)
+    )
+
+
+def learnability(intensities: Any, kappa: Any) -> Float[Array, "..."]:
+    """Share of each mode that is learned, ``rho / (rho + kappa)`` (eq. 1.35)."""
+    return shares(jnp.asarray(intensities, float), jnp.asarray(kappa))[0]
+
+
+def shares(intensities: Array, kappa: Array) -> tuple[Array, Array]:
+    """``rho / (rho + kappa)`` and its complement, each to full relative precision; with both zero, 0 and 1."""
+    total = intensities + kappa
+    safe = jnp.where(total == 0, 1.0, total)
+    return intensities / safe, jnp.where(total == 0, 1.0, kappa / safe)
+
+
+@jax.custom_jvp
+@jax.jit
+def _solve(intensities: Array, weights: Array, samples: Array, ridge: Array) -> Array:
+    log_intensities = jnp.log(intensities)
+    present = intensities > 0
+    modes = jnp.sum(jnp.where(present, weights, 0.0))
+    # Taking the modes above kappa as learned and those below as not, what is left of the balance are two sums of
+    # positive terms, ``gain`` and ``lack``. Neither loses digits, however flat the balance is between two groups.
+
+    def sides(log_kappa: Array) -> tuple[Array, Array, Array, Array]:
+        distance = log_intensities - log_kappa
+        above = distance >= 0
+        small = jnp.exp(-jnp.abs(distance))
+        minor = weights * small / (1 + small)
+        slope = minor / (1 + small)
+        surplus = jnp.sum(jnp.where(above, weights, 0.0)) - samples
+        from_ridge = jnp.exp(jnp.log(ridge) - log_kappa)
+        gain = jnp.maximum(surplus, 0.0) + jnp.sum(jnp.where(above, 0.0, minor)) + from_ridge
+        lack = jnp.maximum(-surplus, 0.0) + jnp.sum(jnp.where(above, minor, 0.0))
+        gain_slope = jnp.sum(jnp.where(above, 0.0, slope)) + from_ridge
+        return gain, lack, gain_slope, jnp.sum(jnp.where(above, slope, 0.0))
+
+    def unfinished(state: Bracket) -> Array:
+        low, high, point, step, count = state
+        small = _TOLERANCE * jnp.maximum(1.0, jnp.abs(point))
+        return (count < _ITERATIONS) & (jnp.abs(step) > small) & (high - low > small)
+
+    def refine(state: Bracket) -> Bracket:
+        low, high, point, step, count = state
+        gain, lack, gain_slope, lack_slope = sides(point)
+        low, high = jnp.where(gain > lack, point, low), jnp.where(gain > lack, high, point)
+        both = (gain > 0) & (lack > 0)
+        newton = jnp.log(gain / lack) / (gain_slope / gain + lack_slope / lack)
+        good = both & (point + newton >= low) & (point + newton <= high) & (2 * jnp.abs(newton) <= jnp.abs(step))
+        # A step that a converged point cannot take without leaving the bracket by rounding is no step.
+        move = jnp.where(good, newton, jnp.where(gain == lack, 0.0, (low + high) / 2 - point))
+        return low, high, point + move, move, count + 1
+
+    low, high = _bracket(log_intensities, present, weights, modes, samples, ridge)
+    possible = (samples < modes) | (ridge > 0)
+    low, high = jnp.where(possible, low, 0.0), jnp.where(possible, high, 0.0)
+    state = (low, high, (low + high) / 2, jnp.full_like(low, jnp.inf), jnp.zeros((), int))
+    return jnp.where(possible, jnp.exp(jax.lax.while_loop(unfinished, refine, state)[2]), 0.0)
+
+
+def _bracket(
+    log_intensities: Array, present: Array, weights: Array, modes: Array, samples: Array, ridge: Array
+) -> tuple[Array, Array]:
+    """Bounds of ``log kappa``: every mode as the weakest one or the ridge alone, and ``rho / kappa`` for its share."""
+    weakest = jnp.min(jnp.where(present, log_intensities, jnp.inf))
+    missing = jnp.where(samples < modes, modes - samples, 1.0)
+    flat = jnp.where(samples < modes, weakest + jnp.log(missing / samples), -jnp.inf)
+    ridge_alone = jnp.log(ridge / samples)
+    strongest = jnp.max(log_intensities)
+    total = jnp.log(jnp.sum(weights * jnp.exp(log_intensities - strongest))) + strongest
+    return jnp.maximum(flat, ridge_alone) - 1e-9, jnp.logaddexp(total, jnp.log(ridge)) - jnp.log(samples) + 1e-9
+
+
+@_solve.defjvp
+def _implicit(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+    """The implicit function theorem: how the balance moves, over its slope in ``log kappa``."""
+    intensities, weights, samples, ridge = primals
+    d_intensities, d_weights, d_samples, d_ridge = tangents
+    value = _solve(intensities, weights, samples, ridge)
+    solvable = value > 0
+    safe = jnp.where(solvable, value, 1.0)
+    learned, left = shares(intensities, safe)
+    moved = jnp.sum(weights * left * d_intensities / (intensities + safe)) + jnp.sum(learned * d_weights)
+    slope = jnp.sum(weights * learned * left) + ridge / safe
+    change = safe * (moved - d_samples + d_ridge / safe) / slope
+    return value, jnp.where(solvable, change, 0.0)
+
+
+def power_law(exponent: float, modes: float = np.inf, direct: int = 64, order: int = 20) -> Spectrum:
+    """The spectrum ``rho_k = k^-exponent``, ``k = 1 ... modes``, for any number of modes, also infinitely many.
+
+    The first ``direct`` modes are kept. The rest is cut into octaves, and each octave summed by the Gauss rule of the
+    discrete uniform measure (nodes between the integers, positive weights), which sums smooth functions of k to
+    rounding. Of infinitely many modes those after the 200th octave are so weak that only their sum matters.
+    """
+    if not exponent > 0 or (not exponent > 1 and modes == np.inf):
+        raise ValueError(
+            f"exponent must be positive, and above 1 for infinitely many modes (their sum diverges), not {exponent!r}"
+        )
+    if not modes >= 1 or (modes != np.inf and modes % 1):
+        raise ValueError(f"modes must be a whole number, 1 or more, or infinity, not {modes!r}")
+    first = np.arange(1, min(direct, modes) + 1, dtype=float)
+    ranks, counts = [first], [np.ones_like(first)]
+    begin = float(direct)
+    while begin < modes and begin < direct * 2.0**200:
+        length = min(begin, modes - begin)
+        nodes, weights = _uniform_sum(length, order)
+        ranks.append(begin + 1 + nodes)
+        counts.append(weights)
+        begin += length
+    intensities = np.concatenate(ranks) ** -float(exponent)
+    multiplicities = np.concatenate(counts)
+    if modes == np.inf:
+        # The tail has the sum of the power law and the strength of its first mode.
+        intensities = np.append(intensities, begin**-exponent)
+        multiplicities = np.append(multiplicities, begin / (exponent - 1))
+    return Spectrum(intensities, multiplicities)
+
+
+def _uniform_sum(length: float, order: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss rule of ``sum_{j=0}^{length-1} f(j)``, from the recurrence of the discrete Chebyshev polynomials."""
+    if length <= order:
+        return np.arange(length), np.ones(int(length))
+    degree = np.arange(1, order, dtype=float)
+    # In units of the length, which may be beyond 1e60.
+    coupling = degree * np.sqrt((1 - (degree / length) ** 2) / (4 * (4 * degree**2 - 1)))
+    positions, vectors = np.linalg.eigh(np.diag(coupling, 1) + np.diag(coupling, -1))
+    return length * (positions + 0.5) - 0.5, length * vectors[0] ** 2
+
+
+def _traceable(values: Any) -> Any:
+    return None if values is None else jnp.asarray(values, float)
+
+
+def _is_traced(*values: Any) -> bool:
+    return any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def _checked(intensities: Any, multiplicities: Any) -> tuple[Any, Any]:
+    """Both as NumPy arrays after the checks; what is traced is passed on."""
+    if _is_traced(intensities):
+        return intensities, multiplicities
+    values = np.asarray(intensities, dtype=float)
+    if values.ndim == 0 or values.size == 0:
+        raise ValueError(f"intensities must be a list of numbers with at least one mode, not of shape {values.shape}")
+    bad = ~(np.isfinite(values) & (values >= 0))
+    if bad.any():
+        place = tuple(int(index) for index in np.argwhere(bad)[0])
+        raise ValueError(
+            f"intensities must be finite and not negative, but intensities{list(place)} = {values[place]:g}"
+        )
+    if not values.any(axis=-1).all():
+        raise ValueError("at least one of the intensities must be positive: a spectrum of zeros has no modes")
+    if multiplicities is None or _is_traced(multiplicities):
+        return values, multiplicities
+    counts = np.asarray(multiplicities, dtype=float)
+    if counts.shape != values.shape[-1:]:
+        raise ValueError(f"multiplicities must have one entry for each of the {values.shape[-1]} intensities")
+    if not (np.isfinite(counts) & (counts > 0)).all():
+        raise ValueError("multiplicities must be positive finite numbers: leave out what is not there")
+    return values, counts
+
+
+def _check_samples(samples: Any, ridge: Any, intensities: Any, multiplicities: Any) -> None:
+    if not _is_traced(samples) and not 0 < float(samples) < np.inf:
+        raise ValueError(f"samples must be a positive finite number, not {samples!r}")
+    if not _is_traced(ridge) and not 0 <= float(ridge) < np.inf:
+        raise ValueError(f"ridge must be a finite number, zero or more, not {ridge!r}")
+    if _is_traced(samples, ridge, intensities, multiplicities) or float(ridge) > 0:
+        return
+    present = intensities > 0
+    modes = float(present.sum() if multiplicities is None else multiplicities[present].sum())
+    if float(samples) >= modes:
+        raise ValueError(
+            f"kappa needs fewer samples than modes of positive intensity, not {float(samples):g} samples for "
+            f"{modes:g} modes: with as many or more there is nothing to choose between (add a ridge, or drop samples)"
+        )

@@ -1,0 +1,370 @@
+"""A linear model in its eigenbasis: what is learned first, what is learned from few samples, and what of the noise."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array
+
+from solvable.engines.ensemble import ensemble
+from solvable.engines.kappa import kappa, learnability
+from solvable.engines.laplace import NODES
+from solvable.engines.regression_flow import FlowState, flow_state, kappa_or_zero
+from solvable.engines.timegrid import check_times
+from solvable.models.base import (
+    VARIABLES,
+    Meaning,
+    Model,
+    Stopwatch,
+    check_choice,
+    check_count,
+    make_dataset,
+    parameter,
+    provenance,
+    rules,
+)
+from solvable.models.linear_features.simulation import Run, train_once
+
+_MEANINGS = {
+    **VARIABLES,
+    "mode": Meaning("mode, in the order of the intensities", "1", "k"),
+    "sample": Meaning("training sample", "1", "i"),
+    "time": Meaning("training time of gradient flow", "1", "t"),
+    "test_loss": Meaning("expected test loss on clean labels", "1", "L"),
+    "train_loss": Meaning("training loss on noisy labels", "1", "L_tr"),
+    "bias": Meaning("test loss of the mean learned function, without noise", "1", "B"),
+    "variance": Meaning("test loss by the draw of the samples, without noise", "1", "V"),
+    "noise_loss": Meaning("test loss by the noise on the training labels", "1", "N"),
+    "coefficient": Meaning("coefficient of the learned function", "1", "⟨e_k|f⟩"),
+    "signal_fit": Meaning("share of the target's power that is learned", "1"),
+    "noise_fit": Meaning("share of the training noise that is fitted", "1"),
+    "learnability": Meaning("share of a mode that is learned", "1", "L_k"),
+    "limit_coefficient": Meaning("coefficient of the minimum-norm solution", "1", "⟨e_k|f⟩"),
+    "limit_test_loss": Meaning("test loss of the minimum-norm solution", "1", "L(∞)"),
+    "limit_bias": Meaning("bias of the minimum-norm solution", "1", "B(∞)"),
+    "limit_variance": Meaning("variance of the minimum-norm solution", "1", "V(∞)"),
+    "limit_noise_loss": Meaning("test loss of the minimum-norm solution by noise", "1", "N(∞)"),
+    "inputs": Meaning("position of the training sample", "1", "x"),
+    "labels": Meaning("noisy label of the training sample", "1", "y"),
+    "signal_time": Meaning("time by which the signal is learned", "1"),
+    "noise_time": Meaning("time by which the noise is fitted", "1"),
+}
+
+
+class LinearFeatures(Model):
+    """Linear regression on orthogonal features of given intensities, trained by gradient flow from zero.
+
+    The function is ``f(x) = sum_k theta_k sqrt(rho_k) e_k(x)`` with orthonormal ``e_k``; the target has coefficients
+    ``w_k`` on the ``e_k``. With infinitely many samples (``samples=None``) every mode learns on its own, at rate
+    ``rho_k`` (layerwise thesis, eq. 1.26). With ``n`` samples and label noise the expected curves follow from the
+    constant kappa of eq. 1.35 and its continuation to finite times; they are those of Gaussian features, exact as n
+    grows (error of order 1/n), and a guide for others (sines: within about 0.1 in learnability at n <= 50).
+
+    Losses are ``1/2 E[(f - f*)^2]``, the training loss ``1/(2n) sum (f - y)^2``; time is that of gradient flow on the
+    latter with learning rate 1.
+    """
+
+    name: ClassVar[str] = "linear-features"
+
+    intensities: np.ndarray = parameter(
+        "intensity (eigenvalue) of each mode, zero or more", rules.not_negative_vector, symbol="ρ_k"
+    )
+    target: np.ndarray = parameter("coefficient of the target on each mode", rules.finite_vector, symbol="⟨e_k|f*⟩")
+    samples: int | None = parameter(
+        "number of training samples (None: infinitely many)", rules.count, symbol="n", default=None, optional=True
+    )
+    noise: float = parameter(
+        "standard deviation of the noise on training labels", rules.not_negative, symbol="σ", default=0.0
+    )
+
+    def __check_init__(self) -> None:
+        given, wanted = np.shape(self.target), np.shape(self.intensities)
+        if given != wanted and len(given) == len(wanted) == 1:
+            raise ValueError(
+                f"target must have one coefficient for each intensity, not {given[0]} for {wanted[0]} "
+                "(fill up with zeros)"
+            )
+        traced = isinstance(self.intensities, jax.core.Tracer)
+        if not traced and np.size(self.intensities) and not np.any(self.intensities):
+            raise ValueError("at least one of the intensities must be positive: nothing else is ever learned")
+
+    @property
+    def kappa(self) -> Any:
+        """The constant of eq. 1.35: modes much stronger than it are learned, much weaker ones are not."""
+        if self.samples is None:
+            raise ValueError("kappa needs a finite number of samples: build the model with samples=n")
+        value = kappa(self.intensities, self.samples)
+        return value if isinstance(value, jax.core.Tracer) else float(value)
+
+    def learnability(self) -> xr.DataArray:
+        """Expected share of each mode in the interpolating solution, ``rho_k / (rho_k + kappa)`` (eq. 1.35).
+
+        The shares add up to the number of samples.
+        """
+        watch = Stopwatch()
+        return self._dataset(
+            {"learnability": (("mode",), learnability(self.intensities, self.kappa))}, {}, "theory", {}, watch
+        )["learnability"]
+
+    def limits(self) -> xr.Dataset:
+        """The minimum-norm solution, where gradient flow ends, in expectation.
+
+        With ``L_k`` the learnability and ``gamma = sum_k L_k^2 / n``:
+
+            bias = 1/2 sum_k w_k^2 (1 - L_k)^2
+            variance = bias gamma / (1 - gamma)
+            noise = sigma^2/2 gamma / (1 - gamma)
+        """
+        watch = Stopwatch()
+        self._check_limit()
+        return self._dataset(self._limit_variables(None), {}, "theory", {}, watch)
+
+    def predict(
+        self,
+        times: Any,
+        *,
+        modes: Annotated[int | None, "how many modes to list coefficients of (default: all)"] = None,
+    ) -> xr.Dataset:
+        """Expected losses and coefficients at the given times, and of the solution they end in (``limit_*``).
+
+        Curves of finite samples are inverse Laplace transforms by quadrature: ``numerical_error`` is their absolute
+        error, relative to the loss at the start, and losses below it are not resolved. At ``samples`` equal to the
+        number of modes the limit does not exist and is left out.
+        """
+        watch = Stopwatch()
+        times = check_times(times)
+        listed = self._listed(modes)
+        if self.samples is None:
+            variables, error = self._population(times), None
+        else:
+            variables, error = self._finite(times)
+        variables["coefficient"] = (("time", "mode"), variables["coefficient"][1][:, :listed])
+        if self._has_limit():
+            variables |= self._limit_variables(listed)
+        return self._dataset(variables, {"time": times}, "theory", {"modes": modes}, watch, error)
+
+    def _population(self, times: np.ndarray) -> dict[str, tuple[tuple[str, ...], Any]]:
+        """Eq. 1.26: with infinitely many samples each mode decays by itself and noise averages out."""
+        target = jnp.asarray(self.target)
+        exponent = jnp.asarray(times)[:, None] * self.intensities
+        loss = jnp.sum(target**2 * jnp.exp(-2 * exponent), axis=1) / 2
+        coefficient = -target * jnp.expm1(-exponent)
+        curves = {
+            "test_loss": loss,
+            "train_loss": loss + jnp.asarray(self.noise) ** 2 / 2,
+            "bias": loss,
+            "variance": jnp.zeros_like(loss),
+            "noise_loss": jnp.zeros_like(loss),
+            "signal_fit": coefficient @ target / _power(target),
+            "noise_fit": jnp.zeros_like(loss),
+        }
+        return {"coefficient": (("time", "mode"), coefficient)} | {name: (("time",), v) for name, v in curves.items()}
+
+    def _finite(self, times: np.ndarray) -> tuple[dict[str, tuple[tuple[str, ...], Any]], float | None]:
+        states = _states(*self._arrays(), jnp.asarray(times), NODES)
+        error = None
+        if not isinstance(states.train_loss, jax.core.Tracer):
+            other = _states(*self._arrays(), jnp.asarray(times), NODES + 3)
+            scale = (np.sum(self.target**2) + self.noise**2) / 2 or 1.0
+            error = max(
+                float(jnp.max(jnp.abs(one - two))) / size
+                for one, two, size in zip(states, other, (1.0, 1.0, scale, scale, scale), strict=True)
+            )
+        target = jnp.asarray(self.target)
+        bias = jnp.sum(target**2 * states.missing**2, axis=1) / 2
+        # Differences of what quadrature resolves to rounding only; none of these can be negative.
+        noise_loss, signal_loss = jnp.maximum(states.noise_loss, 0.0), jnp.maximum(states.signal_loss, bias)
+        curves = {
+            "test_loss": signal_loss + noise_loss,
+            "train_loss": jnp.maximum(states.train_loss, 0.0),
+            "bias": bias,
+            "variance": signal_loss - bias,
+            "noise_loss": noise_loss,
+            "signal_fit": (1 - states.missing) @ target**2 / _power(target),
+            "noise_fit": jnp.clip(1 - states.noise_left, 0.0, 1.0),
+        }
+        variables = {name: (("time",), values) for name, values in curves.items()}
+        return {"coefficient": (("time", "mode"), target * (1 - states.missing)), **variables}, error
+
+    def _limit_variables(self, listed: int | None) -> dict[str, tuple[tuple[str, ...], Any]]:
+        target = jnp.asarray(self.target)
+        rho = jnp.asarray(self.intensities)
+        if self.samples is None:
+            shares, gamma = jnp.where(rho > 0, 1.0, 0.0), jnp.zeros(())
+        else:
+            shares = learnability(rho, kappa_or_zero(rho, jnp.asarray(self.samples, float)))
+            gamma = jnp.sum(shares**2) / self.samples
+        bias = jnp.sum(target**2 * (1 - shares) ** 2) / 2
+        excess = gamma / (1 - gamma)
+        parts = {
+            "limit_bias": bias,
+            "limit_variance": bias * excess,
+            "limit_noise_loss": jnp.asarray(self.noise) ** 2 / 2 * excess,
+        }
+        variables: dict[str, tuple[tuple[str, ...], Any]] = {name: ((), value) for name, value in parts.items()}
+        return variables | {
+            "limit_test_loss": ((), sum(parts.values())),
+            "limit_coefficient": (("mode",), (target * shares)[:listed]),
+            "learnability": (("mode",), shares[:listed]),
+        }
+
+    def phases(self, share: Annotated[float, "share of the way to go, between 0 and 1"] = 0.5) -> xr.Dataset:
+        """When the signal is learned and when the noise is fitted: times at which each is ``share`` of the way.
+
+        Learning generalises if the first is much earlier than the second. The noise is fitted by the many weak modes
+        together, at the rate ``sum(weak intensities) / n``, earlier than a weak mode learns its signal from
+        infinitely many samples, ``1 / rho_k``. With infinitely many samples noise is never fitted (infinity).
+        """
+        watch = Stopwatch()
+        if not 0 < share < 1:
+            raise ValueError(f"share must lie between 0 and 1, both excluded, not {share!r}")
+        reachable = np.asarray(self.target)[np.asarray(self.intensities) > 0]
+        if not np.any(reachable):
+            raise ValueError("there is no signal: the target is zero on every mode of positive intensity")
+        self._check_limit()
+        final = self._limit_variables(None)
+        signal_end = float(np.asarray(final["learnability"][1]) @ self.target**2 / np.sum(self.target**2))
+        fits = self._fits()
+        signal_time = _time_of(lambda t: fits(t)[0] / signal_end - share, 1 / float(np.max(self.intensities)))
+        noise_time = np.inf
+        if self.samples is not None:
+            noise_end = min(1.0, np.count_nonzero(self.intensities) / self.samples)
+            noise_time = _time_of(lambda t: fits(t)[1] / noise_end - share, 1 / float(np.max(self.intensities)))
+        variables = {"signal_time": ((), signal_time), "noise_time": ((), noise_time)}
+        return self._dataset(variables, {}, "theory", {"share": share}, watch)
+
+    def _fits(self) -> Callable[[float], tuple[float, float]]:
+        """``signal_fit`` and ``noise_fit`` as a function of time."""
+        power = np.asarray(self.target) ** 2 / np.sum(self.target**2)
+
+        def at(time: float) -> tuple[float, float]:
+            if self.samples is None:
+                return float(power @ -np.expm1(-self.intensities * time)), 0.0
+            state = _states(*self._arrays(), jnp.array([time]), NODES)
+            return float(power @ (1 - state.missing[0])), float(1 - state.noise_left[0])
+
+        return at
+
+    def simulate(
+        self,
+        times: Any,
+        *,
+        seeds: Annotated[int, "number of independent draws of the training set"] = 10,
+        key: Annotated[int, "key of the random numbers"] = 0,
+        features: Annotated[Literal["gaussian", "sine"], "independent Gaussians, or sines"] = "gaussian",
+        modes: Annotated[int | None, "how many modes to list coefficients of (default: all)"] = None,
+        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
+        devices: Any = None,
+        progress: bool | None = None,
+    ) -> xr.Dataset:
+        """Draw training sets and train on each: gradient flow in closed form, and the minimum-norm regression.
+
+        The flow is exact in the singular vectors of the drawn features, the test loss is that of the population.
+        ``learnability`` is what each training set alone lets pass of each mode. ``limit_*`` is minimum-norm
+        regression; directions weaker than rounding (1e-16 of the strongest times the size) count as absent.
+        """
+        watch = Stopwatch()
+        times = check_times(times)
+        check_choice("features", features, ("gaussian", "sine"))
+        seeds, listed = check_count("seeds", seeds), self._listed(modes)
+        if self.samples is None:
+            raise ValueError("simulate needs a finite number of samples: build the model with samples=n")
+        count, total = self.samples, len(self.intensities)
+        intensities, target, _, noise = self._arrays()
+        run = partial(train_once, intensities, target, noise, jnp.asarray(times), count, features, listed)
+        size = 8.0 * (5 * count * total + 3 * len(times) * total + 4 * min(count, total) ** 2)
+        result: Run = ensemble(
+            run,
+            seeds=seeds,
+            key=key,
+            bytes_per_run=size,
+            memory_limit=memory_limit,
+            devices=devices,
+            progress=progress,
+        )
+        dims = {"coefficient": ("time", "mode"), "learnability": ("mode",), "limit_coefficient": ("mode",)}
+        dims |= {"inputs": ("sample",), "labels": ("sample",), "limit_test_loss": (), "limit_noise_loss": ()}
+        variables = {
+            name: (("seed", *dims.get(name, ("time",))), values)
+            for name, values in result._asdict().items()
+            if not (name == "inputs" and features == "gaussian")
+        }
+        settings = {"features": features, "key": key, "modes": modes}
+        coordinates = {"seed": np.arange(seeds), "time": times, "sample": np.arange(count)}
+        return self._dataset(variables, coordinates, "simulation", settings, watch)
+
+    def _arrays(self) -> tuple[Array, Array, Array, Array]:
+        samples = jnp.asarray(self.samples, float)
+        return jnp.asarray(self.intensities), jnp.asarray(self.target), samples, jnp.asarray(self.noise, float)
+
+    def _listed(self, modes: int | None) -> int:
+        total = np.shape(self.intensities)[0]
+        return total if modes is None else min(check_count("modes", modes), total)
+
+    def _has_limit(self) -> bool:
+        if self.samples is None or isinstance(self.intensities, jax.core.Tracer):
+            return True
+        return self.samples != np.count_nonzero(self.intensities)
+
+    def _check_limit(self) -> None:
+        if not self._has_limit():
+            raise ValueError(
+                f"with samples = {self.samples}, the number of modes of positive intensity, the solution is unique and "
+                "its expected loss infinite: take fewer or more samples"
+            )
+
+    def _dataset(
+        self,
+        variables: dict[str, Any],
+        coordinates: dict[str, Any],
+        method: str,
+        settings: dict[str, Any],
+        watch: Stopwatch,
+        error: float | None = None,
+    ) -> xr.Dataset:
+        """A dataset that numbers its modes from 1."""
+        listed = [np.shape(v)[dims.index("mode")] for dims, v in variables.values() if "mode" in dims]
+        if listed:
+            coordinates = {**coordinates, "mode": np.arange(1, listed[0] + 1)}
+        return make_dataset(variables, coordinates, provenance(self, method, settings, watch, error), _MEANINGS)
+
+
+def _states(intensities: Array, target: Array, samples: Array, noise: Array, times: Array, nodes: int) -> FlowState:
+    """The flow at each time, one after the other: one time holds the modes at every node of its contour."""
+    at = partial(_state, intensities, target, samples, noise, nodes=nodes)
+    if any(isinstance(value, jax.core.Tracer) for value in (intensities, target, samples, noise)):
+        return jax.lax.map(at, times)
+    # One compiled function for any number of times.
+    return jax.tree.map(lambda *values: jnp.stack(values), *(at(time) for time in times))
+
+
+@partial(jax.jit, static_argnames="nodes")
+def _state(intensities: Array, target: Array, samples: Array, noise: Array, time: Array, nodes: int) -> FlowState:
+    state = flow_state(intensities, target, samples, noise, jnp.where(time > 0, time, 1.0), nodes)
+    zero = jnp.zeros(())
+    start = FlowState(
+        jnp.ones_like(intensities), zero + 1, (jnp.sum(target**2) + noise**2) / 2, jnp.sum(target**2) / 2, zero
+    )
+    return jax.tree.map(lambda now, begin: jnp.where(time > 0, now, begin), state, start)
+
+
+def _power(target: Array) -> Array:
+    """Total power of the target; 1 where there is none, so that shares of nothing are zero."""
+    power = jnp.sum(target**2)
+    return jnp.where(power > 0, power, 1.0)
+
+
+def _time_of(excess: Callable[[float], float], unit: float) -> float:
+    """When an increasing curve crosses zero, to 1e-10, by Brent's method in the logarithm of time."""
+    from scipy.optimize import brentq
+
+    low = high = np.log(unit)
+    while excess(np.exp(low)) > 0:
+        low -= 2.0
+    while excess(np.exp(high)) < 0:
+        high += 2.0
+    return float(np.exp(brentq(lambda y: excess(np.exp(y)), low, high, xtol=1e-10)))

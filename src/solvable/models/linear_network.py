@@ -1,0 +1,304 @@
+"""Two linear layers: singular modes learned one after the other, low rank, and neural collapse."""
+
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+
+from solvable.engines.ensemble import ensemble
+from solvable.engines.kappa import effective_dimension
+from solvable.engines.timegrid import check_times
+from solvable.models.base import (
+    VARIABLES,
+    Meaning,
+    Model,
+    Stopwatch,
+    check_choice,
+    check_count,
+    make_dataset,
+    parameter,
+    provenance,
+    rules,
+)
+
+# A direction of the features counts for their rank when it is at least this strong, relative to the strongest.
+RANK_CUTOFF = 1e-2
+
+_MEANINGS = {
+    **VARIABLES,
+    "time": Meaning("training time of gradient flow", "1", "t"),
+    "mode": Meaning("singular mode of the correlation, strongest first", "1", "i"),
+    "unit": Meaning("hidden unit", "1"),
+    "direction": Meaning("singular direction of the features, strongest first", "1"),
+    "input": Meaning("input", "1"),
+    "output": Meaning("output", "1"),
+    "test_loss": Meaning("loss over the whole input distribution", "1", "L"),
+    "strength": Meaning("strength of a mode in the network's map", "1", "α_i²"),
+    "singular_value": Meaning("singular values of the first layer, strongest first", "1"),
+    "rank": Meaning(f"directions of the features stronger than {RANK_CUTOFF:g} of the strongest", "1"),
+    "feature_dimension": Meaning("effective dimension of the features", "1", "D_eff"),
+    "imbalance": Meaning("size of the conserved difference of the layers", "1", "‖W₁ᵀW₁ − W₂W₂ᵀ‖"),
+    "drift": Meaning("change of the conserved difference since the start", "1"),
+    "first": Meaning("first layer", "1", "W₁"),
+    "second": Meaning("second layer", "1", "W₂"),
+}
+
+
+class LinearNetwork(Model):
+    """``f(x) = x^T W1 W2`` on whitened inputs, trained by gradient flow on ``1/2 E|f - f*|^2`` from a small start.
+
+    What the network learns is set by the correlation ``E[x f*(x)^T]`` alone: its singular values ``rho_i`` are
+    learned along its singular vectors, the strongest first. From balanced layers aligned with them,
+    ``W1(0) = U A R``, ``W2(0) = R^T A V^T`` with ``A = initial_scale`` on ``min(width, modes)`` modes, the strength
+    ``alpha_i^2 = u_i^T W1 W2 v_i`` is (layerwise thesis, eq. 3.15; corrected: see docs/errata)
+
+        alpha_i^2(t) = rho_i / (1 + (rho_i / initial_scale^2 - 1) exp(-2 rho_i t)).
+
+    A small random start does the same: only the part of it that grows matters, and random layers are drawn with
+    entries of standard deviation ``initial_scale sqrt(2 / width)``, so that this part has the mean square of the
+    balanced start. Give either the ``singular_values``, or the ``correlation`` as a matrix (inputs x outputs).
+    """
+
+    name: ClassVar[str] = "linear-network"
+
+    singular_values: np.ndarray | None = parameter(
+        "singular values of the correlation of inputs and targets",
+        rules.not_negative_vector,
+        symbol="ρ_i",
+        default=None,
+        optional=True,
+    )
+    width: int = parameter("number of hidden units", rules.count, symbol="p", default=100)
+    initial_scale: float = parameter(
+        "singular value of each layer at the start, on the modes", rules.positive, symbol="α_i(0)", default=1e-3
+    )
+    correlation: np.ndarray | None = parameter(
+        "correlation of inputs and targets, inputs x outputs",
+        rules.finite_matrix,
+        symbol="E[x yᵀ]",
+        default=None,
+        optional=True,
+    )
+
+    def __check_init__(self) -> None:
+        if (self.singular_values is None) == (self.correlation is None):
+            given = "neither" if self.correlation is None else "both"
+            raise ValueError(f"give either singular_values or correlation, not {given}")
+
+    @classmethod
+    def from_data(cls, inputs: Any, targets: Any, **parameters: Any) -> Self:
+        """The network whose inputs are whitened data: ``inputs`` (samples x inputs) with ``X^T X = n``.
+
+        ``targets`` (samples x outputs) may be one-hot labels, random or not, or numbers to be regressed.
+        """
+        inputs, targets = np.asarray(inputs, float), np.asarray(targets, float)
+        targets = targets[:, None] if targets.ndim == 1 else targets
+        if inputs.ndim != 2 or targets.ndim != 2 or len(inputs) != len(targets) or not inputs.size:
+            raise ValueError(
+                f"inputs and targets must be matrices with one row for each sample, not {inputs.shape} and "
+                f"{targets.shape}"
+            )
+        excess = np.abs(inputs.T @ inputs / len(inputs) - np.eye(inputs.shape[1])).max()
+        if not excess < 1e-8:
+            raise ValueError(
+                f"inputs must be whitened, but X^T X / n differs from the identity by {excess:.3g}: "
+                "pass sqrt(n) U of the singular value decomposition X = U S V^T"
+            )
+        return cls(correlation=inputs.T @ targets / len(inputs), **parameters)
+
+    @property
+    def modes(self) -> Any:
+        """Singular values of the correlation, strongest first."""
+        if self.correlation is not None:
+            return jnp.linalg.svd(jnp.asarray(self.correlation), compute_uv=False)
+        return -jnp.sort(-jnp.asarray(self.singular_values))
+
+    def predict(self, times: Any) -> xr.Dataset:
+        """The exact solution from balanced layers: strengths, loss, rank and effective dimension of the features."""
+        watch = Stopwatch()
+        times = check_times(times)
+        modes = self.modes
+        strength = _sigmoid_growth(modes, self._start(), jnp.asarray(times)[:, None])
+        variables = {
+            "strength": (("time", "mode"), strength),
+            "test_loss": (("time",), jnp.sum((modes - strength) ** 2, axis=1) / 2),
+            "rank": (("time",), _rank(strength)),
+            "feature_dimension": (("time",), jax.jit(effective_dimension)(strength)),
+        }
+        return self._dataset(variables, {"time": times}, "theory", {}, watch)
+
+    def emergence_time(self, share: Annotated[float, "share of the final strength, between 0 and 1"] = 0.5) -> Any:
+        """When each mode of positive singular value reaches a share of it, as a DataArray over ``mode``."""
+        watch = Stopwatch()
+        if not 0 < share < 1:
+            raise ValueError(f"share must lie between 0 and 1, both excluded, not {share!r}")
+        modes, start = self.modes, self._start()
+        learned = (start > 0) & (modes > 0)
+        ratio = jnp.where(learned, modes / jnp.where(start > 0, start, 1.0) - 1, 1.0)
+        # A start beyond the share is there already; one above the target shrinks towards it.
+        late = jnp.log(jnp.maximum(ratio, 0.0) * share / (1 - share)) / (2 * jnp.where(learned, modes, 1.0))
+        time = jnp.where(learned, jnp.maximum(late, 0.0), jnp.inf)
+        meanings = {**_MEANINGS, "emergence_time": Meaning("time at which a mode emerges", "1", "τ")}
+        coordinates = {"mode": np.arange(1, modes.shape[0] + 1)}
+        attributes = provenance(self, "theory", {"share": share}, watch)
+        return make_dataset({"emergence_time": (("mode",), time)}, coordinates, attributes, meanings)["emergence_time"]
+
+    def simulate(
+        self,
+        times: Any,
+        *,
+        seeds: Annotated[int, "number of independent starts"] = 10,
+        key: Annotated[int, "key of the random numbers"] = 0,
+        start: Annotated[Literal["random", "balanced"], "independent entries, or aligned balanced layers"] = "random",
+        weights: Annotated[bool, "also return both layers at every time"] = False,
+        tolerance: Annotated[float, "relative tolerance of the integrator"] = 1e-12,
+        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
+        devices: Any = None,
+        progress: bool | None = None,
+    ) -> xr.Dataset:
+        """Train both matrices by gradient flow (adaptive eighth-order Runge-Kutta), once for each seed.
+
+        ``drift`` is how far the conserved ``W1^T W1 - W2 W2^T`` has moved: it measures the integrator.
+        """
+        watch = Stopwatch()
+        times = check_times(times)
+        seeds = check_count("seeds", seeds)
+        check_choice("start", start, ("random", "balanced"))
+        if not 0 < tolerance < 1:
+            raise ValueError(f"tolerance must lie between 0 and 1, not {tolerance!r}")
+        target = _Target.of(self)
+        inputs, outputs = target.correlation.shape
+        run = partial(_train, self, target, jnp.asarray(times), start, weights, tolerance)
+        numbers = self.width * (inputs + outputs)
+        result = ensemble(
+            run,
+            seeds=seeds,
+            key=key,
+            bytes_per_run=8.0 * (20 + 2 * len(times)) * numbers,
+            memory_limit=memory_limit,
+            devices=devices,
+            progress=progress,
+        )
+        steps = result.pop("steps")
+        if not np.isfinite(result["test_loss"]).all():
+            raise ValueError(
+                f"the integrator did not reach time {times[-1]:g}: use earlier times or a larger tolerance"
+            )
+        dims: dict[str, tuple[str, ...]] = {"strength": ("mode",), "singular_value": ("direction",)}
+        dims |= {"first": ("input", "unit"), "second": ("unit", "output")}
+        variables = {name: (("seed", "time", *dims.get(name, ())), values) for name, values in result.items()}
+        settings = {"start": start, "tolerance": tolerance, "key": key, "most_steps": int(steps.max())}
+        return self._dataset(variables, {"seed": np.arange(seeds), "time": times}, "simulation", settings, watch)
+
+    def _start(self) -> Array:
+        """``alpha_i(0)^2``: no more modes can be learned than there are hidden units."""
+        active = np.arange(self._shape[0]) < self.width
+        return jnp.where(active, jnp.asarray(self.initial_scale, float) ** 2, 0.0)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        given: Any = self.singular_values if self.correlation is None else self.correlation
+        return (min(np.shape(given)),)
+
+    def _dataset(
+        self, variables: dict[str, Any], coordinates: dict[str, Any], method: str, settings: Any, watch: Stopwatch
+    ) -> xr.Dataset:
+        coordinates = {**coordinates, "mode": np.arange(1, self._shape[0] + 1)}
+        return make_dataset(variables, coordinates, provenance(self, method, settings, watch), _MEANINGS)
+
+
+def _sigmoid_growth(modes: Array, start: Array, time: Array) -> Array:
+    """Eq. 3.15, written to hold for singular values of zero too: ``s' = 2 s (rho - s)``."""
+    exponent = 2 * modes * time
+    safe = jnp.where(exponent > 0, exponent, 1.0)
+    # (1 - exp(-2 rho t)) / rho, which is 2 t at rho = 0.
+    grown = 2 * time * jnp.where(exponent > 0, -jnp.expm1(-safe) / safe, 1.0)
+    return start / (start * grown + jnp.exp(-exponent))
+
+
+class _Target(NamedTuple):
+    """The correlation and its singular vectors."""
+
+    correlation: Float[Array, "input output"]
+    left: Float[Array, "input mode"]
+    right: Float[Array, "mode output"]
+
+    @classmethod
+    def of(cls, model: LinearNetwork) -> "_Target":
+        correlation = model.correlation if model.correlation is not None else np.diag(np.asarray(model.modes))
+        left, _, right = np.linalg.svd(np.asarray(correlation), full_matrices=False)
+        return cls(jnp.asarray(correlation), jnp.asarray(left), jnp.asarray(right))
+
+
+def _layers(model: LinearNetwork, target: _Target, start: str, key: Array) -> tuple[Array, Array]:
+    inputs, outputs = target.correlation.shape
+    first_key, second_key = jax.random.split(key)
+    if start == "random":
+        deviation = model.initial_scale * np.sqrt(2 / model.width)
+        shapes = ((inputs, model.width), (model.width, outputs))
+        first, second = (jax.random.normal(k, s) for k, s in zip((first_key, second_key), shapes, strict=True))
+        return deviation * first, deviation * second
+    active = min(model.width, target.left.shape[1])
+    rotation = jnp.linalg.qr(jax.random.normal(first_key, (model.width, active)))[0].T
+    scale = model.initial_scale
+    return scale * target.left[:, :active] @ rotation, scale * rotation.T @ target.right[:active]
+
+
+def _train(
+    model: LinearNetwork, target: _Target, times: Array, start: str, weights: bool, tolerance: float, key: Array
+) -> dict[str, Array]:
+    """One run: ``W1' = (C - W1 W2) W2^T``, ``W2' = W1^T (C - W1 W2)``."""
+    import diffrax
+
+    layers = _layers(model, target, start, key)
+
+    def flow(_: Any, state: tuple[Array, Array], __: Any) -> tuple[Array, Array]:
+        first, second = state
+        error = target.correlation - first @ second
+        return error @ second.T, first.T @ error
+
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(flow),
+        diffrax.Dopri8(),
+        t0=0.0,
+        t1=jnp.maximum(times[-1], 1e-12),
+        dt0=None,
+        y0=layers,
+        saveat=diffrax.SaveAt(ts=times),
+        stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance * model.initial_scale),
+        max_steps=1_000_000,
+        throw=False,
+    )
+    begin = _difference(layers)
+    measured = jax.vmap(lambda first, second: _measure(target, begin, first, second))(*solution.ys)
+    if weights:
+        measured |= {"first": solution.ys[0], "second": solution.ys[1]}
+    return {**measured, "steps": solution.stats["num_steps"]}
+
+
+def _difference(layers: tuple[Array, Array]) -> Array:
+    first, second = layers
+    return first.T @ first - second @ second.T
+
+
+def _measure(target: _Target, begin: Array, first: Array, second: Array) -> dict[str, Array]:
+    difference = _difference((first, second))
+    values = jnp.linalg.svd(first, compute_uv=False)
+    return {
+        "strength": jnp.einsum("dm,dc,mc->m", target.left, first @ second, target.right),
+        "test_loss": jnp.sum((first @ second - target.correlation) ** 2) / 2,
+        "singular_value": values,
+        "rank": _rank(values**2),
+        "feature_dimension": effective_dimension(values**2),
+        "imbalance": jnp.linalg.norm(difference),
+        "drift": jnp.linalg.norm(difference - begin),
+    }
+
+
+def _rank(intensities: Array) -> Array:
+    """How many directions are stronger than the cutoff; intensities are squares of strengths."""
+    return jnp.sum(intensities > RANK_CUTOFF**2 * jnp.max(intensities, axis=-1, keepdims=True), axis=-1)
