@@ -20,7 +20,7 @@ def small_count_chances(trials: Any, chances: Float[Array, " p"], most: int) -> 
     odds = jnp.log(chances) - jnp.log1p(-chances)
     none = trials * jnp.log1p(-chances)
     steps = jnp.cumsum(ways[None, :] + odds[:, None], axis=1)
-    return jnp.exp(none[:, None] + jnp.concatenate([jnp.zeros_like(steps[:, :1]), steps], axis=1))
+    return jnp.exp(none[:, None] + jnp.concatenate([jnp.zeros((chances.size, 1)), steps], axis=1))
 
 
 def gauss_rule(

@@ -104,11 +104,12 @@ def strengths_and_losses(model: "SkillModel", skills: np.ndarray, times: np.ndar
     if math.isinf(samples):
         slower = np.sqrt(share) if model.kind == "multilinear" else np.ones_like(share)
         rest = unlearned(rules, rules.growth * np.asarray(times)[:, None] * (chance * slower))
-        rest_squared = rest**2
+        squared = rest**2
     else:
-        rest, rest_squared = (part.T for part in expected_rest(rules, samples, chance, np.asarray(times)))
+        mean, square = expected_rest(rules, samples, chance, np.asarray(times))
+        rest, squared = mean.T, square.T
     scale = model.target_scale
-    return scale * share * (1 - rest), scale**2 / 2 * (share * rest_squared + 1 - share)
+    return scale * jnp.asarray(share) * (1 - rest), scale**2 / 2 * (share * squared + (1 - share))
 
 
 def expected_rest(

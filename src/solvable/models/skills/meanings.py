@@ -36,7 +36,7 @@ _RESOURCES = {
     "time": "of the loss in the training time",
     "samples": "of the loss in the size of the training set",
     "basis": "of the loss in the number of basis functions",
-    "compute": "of the optimal loss in compute",
+    "budget": "of the optimal loss in compute",
     "optimal_time": "of the optimal time in compute",
     "optimal_basis": "of the optimal number of basis functions in compute",
 }

@@ -220,7 +220,7 @@ class SkillModel(Model):
         )
 
     def exponents(self) -> xr.Dataset:
-        """Powers of the loss in time, samples, basis and compute; and of the optimal time and basis in compute."""
+        """Powers of the loss in time, samples, basis and budget (compute), and of the optimal time and basis in the budget."""
         watch = Stopwatch()
         values = {name: ((), value) for name, value in scaling.exponents(self).items()}
         return make_dataset(values, {}, provenance(self, "theory", {}, watch), EXPONENTS)

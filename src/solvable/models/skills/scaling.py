@@ -27,7 +27,7 @@ def exponents(model: "SkillModel") -> dict[str, Any]:
         "time": -alpha / (alpha + 1),
         "samples": -alpha / (alpha + 1),
         "basis": -alpha,
-        "compute": -alpha / (alpha + 2),
+        "budget": -alpha / (alpha + 2),
         "optimal_time": (alpha + 1) / (alpha + 2),
         "optimal_basis": 1 / (alpha + 2),
     }
@@ -50,7 +50,7 @@ def prefactors(model: "SkillModel") -> dict[str, Any]:
         "time": half * scale / alpha * (speed * scale) ** (-part) * _lost_above(rules, jnp.zeros(())),
         "samples": half * scale / (alpha + 1) * scale ** (-part) * _shot_factor(model, part),
         "basis": half * scale / alpha * model.neurons_per_skill**alpha,
-        "compute": half * scale / alpha * height * (model.neurons_per_skill / (speed * scale)) ** (alpha * steps),
+        "budget": half * scale / alpha * height * (model.neurons_per_skill / (speed * scale)) ** (alpha * steps),
         "optimal_time": (best / (speed * scale)) ** steps * model.neurons_per_skill ** (-(alpha + 1) * steps),
         "optimal_basis": (speed * scale / best) ** steps * model.neurons_per_skill ** ((alpha + 1) * steps),
     }
@@ -73,7 +73,7 @@ def _lost_above(rules: Law, progress: Array) -> Array:
     low = jnp.maximum(1.0, middle - 40)
     edges = low + (middle + 30 - low) * np.linspace(0, 1, _PANELS + 1)
     logs = np.linspace(-45.0, 0.0, _PANELS + 1)
-    near = jnp.exp(_nodes(logs))
+    near = np.exp(_nodes(logs))
     nodes = jnp.concatenate([near, _nodes(edges)])
     weights = jnp.concatenate([_weights(logs) * near, _weights(edges)])
     part = rules.exponent / (rules.exponent + 1)
@@ -84,7 +84,7 @@ def _lost_below(rules: Law, progress: Array, part: Any) -> Array:
     """``∫ w^e (-φ') dw`` up to ``progress``, plus ``progress^e φ(progress)``; on panels that end there."""
     safe = jnp.where(progress > 0, progress, 1.0)
     logs = np.linspace(-45.0, 0.0, 4 * _PANELS + 1)
-    nodes = safe * jnp.exp(_nodes(logs))
+    nodes = safe * np.exp(_nodes(logs))
     below = (
         jnp.sum(_weights(logs) * nodes ** (part + 1) * _fall(rules, nodes)) + safe**part * unlearned(rules, safe) ** 2
     )
@@ -97,14 +97,12 @@ def _fall(rules: Law, progress: Array) -> Array:
     return 2 * rest**2 * (1.0 if rules.log_odds is None else 1 - rest)
 
 
-def _nodes(edges: Any) -> Array:
-    edges = jnp.asarray(edges)
+def _nodes(edges: Any) -> Any:
     half = (edges[1:] - edges[:-1])[:, None] / 2
     return (edges[:-1, None] + half * (1 + _GAUSS_NODES)).ravel()
 
 
-def _weights(edges: Any) -> Array:
-    edges = jnp.asarray(edges)
+def _weights(edges: Any) -> Any:
     return ((edges[1:] - edges[:-1])[:, None] / 2 * _GAUSS_WEIGHTS).ravel()
 
 
