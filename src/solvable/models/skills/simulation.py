@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from solvable.models.skills.model import SkillModel
 
 
+# Squared singular values below this, relative to the largest, are rounding: the direction was not drawn.
+_RANK = 1e-13
+
+
 class Learner(NamedTuple):
     """The two factors of each skill (the linear model has the first only), how often the data shows it, the key."""
 
@@ -101,13 +105,15 @@ def trained_strengths(
         drawn = draw(key, (shots, 2 * shots), dtype=float)
         # Twice the shots determine the skill whatever comes after; unused columns are zero.
         drawn = drawn * (jnp.arange(2 * shots) < count)
-        solution = jnp.linalg.pinv(drawn.T) @ (drawn.T @ direction)
+        values, vectors = jnp.linalg.eigh(drawn @ drawn.T)
+        solution = vectors @ (jnp.where(values > _RANK * values[-1], 1.0, 0.0) * (direction @ vectors))
         return solution @ direction, jnp.sum((direction - solution) ** 2) / 2
 
     def run(key: Array) -> tuple[Array, Array]:
         def at(trials: Array, key: Array) -> tuple[Array, Array]:
             draw, rest = jax.random.split(key)
-            counts = jax.random.binomial(draw, trials, chance)
+            # JAX draws zero successes where success is certain.
+            counts = jnp.where(chance < 1, jax.random.binomial(draw, trials, chance), trials)
             return jax.vmap(strength)(counts, jax.random.split(rest, skills.size))
 
         return jax.vmap(at)(jnp.asarray(samples), jax.random.split(key, samples.size))

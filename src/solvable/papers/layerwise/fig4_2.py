@@ -55,7 +55,9 @@ def _claims(model: SkillModel, name: str, exponent: float, prefactor: float) -> 
     )
     label = f"α = {model.exponent:g}, {name}"
     return [
-        Claim(f"{label}: slope of the last decade", float(np.log10(losses[1] / losses[0])), exponent, tolerance, reason),
+        Claim(
+            f"{label}: slope of the last decade", float(np.log10(losses[1] / losses[0])), exponent, tolerance, reason
+        ),
         Claim(
             f"{label}: prefactor",
             float(losses[1] * (last + shift) ** -exponent),

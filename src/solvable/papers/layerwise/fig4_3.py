@@ -24,11 +24,15 @@ def reproduce(scale: Scale) -> Reproduction:
         for size in sizes:
             compute = times * size
             inside = (compute >= budgets[0]) & (compute <= budgets[-1])
-            panel.plot(compute[inside], curves.test_loss.sel(basis=size)[inside], color=colour, linewidth=0.9, alpha=0.7)
+            panel.plot(
+                compute[inside], curves.test_loss.sel(basis=size)[inside], color=colour, linewidth=0.9, alpha=0.7
+            )
         panel.plot([], [], color=colour, label="N = 10 to 10⁴")
         panel.plot(best.budget, best.loss, color="black", linewidth=1.6, label="best N")
         law = float(prefactors.budget) * budgets ** float(exponents.budget)
-        panel.plot(budgets, law, color=COLOURS[3], linestyle=":", linewidth=2.4, zorder=3, label="power law with its prefactor")
+        panel.plot(
+            budgets, law, color=COLOURS[3], linestyle=":", linewidth=2.4, zorder=3, label="power law with its prefactor"
+        )
         panel.set_title(f"α = {alpha:g}")
         set_axis(panel, "x", best.budget, log=True)
         set_axis(panel, "y", best.loss, log=True)
@@ -62,7 +66,9 @@ def _claims(model: SkillModel, alpha: float) -> list[Claim]:
     slopes = {name: float(np.log10(best[name].values[1] / best[name].values[0])) for name in ("loss", "basis", "time")}
     whole = "the basis is a whole number near a flat minimum, and small at a small budget"
     return [
-        Claim(f"α = {alpha:g}: loss over compute", slopes["loss"], -alpha / (alpha + 2), 2e-3, "corrections of order 1/N"),
+        Claim(
+            f"α = {alpha:g}: loss over compute", slopes["loss"], -alpha / (alpha + 2), 2e-3, "corrections of order 1/N"
+        ),
         Claim(f"α = {alpha:g}: best basis over compute", slopes["basis"], 1 / (alpha + 2), 5e-3, whole),
         Claim(f"α = {alpha:g}: best time over compute", slopes["time"], (alpha + 1) / (alpha + 2), 5e-3, whole),
     ]

@@ -1,7 +1,5 @@
 """Fig. C.1: slow decay of the frequencies, where finitely many skills bend the power law in time."""
 
-import numpy as np
-
 from solvable.engines.timegrid import log_times
 from solvable.models.skills import SkillModel
 from solvable.papers.claims import Claim, Reproduction, Scale
@@ -41,7 +39,6 @@ def _claims(model: SkillModel) -> list[Claim]:
     law = model.corrected_time_law([END], start=START)
     corrected, plain = float(law.test_loss[0]) / exact - 1, float(law.power_law[0]) / exact - 1
     label = f"α = {model.exponent:g}, T from 1e2 to 1e5"
-    # Neglected: the loss of the first skills at the start of the law, and R0/S = 1 % of the boundary term.
     return [
         Claim(
             f"{label}: relative error of the corrected law",
@@ -58,7 +55,3 @@ def _claims(model: SkillModel) -> list[Claim]:
             "the correction is for this",
         ),
     ]
-
-
-def worst(values: np.ndarray) -> float:
-    return float(np.abs(values).max())

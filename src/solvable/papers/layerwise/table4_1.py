@@ -25,16 +25,16 @@ def reproduce(scale: Scale) -> Reproduction:
         "basis": -alphas,
         "budget": -alphas / (alphas + 2),
     }
-    for colour, (name, line) in zip(COLOURS, lines.items(), strict=False):
-        label = "time T and data D: −α/(α+1)" if name == "time" else None
-        label = label or {"basis": "parameters N: −α", "budget": "compute C: −α/(α+2)"}[name]
+    labels = ("time T and data D: −α/(α+1)", "parameters N: −α", "compute C: −α/(α+2)")
+    for colour, line, label in zip(COLOURS, lines.values(), labels, strict=False):
         panel.plot(alphas, line, color=colour, label=label)
     for alpha in EXPONENTS if scale == "quick" else np.linspace(0.2, 1.1, 10):
         slopes = fitted_slopes(SkillModel(float(alpha)))
         for name, slope in slopes.items():
             colour = COLOURS[("time", "basis", "budget").index("time" if name == "samples" else name)]
-            panel.plot(alpha, slope, "s" if name == "samples" else "o", color=colour, markersize=8 if name == "samples" else 5,
-                       markerfacecolor="none" if name == "samples" else colour)
+            hollow = {"marker": "s", "markersize": 9, "markerfacecolor": "none"}
+            style = hollow if name == "samples" else {"marker": "o", "markersize": 5}
+            panel.plot(alpha, slope, color=colour, **style)
             tolerance, reason = TOLERANCES[name]
             expected = float(SkillModel(float(alpha)).exponents()[name])
             claims.append(Claim(f"α = {alpha:.3g}: exponent of {NAMES[name]}", slope, expected, tolerance, reason))
