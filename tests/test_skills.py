@@ -1,5 +1,6 @@
 """The skill model: sigmoids against integrated flows, sums against direct sums, laws against slopes and simulations."""
 
+import itertools
 import math
 
 import jax
@@ -179,7 +180,7 @@ def test_the_infinite_sum_is_the_limit_of_finite_ones(exponent: float) -> None:
         # From 1e6 on the summand is so smooth that the third correction is below 1e-20.
         edge = mpmath.mpf(10) ** 6
         knots = [edge * 10**j for j in range(0, 40, 2)]
-        tail = sum(mpmath.quad(summand, [a, b]) for a, b in zip(knots[:-1], knots[1:], strict=True))
+        tail = sum(mpmath.quad(summand, [a, b]) for a, b in itertools.pairwise(knots))
         tail += (mpmath.mpf(999) / 1000) ** 2 * scale * knots[-1] ** -mpmath.mpf(exponent) / exponent
         tail += summand(edge) / 2 - mpmath.diff(summand, edge) / 12
         exact = (head + float(tail)) / 2

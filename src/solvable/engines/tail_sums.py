@@ -98,18 +98,24 @@ def sum_grid(ends: np.ndarray, head: int, width: Callable[[float], float], reach
     edges = _edges(float(np.log(head + 0.5)), stops, width)
     half = np.diff(edges)[:, None] / 2
     nodes = np.exp(edges[:-1, None] + half * (1 + _GAUSS_NODES))
-    # Empty panels at the end change nothing but the shape.
-    empty = max(64, 1 << max(len(nodes) - 1, 0).bit_length()) - len(nodes)
+    # Empty panels, and ends that nobody picks, change nothing but the shape.
+    empty, unused = _rounded_up(len(nodes), 64) - len(nodes), _rounded_up(far.size, 8) - far.size
+    around = [_around(end) for end in far] + [np.ones(2 * _PAIRS)] * unused
     last = float(np.exp(edges[-1]))
     return SumGrid(
         first=np.arange(1.0, head + _PAIRS + 1),
         nodes=np.concatenate([nodes, np.full((empty, _NODES), last)]),
         weights=np.concatenate([half * _GAUSS_WEIGHTS * nodes, np.zeros((empty, _NODES))]),
-        around=np.stack([_around(end) for end in far]) if far.size else np.zeros((0, 2 * _PAIRS)),
-        panels_to_end=np.searchsorted(edges, np.log(far + 0.5)),
+        around=np.stack(around),
+        panels_to_end=np.concatenate([np.searchsorted(edges, np.log(far + 0.5)), np.zeros(unused, int)]),
         pick=np.where(ends > head, head + 1 + np.searchsorted(far, ends), np.minimum(ends, head)).astype(int),
         reach=last,
     )
+
+
+def _rounded_up(count: int, least: int) -> int:
+    """The next power of two."""
+    return max(least, 1 << max(count - 1, 0).bit_length())
 
 
 def _edges(start: float, stops: np.ndarray, width: Callable[[float], float]) -> np.ndarray:

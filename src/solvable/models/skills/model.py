@@ -220,7 +220,7 @@ class SkillModel(Model):
         )
 
     def exponents(self) -> xr.Dataset:
-        """Powers of the loss in time, samples, basis and budget (compute), and of the optimal time and basis in the budget."""
+        """Powers of the loss in time, samples, basis and budget (compute), and of the optimum's time and basis."""
         watch = Stopwatch()
         values = {name: ((), value) for name, value in scaling.exponents(self).items()}
         return make_dataset(values, {}, provenance(self, "theory", {}, watch), EXPONENTS)
@@ -351,7 +351,8 @@ class SkillModel(Model):
             "seeds": check_count("seeds", seeds),
             "key": check_count("key", key, 0),
             "memory_limit": memory_limit,
-            "devices": devices,
+            # Batched eigenvalue problems on several virtual CPU devices can wait for each other forever.
+            "devices": jax.local_devices()[:1] if devices is None else devices,
             "progress": progress,
             "label": f"simulating {self.name}",
         }

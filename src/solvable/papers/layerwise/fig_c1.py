@@ -45,7 +45,7 @@ def _claims(model: SkillModel) -> list[Claim]:
             corrected,
             0.0,
             0.05,
-            "eq. C.2 takes the last skill as untouched, (1 - R0/S)^2 = 0.98, relative to a loss that has fallen by half",
+            "eq. C.2 takes the last skill as untouched; (1 - R0/S)^2 = 0.98 of a constant larger than the loss",
         ),
         Claim(
             f"{label}: error of the plain law over that of the corrected one, at least 10",
