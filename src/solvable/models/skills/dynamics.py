@@ -123,12 +123,14 @@ def expected_rest(
     per_sample = rules.growth * jnp.asarray(times) / samples
     most = int(min(samples, MOST_COUNTS))
     learned_by = (midpoint(rules) + SATURATED) / jnp.maximum(per_sample, 1e-300)
-    # With few samples every count is summed, whatever it takes to learn.
-    counted = (learned_by <= most) | (samples <= MOST_COUNTS)
-    known = not isinstance(counted, jax.core.Tracer)
-    use_counts, use_gauss = (not known or bool(counted.any())), (not known or not bool(counted.all()))
+    counted = learned_by <= most
+    use = (True, True)
+    if samples <= MOST_COUNTS:
+        # With few samples every count is summed, whatever it takes to learn.
+        counted, use = jnp.ones_like(counted), (True, False)
+    elif not isinstance(counted, jax.core.Tracer):
+        use = (bool(counted.any()), not bool(counted.all()))
     size = max(1, _LARGEST_TABLE // max(most + 1, nodes * times.size))
-    use = (use_counts, use_gauss)
     parts = [
         _expected_rest(rules, samples, chance[begin : begin + size], per_sample, counted, most, nodes, use)
         for begin in range(0, chance.size, size)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from solvable.models.skills.model import SkillModel
 
 # For rates and frequencies that JAX traces the grid cannot be fitted to them: one that is fine enough for all that
-# is reasonable (R0 / S down to 1e-9, exponents up to 1.5, times up to 1e20).
-_TRACED_HEAD, _TRACED_WIDTH, _TRACED_REACH = 320, 0.04, math.exp(60)
+# is reasonable (R0 / S down to 1e-6, exponents up to 1, progress of the first skill up to 1e12).
+_TRACED_HEAD, _TRACED_WIDTH, _TRACED_REACH = 320, 0.05, math.exp(44)
 # Where the sum is handed over to its first two powers: what they miss is of the order of the square of this.
 _SMALL = 1e-7
 _LARGEST_TABLE = 2**23
