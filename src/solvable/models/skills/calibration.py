@@ -2,10 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-import jax.numpy as jnp
 import numpy as np
 
-from solvable.engines.binomial import expected_shortfall
 from solvable.models.skills.dynamics import frequencies, law
 
 if TYPE_CHECKING:
@@ -128,11 +126,15 @@ def linear_fit(model: "SkillModel", times: np.ndarray, curve: np.ndarray, skill:
 
 def shots_fit(model: "SkillModel", samples: np.ndarray, curve: np.ndarray, skill: int) -> dict[str, object]:
     """The whole number of shots whose data emergence (eq. 5.5, corrected) is nearest to the measured one."""
-    chance = jnp.full(1, frequencies(law(model), float(skill)))
+    from scipy.stats import binom
+
+    chance = float(frequencies(law(model), float(skill)))
 
     def misfit(shots: int) -> float:
-        expected = [1 - float(expected_shortfall(count, chance, shots)[0]) for count in samples]
-        return float(np.mean((np.array(expected) - curve) ** 2))
+        # E[max(0, shots - d)] from two distribution functions: no compiling for each number of shots.
+        missing = shots * binom.cdf(shots - 1, samples, chance)
+        missing -= samples * chance * binom.cdf(shots - 2, samples - 1, chance)
+        return float(np.mean((1 - missing / shots - curve) ** 2))
 
     return _whole_fit("shots", misfit, samples.size, min(_LARGEST, int(4 * samples.max() + 4)))
 

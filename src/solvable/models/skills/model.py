@@ -27,7 +27,7 @@ from solvable.models.base import (
 from solvable.models.skills import calibration, dynamics, scaling, simulation, totals
 from solvable.models.skills.meanings import EXPONENTS, MEANINGS, PREFACTORS
 
-_SHOWN = 10
+_SHOWN, _SHOWN_ALL = 10, 10_000
 # How much coarser the grid is that the error of a sum is estimated with; the error is that of the coarser one.
 _COARSER = 1.3
 
@@ -86,7 +86,7 @@ class SkillModel(Model):
         self,
         times: Any,
         *,
-        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of infinitely many)"] = None,
+        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of more than 10 000)"] = None,
     ) -> xr.Dataset:
         """Strength R_k and loss of each skill, and the loss over all skills, at the given times (eqs. 4.11, 4.17, C.4).
 
@@ -127,7 +127,7 @@ class SkillModel(Model):
         self,
         samples: Any,
         *,
-        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of infinitely many)"] = None,
+        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of more than 10 000)"] = None,
     ) -> xr.Dataset:
         """Expected strength of each skill after training on each number of samples: S E[min(d, D_c)] / D_c.
 
@@ -161,7 +161,7 @@ class SkillModel(Model):
         self,
         basis: Any,
         *,
-        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of infinitely many)"] = None,
+        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of more than 10 000)"] = None,
     ) -> xr.Dataset:
         """Strength of each skill after training with each number of basis functions on unlimited data (eq. 5.9)."""
         watch = Stopwatch()
@@ -187,7 +187,7 @@ class SkillModel(Model):
     def emergence_time(
         self,
         level: Annotated[float, "relative strength to be reached, between 0 and 1"] = 0.5,
-        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of infinitely many)"] = None,
+        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of more than 10 000)"] = None,
     ) -> xr.Dataset:
         """When each skill reaches the given part of the target (eq. 5.2 solved for the time); infinite if never.
 
@@ -332,7 +332,7 @@ class SkillModel(Model):
         seeds: Annotated[int, "number of independent runs"] = 100,
         key: Annotated[int, "key of the random numbers"] = 0,
         features: Annotated[Literal["gaussian", "signs"], "distribution of the basis functions"] = "gaussian",
-        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of infinitely many)"] = None,
+        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of more than 10 000)"] = None,
         memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
         devices: Any = None,
         progress: bool | None = None,
@@ -405,7 +405,7 @@ class SkillModel(Model):
         """The numbers of the skills to show, from one on."""
         skills = dynamics.plain(self, "skills")
         if shown is None:
-            shown = _SHOWN if math.isinf(skills) else int(skills)
+            shown = _SHOWN if skills > _SHOWN_ALL else int(skills)
         elif check_count("shown", shown) > skills:
             raise ValueError(f"shown = {shown} skills, but there are only {skills:g}: show fewer")
         return np.arange(1.0, shown + 1)
