@@ -1,6 +1,7 @@
 """Fig. 4.3: learning curves over compute for several basis sizes, and the optimal compute law that bounds them."""
 
 import numpy as np
+import xarray as xr
 
 from solvable.engines.timegrid import log_times
 from solvable.models.skills import SkillModel
@@ -14,7 +15,8 @@ def reproduce(scale: Scale) -> Reproduction:
     sizes = np.unique(np.round(np.geomspace(10, 1e4, 7 if scale == "quick" else 13)))
     budgets = log_times(1e2, 1e9, 15 if scale == "quick" else 43)
     figure, panels = new_figure(3)
-    datasets, claims = {}, []
+    datasets: dict[str, xr.Dataset] = {}
+    claims: list[Claim] = []
     for panel, colour, alpha in zip(panels, COLOURS, EXPONENTS, strict=False):
         model = SkillModel(alpha)
         exponents, prefactors = model.exponents(), model.prefactors()

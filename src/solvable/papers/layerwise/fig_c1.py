@@ -1,5 +1,7 @@
 """Fig. C.1: slow decay of the frequencies, where finitely many skills bend the power law in time."""
 
+import xarray as xr
+
 from solvable.engines.timegrid import log_times
 from solvable.models.skills import SkillModel
 from solvable.papers.claims import Claim, Reproduction, Scale
@@ -12,7 +14,8 @@ START, END = 1e2, 1e5
 
 def reproduce(scale: Scale) -> Reproduction:
     figure, (panel,) = new_figure(1)
-    datasets, claims = {}, []
+    datasets: dict[str, xr.Dataset] = {}
+    claims: list[Claim] = []
     times = log_times(1, END, 60 if scale == "quick" else 300)
     for colour, alpha in zip(COLOURS, EXPONENTS, strict=False):
         model = SkillModel(alpha, skills=SKILLS)
