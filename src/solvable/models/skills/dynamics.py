@@ -1,0 +1,164 @@
+"""How one skill is learned: frequencies, growth, and the expectation over how often the data shows it."""
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from solvable.engines.binomial import gauss_rule, small_count_chances
+from solvable.engines.tail_sums import power_sum
+
+if TYPE_CHECKING:
+    from solvable.models.skills.model import SkillModel
+
+# Counts up to this many are summed one by one; skills that need more are learned smoothly in the count.
+MOST_COUNTS = 1024
+GAUSS_NODES = 24
+# Beyond this many e-folds after its midpoint, a skill's loss is below 1e-17 of its start.
+SATURATED = 20.0
+_LARGEST_TABLE = 2**22
+
+
+def normalisation(model: "SkillModel") -> Array:
+    """A of eq. 4.1: frequencies are ``A k^-(exponent + 1)``, normalised over the given number of skills."""
+    return 1 / power_sum(model.exponent + 1, 1, plain(model, "skills"))
+
+
+def growth(model: "SkillModel") -> Any:
+    """How fast a skill of frequency one is learned: 2 η B S for the sigmoid (eqs. 4.11, 5.2), η B for the linear model.
+
+    Equation 5.2 prints B squared where gradient flow of the model of eq. 5.1 gives B; see docs/errata. ``rate`` is
+    whatever stands there.
+    """
+    speed = model.learning_rate * model.rate
+    return 2 * speed * model.target_scale if model.kind == "multilinear" else speed
+
+
+class Law(NamedTuple):
+    """The numbers that decide how skills are learned."""
+
+    exponent: Any
+    normalisation: Array
+    growth: Any
+    log_odds: Array | None
+    """log(S/R0 - 1), the midpoint of the sigmoid in e-folds; None for the linear model, which starts from zero."""
+
+
+def law(model: "SkillModel") -> Law:
+    odds = None
+    if model.kind == "multilinear":
+        odds = jnp.log(model.target_scale - model.initial_strength) - jnp.log(model.initial_strength)
+    return Law(model.exponent, normalisation(model), growth(model), odds)
+
+
+def frequencies(rules: Law, skills: Any) -> Array:
+    """P(k) of eq. 4.1; also between whole numbers."""
+    return rules.normalisation * jnp.exp(-(rules.exponent + 1) * jnp.log(jnp.asarray(skills, float)))
+
+
+def unlearned(rules: Law, progress: Any) -> Array:
+    """1 - R/S after ``progress = growth * frequency * time`` (eqs. 4.11, C.4); the loss is S^2/2 times its square."""
+    return jnp.exp(-progress) if rules.log_odds is None else jax.nn.sigmoid(rules.log_odds - progress)
+
+
+def midpoint(rules: Law) -> Any:
+    """The progress at which a skill is half learned, or zero where it is from the start."""
+    return jnp.zeros(()) if rules.log_odds is None else jnp.maximum(rules.log_odds, 0.0)
+
+
+def is_traced(model: "SkillModel") -> bool:
+    return any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves(model))
+
+
+def plain(model: "SkillModel", name: str) -> float:
+    """A count that decides how large arrays are, and so cannot be traced."""
+    value = getattr(model, name)
+    if isinstance(value, jax.core.Tracer):
+        raise ValueError(f"{name} cannot be traced by JAX, because the size of the sums depends on it: keep it fixed")
+    return value
+
+
+def shares(model: "SkillModel", skills: np.ndarray, basis: float | None = None) -> np.ndarray:
+    """Which share of its basis functions each skill has: eq. 5.7 hands them out in the order of frequency."""
+    basis = plain(model, "basis") if basis is None else basis
+    if math.isinf(basis):
+        return np.ones_like(skills, dtype=float)
+    each = plain(model, "neurons_per_skill")
+    return np.clip((basis - (np.asarray(skills) - 1.0) * each) / each, 0.0, 1.0)
+
+
+def strengths_and_losses(model: "SkillModel", skills: np.ndarray, times: np.ndarray) -> tuple[Array, Array]:
+    """Expected R_k and skill loss at each time (rows) for each skill (columns).
+
+    A skill with a share ``r`` of its basis functions follows the sigmoid towards ``r S``, at a rate lower by
+    ``sqrt(r)`` (gradient flow of eq. 5.6 from a balanced start with the same ratio to its end), and keeps the loss
+    ``(1 - r) S^2 / 2``.
+    """
+    share, rules = shares(model, skills), law(model)
+    chance = frequencies(rules, skills)
+    samples = plain(model, "samples")
+    if math.isinf(samples):
+        slower = np.sqrt(share) if model.kind == "multilinear" else np.ones_like(share)
+        rest = unlearned(rules, rules.growth * np.asarray(times)[:, None] * (chance * slower))
+        squared = rest**2
+    else:
+        mean, square = expected_rest(rules, samples, chance, np.asarray(times))
+        rest, squared = mean.T, square.T
+    scale = model.target_scale
+    return scale * jnp.asarray(share) * (1 - rest), scale**2 / 2 * (share * squared + (1 - share))
+
+
+def expected_rest(
+    rules: Law, samples: float, chance: Array, times: np.ndarray, nodes: int = GAUSS_NODES
+) -> tuple[Array, Array]:
+    """``1 - R/S`` and its square, expected over the number of samples ``d ~ Binomial(D, P)`` that show the skill.
+
+    Rows are frequencies, columns times. Where a skill is learned by a few samples the counts are summed one by one;
+    where it takes many, it is learned smoothly in the count and a Gauss rule for the binomial is exact to rounding.
+    """
+    per_sample = rules.growth * jnp.asarray(times) / samples
+    most = int(min(samples, MOST_COUNTS))
+    learned_by = (midpoint(rules) + SATURATED) / jnp.maximum(per_sample, 1e-300)
+    counted = learned_by <= most
+    use = (True, True)
+    if samples <= MOST_COUNTS:
+        # With few samples every count is summed, whatever it takes to learn.
+        counted, use = jnp.ones_like(counted), (True, False)
+    elif not isinstance(counted, jax.core.Tracer):
+        use = (bool(counted.any()), not bool(counted.all()))
+    size = max(1, _LARGEST_TABLE // max(most + 1, nodes * times.size))
+    parts = [
+        _expected_rest(rules, samples, chance[begin : begin + size], per_sample, counted, most, nodes, use)
+        for begin in range(0, chance.size, size)
+    ]
+    mean, square = (jnp.concatenate([part[i] for part in parts]) for i in (0, 1))
+    return mean, square
+
+
+@partial(jax.jit, static_argnames=("most", "nodes", "use"))
+def _expected_rest(
+    rules: Law,
+    samples: Array,
+    chance: Array,
+    per_sample: Array,
+    counted: Array,
+    most: int,
+    nodes: int,
+    use: tuple[bool, bool],
+) -> tuple[Array, Array]:
+    """Both ways that are in use, and for each time the right one."""
+    both = []
+    if use[0]:
+        rest = unlearned(rules, np.arange(most + 1.0)[:, None] * per_sample)
+        table = small_count_chances(samples, chance, most)
+        both.append((table @ rest, table @ rest**2))
+    if use[1]:
+        counts, weights = gauss_rule(samples, chance, nodes)
+        rest = unlearned(rules, counts[:, :, None] * per_sample)
+        both.append((jnp.einsum("pn,pnt->pt", weights, rest), jnp.einsum("pn,pnt->pt", weights, rest**2)))
+    mean, square = (jnp.where(counted, one, other) for one, other in zip(both[0], both[-1], strict=True))
+    return mean, square

@@ -1,0 +1,467 @@
+"""The public face of the skill model: parameters, theory, scaling laws, emergence, simulation and calibration."""
+
+import math
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array
+
+from solvable.engines.binomial import expected_shortfall
+from solvable.engines.ensemble import trajectories
+from solvable.engines.timegrid import check_times
+from solvable.models.base import (
+    Model,
+    Stopwatch,
+    check_choice,
+    check_count,
+    choice,
+    make_dataset,
+    parameter,
+    provenance,
+    rules,
+)
+from solvable.models.skills import calibration, dynamics, scaling, simulation, totals
+from solvable.models.skills.meanings import EXPONENTS, MEANINGS, PREFACTORS
+
+_SHOWN, _SHOWN_ALL = 10, 10_000
+# How much coarser the grid is that the error of a sum is estimated with; the error is that of the coarser one.
+_COARSER = 1.3
+
+
+class SkillModel(Model):
+    """Skills that are practised with power-law frequencies are learned one by one.
+
+    Skill ``k`` occurs with frequency ``P_k ~ k^-(exponent + 1)``, and the target asks for each with the strength
+    ``target_scale``. The multilinear model has two factors for each skill, and gradient flow makes its strength
+    ``R_k`` a sigmoid in time; the linear model has one, and ``R_k`` saturates exponentially. Because skills never occur
+    together, each is learned by itself, and the loss ``sum_k P_k (S - R_k)^2 / 2`` becomes a power law in time, in data
+    (``samples``) and in the number of basis functions (``basis``).
+
+    Times are steps of learning rate ``learning_rate``. With finite ``samples`` all results are expectations over the
+    training set, in which skill ``k`` occurs a binomial number of times.
+    """
+
+    name: ClassVar[str] = "skills"
+    simulates_whole_steps: ClassVar[bool] = True
+
+    exponent: float = parameter("skills have frequencies k^-(exponent + 1)", rules.positive, symbol="α")
+    skills: float = parameter("number of skills", rules.count_or_infinite, symbol="n_s", default=math.inf)
+    target_scale: float = parameter("strength asked of each skill", rules.positive, symbol="S", default=1.0)
+    initial_strength: float = parameter(
+        "strength at the start; the linear model starts from zero", rules.positive, symbol="R_k(0)", default=1e-2
+    )
+    learning_rate: float = parameter("learning rate", rules.positive, symbol="η", default=1.0)
+    basis: float = parameter(
+        "number of basis functions, given to the most frequent skills",
+        rules.count_or_infinite,
+        symbol="N",
+        default=math.inf,
+    )
+    samples: float = parameter("size of the training set", rules.count_or_infinite, symbol="D", default=math.inf)
+    kind: str = choice(
+        "two factors for each skill, or one", symbol="", default="multilinear", choices=("multilinear", "linear")
+    )
+    rate: float = parameter(
+        "how fast a skill is learned, relative to the bare model", rules.positive, symbol="B", default=1.0
+    )
+    shots: int = parameter("samples needed to learn a skill", rules.count, symbol="D_c", default=1)
+    neurons_per_skill: int = parameter(
+        "basis functions needed to express a skill", rules.count, symbol="N_c", default=1
+    )
+
+    def __check_init__(self) -> None:
+        start, scale = self.initial_strength, self.target_scale
+        traced = isinstance(start, jax.core.Tracer) or isinstance(scale, jax.core.Tracer)
+        if self.kind == "multilinear" and not traced and not start < scale:
+            raise ValueError(
+                f"initial_strength must lie between 0 and target_scale = {scale:g}, both excluded, not {start:g}: the "
+                'sigmoid grows from below to the target; start lower, or use kind="linear", which starts from zero'
+            )
+
+    def predict(
+        self,
+        times: Any,
+        *,
+        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of more than 10 000)"] = None,
+    ) -> xr.Dataset:
+        """Strength R_k and loss of each skill, and the loss over all skills, at the given times (eqs. 4.11, 4.17, C.4).
+
+        With finite ``samples`` these are expectations over the training set. The loss is the sum over all skills
+        however few are shown. Works inside ``jax.vmap``, ``jax.grad`` and ``jax.jit`` for all parameters but counts.
+        """
+        watch = Stopwatch()
+        times = check_times(times)
+        self._check_time_theory()
+        skills = self._shown(shown)
+        strength, loss = dynamics.strengths_and_losses(self, skills, times)
+        total, error = self._with_error(lambda coarser: totals.time_losses(self, times, self._basis(), coarser)[:, 0])
+        return make_dataset(
+            {
+                "strength": (("time", "skill"), strength),
+                "skill_loss": (("time", "skill"), loss),
+                "test_loss": (("time",), total),
+            },
+            {"time": times, "skill": skills},
+            provenance(self, "theory", {"shown": shown}, watch, error),
+            MEANINGS,
+        )
+
+    def losses(self, times: Any, basis: Any) -> xr.Dataset:
+        """The loss over all skills on a grid of times and numbers of basis functions, in one call (eq. 4.17)."""
+        watch = Stopwatch()
+        times, basis = check_times(times), _check_counts("basis", basis)
+        self._check_time_theory()
+        values, error = self._with_error(lambda coarser: totals.time_losses(self, times, basis, coarser))
+        return make_dataset(
+            {"test_loss": (("time", "basis"), values)},
+            {"time": times, "basis": basis},
+            provenance(self, "theory", {}, watch, error),
+            MEANINGS,
+        )
+
+    def data_emergence(
+        self,
+        samples: Any,
+        *,
+        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of more than 10 000)"] = None,
+    ) -> xr.Dataset:
+        """Expected strength of each skill after training on each number of samples: S E[min(d, D_c)] / D_c.
+
+        Equation 5.5, corrected (see docs/errata), with the expectation over the count d ~ Binomial(D, P_k), in the
+        limit of a small start. The skill loss is that of eq. B.42, and of eq. 4.26 for one shot.
+        """
+        watch = Stopwatch()
+        samples = _check_counts("samples", samples)
+        if self.neurons_per_skill > 1 and math.isfinite(self.basis):
+            raise ValueError(
+                "there is no theory for few samples and incomplete skills together: set basis to infinity, or "
+                "neurons_per_skill to 1"
+            )
+        skills = self._shown(shown)
+        chance = dynamics.frequencies(dynamics.law(self), skills)
+        rest = jnp.stack([_shortfall(count, chance, int(self.shots)) for count in samples])
+        learned = dynamics.shares(self, skills) * (1 - rest)
+        total, error = self._with_error(lambda coarser: totals.data_losses(self, samples, coarser))
+        return make_dataset(
+            {
+                "strength": (("samples", "skill"), self.target_scale * learned),
+                "skill_loss": (("samples", "skill"), self.target_scale**2 / 2 * (1 - learned)),
+                "test_loss": (("samples",), total),
+            },
+            {"samples": samples, "skill": skills},
+            provenance(self, "theory", {"shown": shown}, watch, error),
+            MEANINGS,
+        )
+
+    def parameter_emergence(
+        self,
+        basis: Any,
+        *,
+        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of more than 10 000)"] = None,
+    ) -> xr.Dataset:
+        """Strength of each skill after training with each number of basis functions on unlimited data (eq. 5.9)."""
+        watch = Stopwatch()
+        basis = _check_counts("basis", basis)
+        if math.isfinite(dynamics.plain(self, "samples")):
+            raise ValueError(
+                f"parameter emergence is for unlimited data, not samples = {self.samples:g}: "
+                "use replace(samples=math.inf)"
+            )
+        skills = self._shown(shown)
+        learned = np.stack([dynamics.shares(self, skills, count) for count in basis])
+        return make_dataset(
+            {
+                "strength": (("basis", "skill"), self.target_scale * learned),
+                "skill_loss": (("basis", "skill"), self.target_scale**2 / 2 * (1 - learned)),
+                "test_loss": (("basis",), totals.parameter_losses(self, basis)),
+            },
+            {"basis": basis, "skill": skills},
+            provenance(self, "theory", {"shown": shown}, watch),
+            MEANINGS,
+        )
+
+    def emergence_time(
+        self,
+        level: Annotated[float, "relative strength to be reached, between 0 and 1"] = 0.5,
+        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of more than 10 000)"] = None,
+    ) -> xr.Dataset:
+        """When each skill reaches the given part of the target (eq. 5.2 solved for the time); infinite if never.
+
+        For unlimited data, where learning is not random. A strength above the level at the start gives time zero.
+        """
+        watch = Stopwatch()
+        if isinstance(level, bool) or not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1, both excluded, not {level!r}")
+        if math.isfinite(dynamics.plain(self, "samples")):
+            raise ValueError("with finite samples times are random: use predict, or replace(samples=math.inf)")
+        skills = self._shown(shown)
+        share = dynamics.shares(self, skills)
+        relative = np.clip(np.where(share > level, level / np.maximum(share, level), 0.5), 0, 1)
+        slower = np.sqrt(share) if self.kind == "multilinear" else 1.0
+        if self.kind == "multilinear":
+            needed = dynamics.law(self).log_odds + np.log(relative / (1 - relative))
+        else:
+            needed = -np.log1p(-relative)
+        speed = (
+            dynamics.growth(self)
+            * dynamics.frequencies(dynamics.law(self), skills)
+            * np.where(share > level, slower, 1.0)
+        )
+        when = jnp.where(share > level, jnp.maximum(needed, 0.0) / speed, jnp.inf)
+        return make_dataset(
+            {"emergence_time": (("skill",), when)},
+            {"skill": skills},
+            provenance(self, "theory", {"level": level}, watch),
+            MEANINGS,
+        )
+
+    def exponents(self) -> xr.Dataset:
+        """Powers of the loss in time, samples, basis and budget (compute), and of the optimum's time and basis."""
+        watch = Stopwatch()
+        values = {name: ((), value) for name, value in scaling.exponents(self).items()}
+        return make_dataset(values, {}, provenance(self, "theory", {}, watch), EXPONENTS)
+
+    def prefactors(self) -> xr.Dataset:
+        """What multiplies the powers of :meth:`exponents`, each with all other resources unlimited; all for infinitely
+        many skills. ``loss = prefactor * resource ** exponent`` for large resources."""
+        watch = Stopwatch()
+        self._check_infinite("prefactors", "skills")
+        values = {name: ((), value) for name, value in scaling.prefactors(self).items()}
+        return make_dataset(values, {}, provenance(self, "asymptotic theory", {}, watch), PREFACTORS)
+
+    def corrected_time_law(
+        self, times: Any, start: Annotated[float, "time at which the law is tied to the exact loss"]
+    ) -> xr.Dataset:
+        """The power law in time corrected for finitely many skills (eq. C.2), and the plain one beside it."""
+        watch = Stopwatch()
+        times = check_times(times)
+        self._check_infinite("the law", "samples")
+        if not 0 < start < math.inf:
+            raise ValueError(f"start must be a positive finite time, not {start!r}")
+        corrected, plain = scaling.corrected_time_law(self, times, float(start))
+        return make_dataset(
+            {"test_loss": (("time",), corrected), "power_law": (("time",), plain)},
+            {"time": times},
+            provenance(self, "asymptotic theory", {"start": start}, watch),
+            MEANINGS,
+        )
+
+    def compute_optimal(self, budgets: Any) -> xr.Dataset:
+        """How to spend compute ``time * basis`` best: the smallest loss for each budget, and its basis and time."""
+        watch = Stopwatch()
+        budgets = check_times(budgets)
+        self._check_infinite("the compute optimum", "samples")
+        if dynamics.is_traced(self):
+            raise ValueError("compute_optimal searches whole numbers and cannot be traced by JAX: use prefactors")
+        if budgets[0] < self.neurons_per_skill:
+            raise ValueError(
+                f"budgets must be at least neurons_per_skill = {self.neurons_per_skill}, not {budgets[0]:g}: "
+                "one skill for one step costs as much"
+            )
+        loss, basis, when = scaling.optimal_split(self, budgets)
+        return make_dataset(
+            {"loss": (("budget",), loss), "basis": (("budget",), basis), "time": (("budget",), when)},
+            {"budget": budgets},
+            provenance(self, "theory", {}, watch),
+            MEANINGS,
+        )
+
+    def simulate(
+        self,
+        times: Any,
+        *,
+        seeds: Annotated[int, "number of independent runs"] = 10,
+        key: Annotated[int, "key of the random numbers"] = 0,
+        method: Annotated[Literal["flow", "descent"], "gradient flow (Runge-Kutta), or steps of descent"] = "flow",
+        batch: Annotated[int | None, "batch size, drawn anew at each step (default: full batch)"] = None,
+        shown: Annotated[int | None, "how many skills to show (default: all)"] = None,
+        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
+        devices: Any = None,
+        progress: bool | None = None,
+    ) -> xr.Dataset:
+        """Draw training sets, train the factors of every skill on them, and measure; one run for each seed.
+
+        ``flow`` takes Runge-Kutta steps of one unit of time, good while ``learning_rate * rate * target_scale`` is of
+        the order of one. Without samples and batch nothing is random, and all seeds agree.
+        """
+        watch = Stopwatch()
+        steps = check_times(times, whole=True)
+        check_choice("method", method, ("flow", "descent"))
+        seeds, key = check_count("seeds", seeds), check_count("key", key, 0)
+        if math.isinf(self.skills):
+            raise ValueError("infinitely many skills cannot be simulated: use replace(skills=1000), say")
+        self._check_time_theory()
+        if batch is not None:
+            check_count("batch", batch)
+        self._check_step()
+        skills, first = np.arange(1.0, self.skills + 1), self._shown(shown).size
+        measured = trajectories(
+            partial(simulation.begin, self, skills),
+            partial(simulation.advance, self, skills, method, batch),
+            partial(simulation.measure, self, skills, first),
+            [int(step) for step in steps],
+            seeds=seeds,
+            key=key,
+            bytes_per_run=200.0 * skills.size,
+            memory_limit=memory_limit,
+            devices=devices,
+            progress=progress,
+            label=f"simulating {self.name}",
+        )
+        dims = {
+            "strength": ("seed", "time", "skill"),
+            "skill_loss": ("seed", "time", "skill"),
+            "test_loss": ("seed", "time"),
+        }
+        settings = {"method": method, "batch": batch, "seeds": seeds, "key": key}
+        return make_dataset(
+            {name: (dims[name], values) for name, values in measured.items()},
+            {"time": steps, "skill": skills[:first], "seed": np.arange(seeds)},
+            provenance(self, "simulation", settings, watch),
+            MEANINGS,
+        )
+
+    def simulate_data_emergence(
+        self,
+        samples: Any,
+        *,
+        seeds: Annotated[int, "number of independent runs"] = 100,
+        key: Annotated[int, "key of the random numbers"] = 0,
+        features: Annotated[Literal["gaussian", "signs"], "distribution of the basis functions"] = "gaussian",
+        shown: Annotated[int | None, "how many skills to show (default: all, or 10 of more than 10 000)"] = None,
+        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
+        devices: Any = None,
+        progress: bool | None = None,
+    ) -> xr.Dataset:
+        """Draw training sets for the model of eq. 5.3, with ``shots`` basis functions a skill, and solve it.
+
+        Small starts lead to the minimum-norm solution, which is computed directly.
+        """
+        watch = Stopwatch()
+        samples = _check_counts("samples", samples, infinite=False)
+        check_choice("features", features, ("gaussian", "signs"))
+        skills = self._shown(shown)
+        if math.isfinite(self.basis):
+            raise ValueError("data emergence is simulated for all basis functions: use replace(basis=math.inf)")
+        options = {
+            "seeds": check_count("seeds", seeds),
+            "key": check_count("key", key, 0),
+            "memory_limit": memory_limit,
+            # Batched eigenvalue problems on several virtual CPU devices can wait for each other forever.
+            "devices": jax.local_devices()[:1] if devices is None else devices,
+            "progress": progress,
+            "label": f"simulating {self.name}",
+        }
+        measured = simulation.trained_strengths(self, samples, skills, features, options)
+        settings = {"features": features, "seeds": seeds, "key": key}
+        return make_dataset(
+            {name: (("seed", "samples", "skill"), values) for name, values in measured.items()},
+            {"samples": samples, "skill": skills, "seed": np.arange(seeds)},
+            provenance(self, "simulation", settings, watch),
+            MEANINGS,
+        )
+
+    def calibrate(self, times: Any, strength: Any, *, skill: int = 1) -> xr.Dataset:
+        """Fit ``rate`` and ``initial_strength`` together to a measured curve of one skill's strength over time.
+
+        Gives both with their errors and the correlation of these, the half time, which is what the curve determines
+        best, and the rates that one would find by assuming an initial strength (``assumed_*``). The rate alone is not
+        identified: it goes with the initial strength. The linear model has no initial strength, and only its rate is
+        fitted. Use ``model.replace(rate=float(fit.rate), initial_strength=float(fit.initial_strength))``.
+        """
+        watch = Stopwatch()
+        times = check_times(times)
+        curve = calibration.check_curve("times", times, strength, self, 4)
+        skill = check_count("skill", skill)
+        fit = calibration.time_fit if self.kind == "multilinear" else calibration.linear_fit
+        return self._fitted(fit(self, times, curve, skill), watch)
+
+    def calibrate_shots(self, samples: Any, strength: Any, *, skill: int = 1) -> xr.Dataset:
+        """Fit ``shots`` to the measured strength of one skill after training on each number of samples."""
+        watch = Stopwatch()
+        samples = _check_counts("samples", samples, infinite=False)
+        curve = calibration.check_curve("samples", samples, strength, self, 2)
+        return self._fitted(calibration.shots_fit(self, samples, curve, check_count("skill", skill)), watch)
+
+    def calibrate_neurons(self, basis: Any, strength: Any, *, skill: int = 1) -> xr.Dataset:
+        """Fit ``neurons_per_skill`` to the measured strength of one skill after training with each width."""
+        watch = Stopwatch()
+        basis = _check_counts("basis", basis, infinite=False)
+        curve = calibration.check_curve("basis", basis, strength, self, 2)
+        return self._fitted(calibration.neurons_fit(self, basis, curve, check_count("skill", skill)), watch)
+
+    def _fitted(self, values: dict[str, Any], watch: Stopwatch) -> xr.Dataset:
+        variables = {name: (("assumption",) if np.ndim(value) else (), value) for name, value in values.items()}
+        return make_dataset(variables, {}, provenance(self, "calibration", {}, watch), MEANINGS)
+
+    def _basis(self) -> np.ndarray:
+        return np.array([float(dynamics.plain(self, "basis"))])
+
+    def _shown(self, shown: int | None) -> np.ndarray:
+        """The numbers of the skills to show, from one on."""
+        skills = dynamics.plain(self, "skills")
+        if shown is None:
+            shown = _SHOWN if skills > _SHOWN_ALL else int(skills)
+        elif check_count("shown", shown) > skills:
+            raise ValueError(f"shown = {shown} skills, but there are only {skills:g}: show fewer")
+        return np.arange(1.0, shown + 1)
+
+    def _with_error(self, values: Any) -> tuple[Array, float | None]:
+        """Sums, and how much a coarser grid changes them; none where JAX traces them."""
+        result = values(1.0)
+        if isinstance(result, jax.core.Tracer):
+            return result, None
+        return result, float(jnp.max(jnp.abs(values(_COARSER) - result) / jnp.maximum(result, 1e-300)))
+
+    def _check_time_theory(self) -> None:
+        samples = dynamics.plain(self, "samples")
+        for name in ("shots", "neurons_per_skill"):
+            if math.isfinite(samples) and dynamics.plain(self, name) > 1:
+                raise ValueError(
+                    f"with finite samples learning in time is solved for {name} = 1, not {getattr(self, name)}: "
+                    "use data_emergence for the end of training, or replace(samples=math.inf)"
+                )
+
+    def _check_step(self) -> None:
+        """Refuse steps that are too long for the fastest skill, whose curvature is 2 η B S P_1 at the target."""
+        largest = float(dynamics.growth(self) * dynamics.frequencies(dynamics.law(self), 1.0))
+        if largest > 2:
+            raise ValueError(
+                f"a step moves the first skill by {largest:.3g} e-folds, more than 2, and descent would overshoot: "
+                f"lower learning_rate below {self.learning_rate * 2 / largest:.3g}, and use longer times"
+            )
+
+    def _check_infinite(self, what: str, name: str) -> None:
+        if math.isfinite(dynamics.plain(self, name)):
+            raise ValueError(
+                f"{what} is for unlimited {name}, not {name} = {getattr(self, name):g}: use replace({name}=math.inf)"
+            )
+
+
+def _shortfall(count: float, chance: Array, shots: int) -> Array:
+    return jnp.zeros_like(chance) if math.isinf(count) else expected_shortfall(count, chance, shots)
+
+
+def _check_counts(name: str, values: Any, infinite: bool = True) -> np.ndarray:
+    """Whole numbers from one on, increasing; the last may be infinite."""
+    try:
+        array = np.atleast_1d(np.asarray(values, dtype=float))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be whole numbers, not {values!r}") from error
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must be a flat, non-empty list, not of shape {array.shape}")
+    whole = (array >= 1) & (
+        (array == np.round(array)) if not infinite else (np.isinf(array) | (array == np.round(array)))
+    )
+    whole &= infinite | np.isfinite(array)
+    if not whole.all():
+        place = int(np.argmin(whole))
+        rule = "whole numbers, 1 or more" + (", or infinity" if infinite else "")
+        raise ValueError(f"{name} must be {rule}, but {name}[{place}] = {array[place]:g}: round it")
+    if (np.diff(array) <= 0).any():
+        raise ValueError(f"{name} must increase: sort them and remove duplicates")
+    return array

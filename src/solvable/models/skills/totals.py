@@ -1,0 +1,162 @@
+"""Losses summed over all skills, also infinitely many, for many times and basis sizes at once."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from solvable.engines.binomial import expected_shortfall
+from solvable.engines.tail_sums import SumGrid, partial_sums, power_sum, sum_grid
+from solvable.models.skills.dynamics import (
+    GAUSS_NODES,
+    SATURATED,
+    Law,
+    expected_rest,
+    frequencies,
+    is_traced,
+    law,
+    midpoint,
+    plain,
+    unlearned,
+)
+
+if TYPE_CHECKING:
+    from solvable.models.skills.model import SkillModel
+
+# For rates and frequencies that JAX traces the grid cannot be fitted to them: one that is fine enough for all that
+# is reasonable (R0 / S down to 1e-6, exponents up to 1, progress of the first skill up to 1e12).
+_TRACED_HEAD, _TRACED_WIDTH, _TRACED_REACH = 320, 0.05, math.exp(44)
+# Where the sum is handed over to its first two powers: what they miss is of the order of the square of this.
+_SMALL = 1e-7
+_LARGEST_TABLE = 2**23
+
+
+def time_losses(model: "SkillModel", times: np.ndarray, basis: np.ndarray, coarser: float = 1.0) -> Array:
+    """Eq. 4.17 with its expectation over the data, at each time (rows) and number of basis functions (columns).
+
+    ``coarser`` widens the grid, to see what that changes.
+    """
+    whole, part = _whole_skills(model, basis)
+    rules, samples = law(model), plain(model, "samples")
+    scale = 0.0 if is_traced(model) else min(float(rules.growth * np.max(times)), samples)
+    grid, endless = _grid(model, rules, whole, scale, coarser)
+    nodes = GAUSS_NODES if coarser == 1 else 2 * GAUSS_NODES // 3
+
+    def learned(block: np.ndarray) -> Array:
+        if math.isinf(samples):
+            return _sums_of_unlimited(rules, grid, endless, jnp.asarray(block))
+        chance = frequencies(rules, grid.points)
+        left = expected_rest(rules, samples, chance, block, nodes)[1]
+        start = unlearned(rules, jnp.zeros(())) ** 2
+        slope = samples * (unlearned(rules, rules.growth * jnp.asarray(block) / samples) ** 2 - start)
+        return _sums(rules, grid, endless, chance[:, None] * left, start, slope)
+
+    size = max(1, _LARGEST_TABLE // grid.size)
+    total = jnp.concatenate([learned(times[begin : begin + size]).T for begin in range(0, times.size, size)])
+    if part.any():
+        total = total + part * _partial_skill(rules, whole, part, times)
+    return model.target_scale**2 / 2 * (total + _untaught(model, rules, whole, part))
+
+
+def data_losses(model: "SkillModel", samples: np.ndarray, coarser: float = 1.0) -> Array:
+    """The loss after training on each number of samples, eq. 4.29 and, for more shots than one, B.42 averaged."""
+    shots, rules = int(plain(model, "shots")), law(model)
+    whole, part = _whole_skills(model, np.array([plain(model, "basis")]))
+
+    def learned(count: float) -> Array:
+        if math.isinf(count):
+            return jnp.zeros(())
+        grid, endless = _grid(model, rules, whole, count, coarser, steepest=SATURATED + 3 * math.sqrt(shots))
+        chance = frequencies(rules, grid.points)
+        size = max(1, _LARGEST_TABLE // shots)
+        left = jnp.concatenate(
+            [_shortfall(count, chance[i : i + size], wanted=shots) for i in range(0, chance.size, size)]
+        )
+        return _sums(rules, grid, endless, (chance * left)[:, None], jnp.ones(()), -count / shots)[0, 0]
+
+    total = jnp.stack([learned(float(count)) for count in samples])
+    return model.target_scale**2 / 2 * (total + _untaught(model, rules, whole, part))
+
+
+def parameter_losses(model: "SkillModel", basis: np.ndarray) -> Array:
+    """The loss after training on unlimited data: what the skills without basis functions leave (eqs. 4.35, 5.9)."""
+    return model.target_scale**2 / 2 * _untaught(model, law(model), *_whole_skills(model, basis))
+
+
+_shortfall = jax.jit(expected_shortfall, static_argnames="wanted")
+
+
+def _whole_skills(model: "SkillModel", basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many skills have all their basis functions, and the share that the next one has (eq. 5.7)."""
+    each, skills = plain(model, "neurons_per_skill"), plain(model, "skills")
+    finite = np.isfinite(basis)
+    count = np.where(finite, basis, 0.0)
+    whole = np.where(finite, np.floor(count / each), np.inf)
+    part = np.where(finite & (whole < skills), np.mod(count, each) / each, 0.0)
+    return np.minimum(whole, skills), part
+
+
+def _untaught(model: "SkillModel", rules: Law, whole: np.ndarray, part: np.ndarray) -> Array:
+    """Frequencies of all skills, or shares of them, that have no basis functions."""
+    finite = np.isfinite(whole)
+    first = np.where(finite, whole, 0.0) + 1
+    missing = rules.normalisation * power_sum(rules.exponent + 1, first, plain(model, "skills"))
+    return jnp.where(finite, missing - part * frequencies(rules, first), 0.0)
+
+
+def _partial_skill(rules: Law, whole: np.ndarray, part: np.ndarray, times: np.ndarray) -> Array:
+    """Frequency times relative loss of the skill that has only some of its basis functions."""
+    chance = frequencies(rules, np.where(np.isfinite(whole), whole, 0.0) + 1)
+    slower = 1.0 if rules.log_odds is None else np.sqrt(part)
+    return chance * unlearned(rules, rules.growth * times[:, None] * chance * slower) ** 2
+
+
+def _grid(
+    model: "SkillModel", rules: Law, ends: np.ndarray, scale: float, coarser: float, steepest: float | None = None
+) -> tuple[SumGrid, np.ndarray]:
+    """A grid for summands that depend on ``scale`` times the frequency, and vary while that is moderate.
+
+    In the logarithm of the frequency the summand varies over ``1 / progress``; beyond ``steepest`` it is zero. Also
+    says which of the ends are infinite.
+    """
+    endless = np.isinf(ends)
+    if is_traced(model):
+        reach = _TRACED_REACH if endless.any() else None
+        return sum_grid(ends[~endless], _TRACED_HEAD, lambda _: _TRACED_WIDTH * coarser, reach), endless
+    power, top = model.exponent + 1, scale * float(rules.normalisation)
+    most = float(midpoint(rules)) + SATURATED if steepest is None else steepest
+
+    def width(log_skill: float) -> float:
+        progress = min(top * math.exp(-min(power * log_skill, 700.0)), most)
+        return coarser * min(0.7, 3.0 / (power * (1 + progress)))
+
+    # Frequencies below the smallest float need no care.
+    head = min(16 + 2.5 * power * (1 + min(top, most)), 10 ** min(300 / power, 18))
+    reach = max(2 * head, 200.0, (top / _SMALL) ** (1 / power)) if endless.any() else None
+    return sum_grid(ends[~endless], math.ceil(head), width, reach), endless
+
+
+@jax.jit
+def _sums_of_unlimited(rules: Law, grid: SumGrid, endless: np.ndarray, times: Array) -> Array:
+    """The sums of ``P_k φ(growth P_k t)``, rows for ends and columns for times."""
+    chance = frequencies(rules, grid.points)
+    summand = chance[:, None] * unlearned(rules, rules.growth * chance[:, None] * times) ** 2
+    start = unlearned(rules, jnp.zeros(()))
+    # Of the sigmoid's square, and of exp(-2 progress).
+    slope = -2 * start**2 * (1.0 if rules.log_odds is None else 1 - start)
+    return _sums(rules, grid, endless, summand, start**2, rules.growth * times * slope)
+
+
+@jax.jit
+def _sums(rules: Law, grid: SumGrid, endless: Any, summand: Array, start: Array, slope: Any) -> Array:
+    """Sums to each end; to infinity the summand goes on as ``P (start + slope P)``, integrated from the reach."""
+    finite, reached = partial_sums(grid, summand)
+    scale, power, edge = rules.normalisation, rules.exponent + 1, grid.reach
+    beyond = start * scale * edge ** (-rules.exponent) / rules.exponent
+    beyond = beyond + slope * scale**2 * edge ** (1 - 2 * power) / (2 * power - 1)
+    # Rows of the finite ends first, then the one of infinity, to be picked from.
+    rows = jnp.concatenate([finite, (reached + beyond)[None]])
+    return rows[jnp.where(endless, finite.shape[0], jnp.cumsum(~endless) - 1)]
