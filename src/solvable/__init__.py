@@ -24,12 +24,24 @@ if TYPE_CHECKING:
     from solvable.comparison import compare
     from solvable.files import load, save
     from solvable.models.base import Model
+    from solvable.models.diagonal_network import DiagonalNetwork
     from solvable.models.linear_estimator import LinearEstimator
+    from solvable.models.linear_features import LinearFeatures
+    from solvable.models.linear_network import LinearNetwork
+    from solvable.models.parity_mode import ParityMode
+    from solvable.models.scalar_network import ScalarNetwork
+    from solvable.models.skills import SkillModel
     from solvable.plotting import plot
 
 _HOME = {
+    "DiagonalNetwork": "solvable.models.diagonal_network",
     "LinearEstimator": "solvable.models.linear_estimator",
+    "LinearFeatures": "solvable.models.linear_features",
+    "LinearNetwork": "solvable.models.linear_network",
     "Model": "solvable.models.base",
+    "ParityMode": "solvable.models.parity_mode",
+    "ScalarNetwork": "solvable.models.scalar_network",
+    "SkillModel": "solvable.models.skills",
     "compare": "solvable.comparison",
     "load": "solvable.files",
     "plot": "solvable.plotting",
@@ -38,8 +50,14 @@ _HOME = {
 _ROOMS = ("engines", "models", "papers")
 
 __all__ = [
+    "DiagonalNetwork",
     "LinearEstimator",
+    "LinearFeatures",
+    "LinearNetwork",
     "Model",
+    "ParityMode",
+    "ScalarNetwork",
+    "SkillModel",
     "__version__",
     "compare",
     "engines",

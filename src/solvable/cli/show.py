@@ -43,6 +43,8 @@ def dataset(data: xr.Dataset) -> None:
         if str(key).startswith("log_"):
             continue
         name = str(key).replace("_", " ")
+        if set(values.dims) - {"time", "seed", "statistic"}:
+            continue
         if "statistic" in values.dims:
             for statistic, short in (("theory", ""), ("simulation", " sim"), ("z_score", " z")):
                 columns[f"{name}{short}"] = values.sel(statistic=statistic).values

@@ -9,6 +9,7 @@ and factorising matrices on two of them at once, sharded or not, makes each wait
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -75,7 +76,10 @@ def trajectories(
         return jax.lax.fori_loop(begin, end, lambda count, inner: step(inner, count), state)
 
     begin_all, measure_all = jax.jit(jax.vmap(start)), jax.jit(jax.vmap(measure))
-    stretch_all = jax.jit(jax.vmap(stretch, in_axes=(0, None, None)))
+
+    @jax.jit
+    def stretch_all(states: PyTree, begin: jax.Array, end: jax.Array) -> PyTree:
+        return jax.vmap(lambda state: stretch(state, begin, end))(states)
 
     results = []
     with progress_bar(label, seeds * max(save_at[-1], 1), progress) as advance:
@@ -84,7 +88,7 @@ def trajectories(
             for target in save_at:
                 while done < target:
                     upto = min(done + segment, target)
-                    states = _on_each(lambda state, span=(done, upto): stretch_all(state, *span), states)
+                    states = _on_each(partial(stretch_all, begin=done, end=upto), states)
                     # Dispatch is asynchronous; without waiting the bar would run ahead of the work.
                     jax.block_until_ready(states)
                     advance(count * (upto - done))

@@ -32,8 +32,13 @@ def get(name: str) -> "type[Model]":
     return getattr(importlib.import_module(module), attribute)
 
 
-register(
-    "linear-estimator",
-    "solvable.models.linear_estimator:LinearEstimator",
-    "linear teacher-student regression that groks",
-)
+for _name, _home, _summary in (
+    ("linear-estimator", "linear_estimator:LinearEstimator", "linear teacher-student regression that groks"),
+    ("linear-features", "linear_features:LinearFeatures", "linear model in its eigenbasis: learnability, overfitting"),
+    ("diagonal-network", "diagonal_network:DiagonalNetwork", "diagonal linear network: modes emerge one by one"),
+    ("linear-network", "linear_network:LinearNetwork", "two linear layers: sequential modes, neural collapse"),
+    ("scalar-network", "scalar_network:ScalarNetwork", "scalar linear network: rich and lazy, solved exactly"),
+    ("skills", "skills:SkillModel", "skills of power-law frequency: scaling laws and emergence"),
+    ("parity-mode", "parity_mode:ParityMode", "small ReLU network that learns parity mode by mode"),
+):
+    register(_name, f"solvable.models.{_home}", _summary)
