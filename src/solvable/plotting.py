@@ -82,14 +82,14 @@ def draw_curve(
     """A line without seeds; with seeds, their mean with the standard error of the mean."""
     style: dict[str, Any] = {"color": colour, "label": label}
     if "seed" not in values.dims:
-        ax.plot(values[dim], values, linestyle="--" if dashed else "-", linewidth=1.6, **style)
+        ax.plot(values[dim].values, values.values, linestyle="--" if dashed else "-", linewidth=1.6, **style)
         return
     mean = values.mean("seed")
     error = values.std("seed", ddof=1) / np.sqrt(values.sizes["seed"]) if values.sizes["seed"] > 1 else None
     face = "white" if dashed else colour
     ax.errorbar(
-        values[dim],
-        mean,
+        values[dim].values,
+        mean.values,
         yerr=error,
         linestyle="none",
         marker="s" if dashed else "o",

@@ -1,5 +1,6 @@
 """What the model commands do."""
 
+import dataclasses
 import inspect
 import json
 import sys
@@ -123,8 +124,15 @@ def _phase_diagram(model: type[Model]) -> Callable[..., None]:
         grids = dict(parse_axis(values[flag], f"--{flag}") for flag in ("x", "y"))
         if len(grids) < 2:
             raise ValueError(f"--x and --y must be two different parameters, not both {next(iter(grids))}")
+        for name in grids:
+            if name not in _names(fields):
+                raise ValueError(f"{model.name} has no parameter {name!r}; it has {', '.join(_names(fields))}")
         fixed = {name: value for name, value in pick(values, fields).items() if value is not None}
-        built = model(**{**{name: grid[0] for name, grid in grids.items() if name in _names(fields)}, **fixed})
+        given = {**{name: grid[0] for name, grid in grids.items()}, **fixed}
+        for field in dataclasses.fields(model):
+            if field.default is dataclasses.MISSING and field.name not in given:
+                raise ValueError(f"Missing option '--{field.name.replace('_', '-')}', or make it an axis.")
+        built = model(**given)
         dataset = built.phase_diagram(**pick(values, options), **grids)  # type: ignore[attr-defined]
         logs = [name for flag, name in zip("xy", grids, strict=True) if values[flag].endswith("log")]
         x, y = grids
@@ -133,8 +141,8 @@ def _phase_diagram(model: type[Model]) -> Callable[..., None]:
     return as_function(body, [*axes, *fields, *options, *_OUTPUT])
 
 
-def _names(flags: list[inspect.Parameter]) -> set[str]:
-    return {flag.name for flag in flags}
+def _names(flags: list[inspect.Parameter]) -> list[str]:
+    return [flag.name for flag in flags]
 
 
 def _plane(dataset: xr.Dataset, x: str, y: str, logs: list[str]) -> Any:

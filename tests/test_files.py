@@ -1,0 +1,143 @@
+"""Datasets to files and back: equal, whole or not at all, nothing executed."""
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import solvable
+from solvable import LinearEstimator, files
+
+ENDINGS = [".nc", ".zarr", ".npz"]
+
+
+@pytest.fixture(scope="module")
+def theory() -> xr.Dataset:
+    return LinearEstimator(aspect_ratio=0.9).predict([0.0, 1.0, 1e7])
+
+
+@pytest.fixture(scope="module")
+def times() -> xr.Dataset:
+    return LinearEstimator(aspect_ratio=0.9).phase_diagram(aspect_ratio=[0.5, 1.5], weight_decay=[0.0, 1e-3])
+
+
+@pytest.mark.parametrize("ending", [*ENDINGS, ".csv"])
+def test_a_curve_comes_back_equal(theory: xr.Dataset, tmp_path: Path, ending: str) -> None:
+    path = solvable.save(theory, tmp_path / f"run{ending}")
+    loaded = solvable.load(path)
+    xr.testing.assert_identical(loaded, theory)
+    assert {type(value) for value in loaded.attrs.values()} <= {str, float, int}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_planes_with_flags_and_nan_come_back_equal(times: xr.Dataset, tmp_path: Path, ending: str) -> None:
+    loaded = solvable.load(solvable.save(times, tmp_path / f"plane{ending}"))
+    xr.testing.assert_identical(loaded, times)
+    assert loaded.test_reached.dtype == bool
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_comparisons_with_text_coordinates_come_back(theory: xr.Dataset, tmp_path: Path, ending: str) -> None:
+    simulation = LinearEstimator(aspect_ratio=0.9).simulate([0, 1], inputs=20, seeds=3)
+    result = solvable.compare(theory.isel(time=[0, 1]), simulation)
+    loaded = solvable.load(solvable.save(result, tmp_path / f"comparison{ending}"))
+    xr.testing.assert_equal(loaded, result)
+    assert loaded.attrs == result.attrs
+
+
+def test_csv_is_for_plain_curves(times: xr.Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="plain curves over one dimension.*save as .nc"):
+        solvable.save(times, tmp_path / "plane.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [*ENDINGS, ".csv"])
+def test_a_crash_leaves_the_old_file_whole(
+    theory: xr.Dataset, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up in the middle of the second write."""
+    path = solvable.save(theory, tmp_path / f"run{ending}")
+
+    def half_a_write(dataset: xr.Dataset, draft: Path) -> None:
+        if ending == ".zarr":
+            draft.mkdir()
+            (draft / "zarr.json").write_text("{")
+        else:
+            draft.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(files._FORMATS, ending, (half_a_write, files._FORMATS[ending][1]))
+    with pytest.raises(OSError, match="No space left"):
+        solvable.save(theory + 1, path)
+    xr.testing.assert_identical(solvable.load(path), theory)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_swap_that_was_cut_short_is_mended(theory: xr.Dataset, tmp_path: Path) -> None:
+    """A crash between the two renames of a Zarr folder leaves the old one aside; it is put back when next used."""
+    path = solvable.save(theory, tmp_path / "run.zarr")
+    os.replace(path, tmp_path / ".run.zarr.old")
+    xr.testing.assert_identical(solvable.load(path), theory)
+    solvable.save(theory, path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("ending", [".nc", ".npz", ".csv"])
+@pytest.mark.parametrize("content", [b"", b"rubbish", b"# solvable {"])
+def test_damaged_files_are_named(tmp_path: Path, ending: str, content: bytes) -> None:
+    path = tmp_path / f"run{ending}"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"run{ending} cannot be read.*damaged"):
+        solvable.load(path)
+
+
+def test_truncated_archive_is_refused(theory: xr.Dataset, tmp_path: Path) -> None:
+    for ending in (".nc", ".npz"):
+        path = solvable.save(theory, tmp_path / f"run{ending}")
+        path.write_bytes(path.read_bytes()[:-200])
+        with pytest.raises(ValueError, match="cannot be read"):
+            solvable.load(path)
+
+
+def test_pickles_are_never_opened(tmp_path: Path) -> None:
+    """An array of objects would be unpickled by a careless reader; the marker file shows that it was not."""
+    marker = tmp_path / "executed"
+
+    class Bomb:
+        def __reduce__(self) -> tuple:
+            return (Path.touch, (marker,))
+
+    np.savez(tmp_path / "bomb.npz", **{"/header": np.array([Bomb()], dtype=object)})
+    (tmp_path / "bomb.nc").write_bytes(pickle.dumps(Bomb()))
+    for name in ("bomb.npz", "bomb.nc"):
+        with pytest.raises(ValueError, match="cannot be read"):
+            solvable.load(tmp_path / name)
+    assert not marker.exists()
+
+
+def test_bad_paths(theory: xr.Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must end in one of .nc, .zarr, .npz, .csv"):
+        solvable.save(theory, tmp_path / "run.txt")
+    with pytest.raises(ValueError, match="no folder.*make it first"):
+        solvable.save(theory, tmp_path / "nowhere" / "run.nc")
+    with pytest.raises(ValueError, match="there is no file"):
+        solvable.load(tmp_path / "missing.nc")
+    (tmp_path / "folder.nc").mkdir()
+    with pytest.raises(ValueError, match="is a folder"):
+        solvable.save(theory, tmp_path / "folder.nc")
+
+
+def test_missing_packages_are_named_with_the_alternative(
+    theory: xr.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.importlib.util, "find_spec", lambda name: None)
+    for ending in (".nc", ".zarr"):
+        with pytest.raises(ImportError, match="not installed: use .npz instead"):
+            solvable.save(theory, tmp_path / f"run{ending}")
+    assert files.data_ending() == ".npz"
+    xr.testing.assert_identical(solvable.load(solvable.save(theory, tmp_path / "run.npz")), theory)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]

@@ -1,0 +1,79 @@
+"""Pictures: what they show is what the data say."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from solvable import LinearEstimator, plot
+from solvable.plotting import draw_plane, new_figure, save_figure
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[xr.Dataset, xr.Dataset]:
+    model, steps = LinearEstimator(aspect_ratio=0.5), [1, 10, 100]
+    return model.predict(steps, descent="discrete"), model.simulate(steps, inputs=20, seeds=4)
+
+
+def test_theory_is_a_line_and_simulation_points_with_error_bars(pair: tuple) -> None:
+    theory, simulation = pair
+    figure = plot(theory, simulation)
+    losses, accuracies = figure.axes
+    assert losses.get_yscale() == losses.get_xscale() == accuracies.get_xscale() == "log"
+    assert accuracies.get_yscale() == "linear"
+    assert losses.get_xlabel() == "training time, t (steps)"
+    assert losses.get_ylabel() == "loss"
+    np.testing.assert_allclose(losses.lines[1].get_ydata(), theory.test_loss)
+    bars = losses.containers
+    assert len(bars) == 2
+    points = bars[1].lines[0]
+    np.testing.assert_allclose(points.get_ydata(), simulation.test_loss.mean("seed"))
+    assert points.get_linestyle() == "None"
+    low, high = np.array(bars[1].lines[2][0].get_segments())[:, :, 1].T
+    np.testing.assert_allclose((high - low) / 2, simulation.test_loss.std("seed", ddof=1) / 2, rtol=1e-6)
+    labels = [text.get_text() for text in losses.get_legend().get_texts()]
+    assert labels == ["train, theory", "test, theory", "train, simulation", "test, simulation"]
+    # One model, one colour.
+    assert losses.lines[0].get_color() == points.get_color()
+
+
+def test_chosen_variables_and_labels(pair: tuple) -> None:
+    figure = plot(pair[0], variables=["test_loss", "log_test_loss"], labels=["mine"], title="A title")
+    assert len(figure.axes) == 2
+    assert figure.get_suptitle() == "A title"
+    assert figure.axes[0].get_legend().get_texts()[0].get_text() == "mine, test"
+
+
+def test_time_zero_is_shown() -> None:
+    figure = plot(LinearEstimator(aspect_ratio=0.5).predict([0, 1, 10]))
+    assert figure.axes[0].get_xscale() == "symlog"
+
+
+def test_planes_hatch_what_is_never_reached() -> None:
+    plane = LinearEstimator(aspect_ratio=0.9).phase_diagram(aspect_ratio=[0.5, 0.9, 1.5], weight_decay=[1e-4, 1e-3])
+    figure, (ax,) = new_figure()
+    draw_plane(figure, ax, plane.delay, x="aspect_ratio", y="weight_decay", log=["weight_decay"])
+    assert ax.get_yscale() == "log"
+    assert any(collection.get_hatch() or getattr(collection, "hatches", None) for collection in ax.collections)
+
+
+@pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
+def test_figures_are_written_whole(pair: tuple, tmp_path: Path, ending: str) -> None:
+    path = save_figure(plot(pair[0]), tmp_path / f"figure{ending}")
+    start = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[ending]
+    assert path.read_bytes().startswith(start)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_bad_requests(pair: tuple, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nothing to plot"):
+        plot()
+    with pytest.raises(ValueError, match="no dataset has a variable 'los'"):
+        plot(pair[0], variables=["los"])
+    with pytest.raises(ValueError, match="2 datasets need 2 labels"):
+        plot(*pair, labels=["one"])
+    with pytest.raises(ValueError, match="only curves over 'time'"):
+        plot(pair[0].isel(time=0))
+    with pytest.raises(ValueError, match="must end in one of"):
+        save_figure(plot(pair[0]), tmp_path / "figure.gif")
