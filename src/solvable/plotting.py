@@ -110,11 +110,16 @@ def set_axis(ax: "Axes", which: str, values: xr.DataArray, log: bool = False) ->
 
 
 def log_losses(ax: "Axes") -> None:
-    """A log axis, not deeper than 16 decades below its top: what is under that is rounding or irrelevant."""
+    """A log axis, not deeper than 16 decades below its top: what is under that is rounding or irrelevant.
+
+    The margins are made here: matplotlib's are a share of all decades, and a loss of 1e-300 would push the top to 1e15.
+    """
     ax.set_yscale("log")
-    ax.autoscale(axis="y")
-    low, high = ax.get_ylim()
-    ax.set_ylim(max(low, high * 1e-16), high)
+    low, high = ax.dataLim.minposy, ax.dataLim.y1
+    if 0 < low <= high < np.inf:
+        low = max(low, high * 1e-16)
+        margin = max(high / low, 10) ** 0.05
+        ax.set_ylim(low / margin, high * margin)
 
 
 def draw_plane(
