@@ -55,7 +55,7 @@ def show_models(as_json: bool) -> None:
     if as_json:
         print(json.dumps(models.names()))
     else:
-        show.table("models", ["name", "what it is"], [list(row) for row in models.names().items()])
+        show.table("models", ["name", "what it is"], [list(row) for row in models.names().items()], words=2)
 
 
 def _predict(model: type[Model]) -> Callable[..., None]:

@@ -12,11 +12,11 @@ from rich.table import Table
 _ROWS = 16
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A plain table on stdout, as wide as it needs to be."""
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], words: int = 1) -> None:
+    """A plain table on stdout, as wide as it needs to be; the first ``words`` columns are text, the rest numbers."""
     drawn = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for position, column in enumerate(columns):
-        drawn.add_column(column, justify="left" if position == 0 else "right", no_wrap=True)
+        drawn.add_column(column, justify="left" if position < words else "right", no_wrap=True)
     for row in rows:
         drawn.add_row(*(text(value) for value in row))
     # Never cut a number to fit a terminal: a table is as wide as its contents.
@@ -69,7 +69,7 @@ def plane(data: xr.Dataset) -> None:
             cell = delay.isel(index)
             where = ", ".join(f"{dim} = {text(cell[dim].item())}" for dim in delay.dims)
             rows.append([label, f"{text(cell.item())} at {where}"])
-    table(f"{data.attrs.get('model', '')} over {' x '.join(map(str, delay.dims))}", ["", ""], rows)
+    table(f"{data.attrs.get('model', '')} over {' x '.join(map(str, delay.dims))}", ["", ""], rows, words=2)
 
 
 def as_json(data: xr.Dataset) -> dict[str, Any]:

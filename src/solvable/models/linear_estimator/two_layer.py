@@ -20,7 +20,8 @@ with the layers' sizes A_s = alpha^2 / (2 d_h), A_t = 1 / (4 d_h d_out), A_n = l
     L_gen = E[A_s a^2 m^2 + A_t r^2 + A_n nu c^2 m^2]
     L_tr  = E[nu (A_s a^2 m^2 + A_t r^2)] + sigma^2 ((1 - lambda)^+ + lambda E[f^2])
 
-The one assumption besides ``d_in -> infinity`` is that the teacher's second layer is isotropic, ``d_out << d_h``.
+Two assumptions: the input dimension is large beside the width, ``d_in >> d_h``, so that sums over data modes average;
+and the teacher's second layer is isotropic, ``d_out << d_h``.
 Gradient flow conserves ``m^2 - E[A_s a^2 + A_t b^2 + A_n nu c^2]`` up to the factor ``exp(-2 kappa g t)`` (balancedness
 of the layers), which gives ``m`` without solving for it.
 """

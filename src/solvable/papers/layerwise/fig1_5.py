@@ -27,8 +27,13 @@ def reproduce(scale: Scale) -> Reproduction:
     learned = theory.learnability.sel(mode=TARGET_MODE)
     claims = [
         agreement("learnability of the target's mode", float(learned), gaussian.learnability.sel(mode=TARGET_MODE)),
-        agreement(
-            "learnability of the target's mode, sine features", float(learned), sine.learnability.sel(mode=TARGET_MODE)
+        Claim(
+            "learnability of the target's mode, sine features",
+            float(sine.learnability.sel(mode=TARGET_MODE).mean()),
+            float(learned),
+            0.1,
+            "eq. 1.35 is for Gaussian features; sines keep to it within 10 %, here 1.9 ± 0.4 % below in 400 draws",
+            relative=True,
         ),
         agreement(
             "test loss after training, Gaussian features", float(theory.limit_test_loss), gaussian.limit_test_loss
