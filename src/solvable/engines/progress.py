@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 
@@ -12,18 +13,28 @@ class Advance(Protocol):
     def __call__(self, amount: float = 1.0) -> None: ...
 
 
+_shown: ContextVar[bool] = ContextVar("shown", default=False)
+
+
 @contextmanager
 def progress_bar(label: str, total: float, show: bool | None = None) -> Iterator[Advance]:
-    """A bar on stderr that counts to ``total``. ``show=None`` shows it only on a terminal."""
+    """A bar on stderr that counts to ``total``. ``show=None`` shows it only on a terminal.
+
+    Work inside work that already shows a bar shows none: a terminal has room for one.
+    """
     if show is None:
         show = sys.stderr.isatty()
-    if not show:
+    if not show or _shown.get():
         yield lambda amount=1.0: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda amount=1.0: bar.advance(task, amount)
+    token = _shown.set(True)
+    try:
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(label, total=total)
+            yield lambda amount=1.0: bar.advance(task, amount)
+    finally:
+        _shown.reset(token)
