@@ -1,6 +1,7 @@
 """Losses summed over all skills, also infinitely many, for many times and basis sizes at once."""
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -8,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from solvable.engines.binomial import expected_shortfall
 from solvable.engines.tail_sums import SumGrid, partial_sums, power_sum, sum_grid
 from solvable.models.skills.dynamics import (
     GAUSS_NODES,
@@ -22,6 +22,7 @@ from solvable.models.skills.dynamics import (
     plain,
     unlearned,
 )
+from solvable.models.skills.emergence import unseen
 
 if TYPE_CHECKING:
     from solvable.models.skills.model import SkillModel
@@ -32,6 +33,16 @@ _TRACED_HEAD, _TRACED_WIDTH, _TRACED_REACH = 320, 0.05, math.exp(44)
 # Where the sum is handed over to its first two powers: what they miss is of the order of the square of this.
 _SMALL = 1e-7
 _LARGEST_TABLE = 2**23
+# How much coarser the grid is that the error of a sum is estimated with; the error is that of the coarser one.
+_COARSER = 1.3
+
+
+def with_error(values: Callable[[float], Array]) -> tuple[Array, float | None]:
+    """Sums, and how much a coarser grid changes them; none where JAX traces them."""
+    result = values(1.0)
+    if isinstance(result, jax.core.Tracer):
+        return result, None
+    return result, float(jnp.max(jnp.abs(values(_COARSER) - result) / jnp.maximum(result, 1e-300)))
 
 
 def time_losses(model: "SkillModel", times: np.ndarray, basis: np.ndarray, coarser: float = 1.0) -> Array:
@@ -71,10 +82,7 @@ def data_losses(model: "SkillModel", samples: np.ndarray, coarser: float = 1.0) 
             return jnp.zeros(())
         grid, endless = _grid(model, rules, whole, count, coarser, steepest=SATURATED + 3 * math.sqrt(shots))
         chance = frequencies(rules, grid.points)
-        size = max(1, _LARGEST_TABLE // shots)
-        left = jnp.concatenate(
-            [_shortfall(count, chance[i : i + size], wanted=shots) for i in range(0, chance.size, size)]
-        )
+        left = unseen(count, chance, shots)
         return _sums(rules, grid, endless, (chance * left)[:, None], jnp.ones(()), -count / shots)[0, 0]
 
     total = jnp.stack([learned(float(count)) for count in samples])
@@ -84,9 +92,6 @@ def data_losses(model: "SkillModel", samples: np.ndarray, coarser: float = 1.0) 
 def parameter_losses(model: "SkillModel", basis: np.ndarray) -> Array:
     """The loss after training on unlimited data: what the skills without basis functions leave (eqs. 4.35, 5.9)."""
     return model.target_scale**2 / 2 * _untaught(model, law(model), *_whole_skills(model, basis))
-
-
-_shortfall = jax.jit(expected_shortfall, static_argnames="wanted")
 
 
 def _whole_skills(model: "SkillModel", basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
