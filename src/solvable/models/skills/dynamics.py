@@ -23,11 +23,6 @@ SATURATED = 20.0
 _LARGEST_TABLE = 2**22
 
 
-def normalisation(model: "SkillModel") -> Array:
-    """A of eq. 4.1: frequencies are ``A k^-(exponent + 1)``, normalised over the given number of skills."""
-    return 1 / power_sum(model.exponent + 1, 1, plain(model, "skills"))
-
-
 def growth(model: "SkillModel") -> Any:
     """How fast a skill of frequency one is learned: 2 η B S for the sigmoid (eqs. 4.11, 5.2), η B for the linear model.
 
@@ -43,23 +38,34 @@ class Law(NamedTuple):
 
     exponent: Any
     normalisation: Array
+    """A of eq. 4.1: frequencies are ``A k^-(exponent + 1)``, normalised over the given number of skills."""
     growth: Any
     log_odds: Array | None
     """log(S/R0 - 1), the midpoint of the sigmoid in e-folds; None for the linear model, which starts from zero."""
 
 
 def law(model: "SkillModel") -> Law:
+    plain(model, "skills")
+    return _law(model)
+
+
+# Small functions are compiled as a whole: one operation at a time, compiling costs far more than computing.
+@jax.jit
+def _law(model: "SkillModel") -> Law:
     odds = None
     if model.kind == "multilinear":
         odds = jnp.log(model.target_scale - model.initial_strength) - jnp.log(model.initial_strength)
-    return Law(model.exponent, normalisation(model), growth(model), odds)
+    scale = 1 / power_sum(model.exponent + 1, 1, model.skills)
+    return Law(jnp.asarray(model.exponent, float), scale, jnp.asarray(growth(model), float), odds)
 
 
+@jax.jit
 def frequencies(rules: Law, skills: Any) -> Array:
     """P(k) of eq. 4.1; also between whole numbers."""
     return rules.normalisation * jnp.exp(-(rules.exponent + 1) * jnp.log(jnp.asarray(skills, float)))
 
 
+@jax.jit
 def unlearned(rules: Law, progress: Any) -> Array:
     """1 - R/S after ``progress = growth * frequency * time`` (eqs. 4.11, C.4); the loss is S^2/2 times its square."""
     return jnp.exp(-progress) if rules.log_odds is None else jax.nn.sigmoid(rules.log_odds - progress)
@@ -102,14 +108,24 @@ def strengths_and_losses(model: "SkillModel", skills: np.ndarray, times: np.ndar
     chance = frequencies(rules, skills)
     samples = plain(model, "samples")
     if math.isinf(samples):
-        slower = np.sqrt(share) if model.kind == "multilinear" else np.ones_like(share)
-        rest = unlearned(rules, rules.growth * np.asarray(times)[:, None] * (chance * slower))
+        rest = rest_with_share(rules, chance, jnp.asarray(share), jnp.asarray(times, float))
         squared = rest**2
     else:
         mean, square = expected_rest(rules, samples, chance, np.asarray(times))
         rest, squared = mean.T, square.T
-    scale = model.target_scale
-    return scale * jnp.asarray(share) * (1 - rest), scale**2 / 2 * (share * squared + (1 - share))
+    return _strengths_and_losses(model.target_scale, share, rest, squared)
+
+
+@jax.jit
+def rest_with_share(rules: Law, chance: Array, share: Array, times: Array) -> Array:
+    """What skills (columns) that have a share of their basis functions have not learned of it, at each time."""
+    slower = 1.0 if rules.log_odds is None else jnp.sqrt(share)
+    return unlearned(rules, rules.growth * times[:, None] * (chance * slower))
+
+
+@jax.jit
+def _strengths_and_losses(scale: Any, share: Array, rest: Array, squared: Array) -> tuple[Array, Array]:
+    return scale * share * (1 - rest), scale**2 / 2 * (share * squared + (1 - share))
 
 
 def expected_rest(
