@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from solvable.engines.binomial import gauss_rule, small_count_chances
-from solvable.engines.tail_sums import power_sum
+from solvable.engines.tail_sums import power_sum, rounded_up
 
 if TYPE_CHECKING:
     from solvable.models.skills.model import SkillModel
@@ -137,7 +137,8 @@ def expected_rest(
     where it takes many, it is learned smoothly in the count and a Gauss rule for the binomial is exact to rounding.
     """
     per_sample = rules.growth * jnp.asarray(times) / samples
-    most = int(min(samples, MOST_COUNTS))
+    # Counts above the number of samples have chance zero, and lengths that are rounded up share compiled code.
+    most = rounded_up(int(min(samples, MOST_COUNTS)), 64)
     learned_by = (midpoint(rules) + SATURATED) / jnp.maximum(per_sample, 1e-300)
     counted = learned_by <= most
     use = (True, True)
