@@ -200,7 +200,7 @@ def test_the_infinite_sum_is_the_limit_of_finite_ones(exponent: float) -> None:
 def test_the_loss_is_the_mean_of_the_skill_losses() -> None:
     for model in (
         SkillModel(0.6, skills=200),
-        SkillModel(0.6, skills=200, samples=300),
+        SkillModel(0.6, skills=200, samples=900),
         SkillModel(0.6, skills=200, samples=50_000),
         SkillModel(0.6, skills=200, basis=30),
         SkillModel(0.6, skills=200, basis=30, samples=70, kind="linear"),
@@ -221,7 +221,12 @@ def test_exponentially_small_losses_keep_their_digits() -> None:
 
 
 @settings(max_examples=12)
-@given(st.integers(1, 6000), st.floats(-1.0, 5.0), st.floats(1e-4, 0.5), st.sampled_from(["multilinear", "linear"]))
+@given(
+    st.integers(1, 60) | st.integers(700, 6000),
+    st.floats(-1.0, 5.0),
+    st.floats(1e-4, 0.5),
+    st.sampled_from(["multilinear", "linear"]),
+)
 def test_expectations_over_the_data_are_sums_over_all_counts(
     samples: int, log_time: float, share: float, kind: str
 ) -> None:
@@ -273,8 +278,6 @@ def test_strength_after_training_is_linear_in_the_share_of_shots() -> None:
         assert (np.abs(learned.mean(0) - printed) > 10 * np.sqrt(variance / seeds)).all()
         # What is missing of a projection has the square that is missing of its length.
         assert np.allclose(runs.skill_loss.values[:, :, 0], 2 * (1 - learned), rtol=1e-12, atol=1e-14)
-    again = model.simulate_data_emergence(samples, seeds=2, features="signs", key=3)
-    assert np.allclose(runs.strength[:2], again.strength, rtol=1e-12)
 
 
 def test_data_emergence_of_many_skills_matches_drawn_training_sets() -> None:
@@ -408,8 +411,8 @@ def test_the_correction_for_finitely_many_skills() -> None:
 def test_drawn_datasets_agree_with_the_expectation(kind: str) -> None:
     """All 150 strengths with the variance that sums over all counts give, each a false alarm with chance below 1e-6.
 
-    The losses over all skills have z-scores that are close to normal for 400 runs, so one of five is above 5 with chance
-    3e-6. Runge-Kutta steps are wrong by less than 2e-3, a tenth of a standard error. The seed is fixed.
+    The losses over all skills have z-scores that are close to normal for 400 runs, so that one of five is above 5 has
+    chance 3e-6. Runge-Kutta steps are wrong by up to 1e-3, or 2e-3 for drawn frequencies. The seed is fixed.
     """
     samples, seeds, times = 60, 400, [1, 5, 20, 60, 200]
     model = SkillModel(0.6, skills=30, samples=samples, kind=kind, initial_strength=0.05)
@@ -434,6 +437,8 @@ def test_flow_without_noise_is_the_sigmoid() -> None:
     runs = model.simulate(times, seeds=2)
     assert np.abs(runs.strength.values[0] - model.predict(times).strength.values).max() < 1e-6
     assert np.array_equal(runs.strength[0], runs.strength[1])
+    # A single skill at the longest step allowed.
+    assert model.replace(skills=1, learning_rate=1.0).simulate([1], seeds=1).strength.shape == (1, 1, 1)
     # Descent in steps of 0.1 differs by about half a step.
     steps = model.simulate(times, seeds=1, method="descent")
     difference = np.abs(steps.strength.values[0] - model.predict(times).strength.values).max()
@@ -457,6 +462,17 @@ def test_batches_fluctuate_about_the_flow() -> None:
     moderate = (expected > 0.05) & (expected < 0.95)
     assert moderate.sum() >= 3
     assert np.allclose(found.std(0, ddof=1)[moderate], spread[moderate], rtol=0.8)
+
+
+@pytest.mark.slow
+def test_runs_repeat_and_do_not_depend_on_how_many_there_are() -> None:
+    """Slow because each call compiles anew; what seeds mean is the engine's business, and tested there."""
+    model = SkillModel(0.6, skills=5, learning_rate=0.05, samples=30)
+    runs, again = (model.simulate([100], seeds=seeds, key=4, batch=50) for seeds in (5, 2))
+    assert np.allclose(runs.strength[:2], again.strength, rtol=1e-12)
+    assert (runs.strength.std("seed").values > 0).all()
+    runs, again = (model.simulate_data_emergence([3, 9], seeds=seeds, key=4) for seeds in (5, 2))
+    assert np.allclose(runs.strength[:2], again.strength, rtol=1e-12)
 
 
 # --- calibration --------------------------------------------------------------------------------------------------
@@ -628,6 +644,8 @@ def test_the_linear_model_does_not_care_for_the_initial_strength() -> None:
         (lambda m: m.emergence_time(1.0), "level must lie between"),
         (lambda m: m.compute_optimal([0.5]), "at least neurons_per_skill"),
         (lambda m: m.replace(skills=5, learning_rate=9.0).simulate([1]), "lower learning_rate below"),
+        # P_1 = 0.55 lets a step of 2 * 1.5 pass, but a set of two samples may show nothing else than the first skill.
+        (lambda m: m.replace(skills=5, learning_rate=1.5, samples=2).simulate([1]), "lower learning_rate below 1,"),
         (lambda m: m.calibrate([1, 2, 3, 4], [0, 0, 0, 0]), "fewer than 2 points between 5 % and 95 %"),
         (lambda m: m.calibrate([1, 2, 3, 4], [0.8, 0.6, 0.4, 0.2]), "does not rise"),
         (lambda m: m.calibrate([1, 2, 3], [0.1, 0.2]), "one value for each"),

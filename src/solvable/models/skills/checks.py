@@ -60,10 +60,17 @@ def check_time_theory(model: "SkillModel") -> None:
             )
 
 
-def check_step(model: "SkillModel") -> None:
-    """Refuse steps that are too long for the fastest skill, whose curvature is 2 η B S P_1 at the target."""
-    largest = float(growth(model) * frequencies(law(model), 1.0))
-    if largest > 2:
+def check_step(model: "SkillModel", batch: int | None) -> None:
+    """Refuse steps that are too long for the fastest skill, whose curvature is 2 η B S P_1 at the target.
+
+    Drawn data shows the skill more often than P_1, by up to four standard deviations.
+    """
+    chance = float(frequencies(law(model), 1.0))
+    for drawn in (model.samples, math.inf if batch is None else batch):
+        chance = min(1.0, chance + 4 * math.sqrt(max(chance * (1 - chance), 0) / drawn))
+    largest = float(growth(model)) * chance
+    # At 2 descent just does not overshoot; the sum of one frequency may be above one by rounding.
+    if largest > 2 * (1 + 1e-9):
         raise ValueError(
             f"a step moves the first skill by {largest:.3g} e-folds, more than 2, and descent would overshoot: "
             f"lower learning_rate below {model.learning_rate * 2 / largest:.3g}, and use longer times"

@@ -147,6 +147,8 @@ def expected_rest(
         counted, use = jnp.ones_like(counted), (True, False)
     elif not isinstance(counted, jax.core.Tracer):
         use = (bool(counted.any()), not bool(counted.all()))
+    # What is not in use is not told apart, so that it is compiled once.
+    most, nodes = most if use[0] else 0, nodes if use[1] else 0
     size = max(1, _LARGEST_TABLE // max(most + 1, nodes * times.size))
     parts = [
         _expected_rest(rules, samples, chance[begin : begin + size], per_sample, counted, most, nodes, use)

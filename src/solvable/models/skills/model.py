@@ -280,11 +280,10 @@ class SkillModel(Model):
         check_choice("method", method, ("flow", "descent"))
         seeds, key = check_count("seeds", seeds), check_count("key", key, 0)
         if math.isinf(self.skills):
-            raise ValueError("infinitely many skills cannot be simulated: use replace(skills=1000), say")
+            raise ValueError("infinitely many skills cannot be simulated: set skills to 1000, say")
         check_time_theory(self)
-        if batch is not None:
-            check_count("batch", batch)
-        check_step(self)
+        batch = None if batch is None else check_count("batch", batch)
+        check_step(self, batch)
         skills, first = np.arange(1.0, self.skills + 1), shown_skills(self, shown).size
         measured = trajectories(
             partial(simulation.begin, self, skills),
