@@ -209,6 +209,11 @@ def test_the_loss_is_the_mean_of_the_skill_losses() -> None:
         assert np.allclose(found.test_loss, found.skill_loss.values @ zipf(0.6, 200), rtol=1e-12)
 
 
+def test_the_error_of_the_sum_is_measured_and_small() -> None:
+    """By a coarser grid; zero would mean that nothing was compared."""
+    assert 0 < SkillModel(0.6).predict([1e4]).attrs["numerical_error"] < 1e-10
+
+
 def test_exponentially_small_losses_keep_their_digits() -> None:
     model = SkillModel(0.5, skills=300)
     found = model.predict([2e5, 5e5])
@@ -337,8 +342,15 @@ def test_exponents_of_table_4_1(exponent: float) -> None:
     assert slope(best.basis) == pytest.approx(1 / (exponent + 2), abs=5e-3)
     assert slope(best.time) == pytest.approx((exponent + 1) / (exponent + 2), abs=5e-3)
     assert np.allclose(best.basis * best.time, best.budget)
-    for name, value in (("time", -exponent / (exponent + 1)), ("budget", -exponent / (exponent + 2))):
-        assert float(expected[name]) == pytest.approx(value)
+    table = {
+        "time": -exponent / (exponent + 1),
+        "samples": -exponent / (exponent + 1),
+        "basis": -exponent,
+        "budget": -exponent / (exponent + 2),
+        "optimal_time": (exponent + 1) / (exponent + 2),
+        "optimal_basis": 1 / (exponent + 2),
+    }
+    assert {name: float(value) for name, value in expected.data_vars.items()} == pytest.approx(table)
 
 
 @settings(max_examples=8)
@@ -437,6 +449,11 @@ def test_flow_without_noise_is_the_sigmoid() -> None:
     runs = model.simulate(times, seeds=2)
     assert np.abs(runs.strength.values[0] - model.predict(times).strength.values).max() < 1e-6
     assert np.array_equal(runs.strength[0], runs.strength[1])
+    # The second of the skills has three of its four basis functions.
+    partly = model.replace(skills=3, basis=7, neurons_per_skill=4)
+    runs, expected = partly.simulate(times, seeds=1), partly.predict(times)
+    for name in ("strength", "skill_loss", "test_loss"):
+        assert np.abs(runs[name].values[0] - expected[name].values).max() < 1e-6
     # A single skill at the longest step allowed.
     assert model.replace(skills=1, learning_rate=1.0).simulate([1], seeds=1).strength.shape == (1, 1, 1)
     # Descent in steps of 0.1 differs by about half a step.
@@ -480,14 +497,21 @@ def test_runs_repeat_and_do_not_depend_on_how_many_there_are() -> None:
 
 def test_calibration_recovers_rate_and_initial_strength_and_says_they_go_together() -> None:
     model = SkillModel(0.6, skills=1, target_scale=5.0, learning_rate=0.05)
-    truth = model.replace(rate=1 / 22, initial_strength=3e-4)
+    truth = model.replace(rate=1 / 22, initial_strength=5e-4)
     times = np.arange(0, 1000, 10.0)
     clean = truth.predict(times).strength.values[:, 0]
     fit = model.calibrate(times, clean)
     assert float(fit.rate) == pytest.approx(1 / 22, rel=1e-6)
-    assert float(fit.initial_strength) == pytest.approx(3e-4, rel=1e-5)
+    assert float(fit.initial_strength) == pytest.approx(5e-4, rel=1e-5)
+    # One of the starts that are assumed is the true one.
+    place = int(np.argmin(np.abs(np.log(fit.assumed_initial_strength.values / 5e-4))))
+    assert float(fit.assumed_initial_strength[place]) == pytest.approx(5e-4, rel=1e-12)
+    assert float(fit.assumed_rate[place]) == pytest.approx(1 / 22, rel=1e-6)
+    assert float(fit.assumed_misfit[place]) < 1e-6
     noisy = clean + 0.02 * np.random.default_rng(0).normal(size=times.size)
     fit = model.calibrate(times, noisy)
+    # Noise of 0.02 on a target of 5, known from 98 degrees of freedom to 7 %: three of those, as below.
+    assert float(fit.misfit) == pytest.approx(0.02 / 5, rel=0.21)
     # Three standard errors: a false alarm in 1 of 400, seed fixed.
     assert abs(float(fit.rate) - 1 / 22) < 3 * float(fit.rate_error)
     half_time = float(truth.emergence_time(0.5).emergence_time[0])
