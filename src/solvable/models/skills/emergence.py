@@ -25,7 +25,7 @@ def learned_from_data(model: "SkillModel", samples: np.ndarray, skills: np.ndarr
     """
     chance, shots = frequencies(law(model), skills), int(plain(model, "shots"))
     rest = jnp.stack([unseen(float(count), chance, shots) for count in samples])
-    return shares(model, skills) * (1 - rest)
+    return jnp.asarray(shares(model, skills)) * (1 - rest)
 
 
 def unseen(samples: float, chance: Array, shots: int) -> Array:
