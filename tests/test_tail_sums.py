@@ -37,9 +37,9 @@ def test_the_derivative_of_the_power_sum_is_that_of_the_zeta_function() -> None:
         assert float(slope) == pytest.approx(float(mpmath.zeta(power, 5, 1)), rel=1e-12)
 
 
-@given(st.floats(0.5, 6.0), st.lists(st.integers(0, 5000), min_size=1, max_size=6))
+@given(st.floats(0.5, 6.0), st.lists(st.integers(0, 5000), min_size=5, max_size=5))
 def test_sums_to_many_ends_match_direct_sums(size: float, ends: list[int]) -> None:
-    """``1 / (k^2 + size^2)`` has poles at ``k = ± i size``, so it is smooth on the scale of one beyond a head of 64."""
+    """``1 / (k^2 + size^2)`` has poles at ``k = ± i size``, so it is smooth on the scale of one beyond the head."""
     grid = sum_grid(np.array(ends), 40, lambda _: 0.4, reach=1e9)
     values = 1 / (grid.points**2 + size**2)
     sums, reached = partial_sums(grid, values[:, None])
@@ -81,7 +81,7 @@ def test_the_gauss_rule_has_the_moments_of_the_binomial(trials: int, chance: flo
     assert third == pytest.approx(variance * (1 - 2 * chance), rel=1e-6, abs=1e-7 * variance**1.5 + 1e-12)
 
 
-@given(st.integers(1, 400), st.integers(1, 60), st.floats(1e-4, 0.99))
+@given(st.integers(1, 400), st.sampled_from([1, 2, 9, 60]), st.floats(1e-4, 0.99))
 def test_the_shortfall_is_what_is_missing_to_the_wanted_count(trials: int, wanted: int, chance: float) -> None:
     counts = np.arange(trials + 1)
     expected = binom.pmf(counts, trials, chance) @ np.minimum(counts, wanted) / wanted

@@ -11,6 +11,7 @@ from fractions import Fraction
 from math import comb, factorial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -20,6 +21,8 @@ _NODES = 16
 # Terms of a zeta function that are added one by one before Euler-Maclaurin takes over.
 _ZETA_HEAD = 24
 _MOST_PANELS = 100_000
+# A grid has at least this many terms and panels, so that most sums have the same shape, and share compiled code.
+_LEAST_HEAD, _LEAST_PANELS = 256, 128
 
 
 def _end_weights(pairs: int) -> np.ndarray:
@@ -89,7 +92,7 @@ def sum_grid(ends: np.ndarray, head: int, width: Callable[[float], float], reach
     for the summand to be a polynomial of degree 31 there, to the accuracy wanted; near ``head`` it must be smooth
     on the scale of one.
     """
-    head = -(-max(int(head), 2 * _PAIRS) // 64) * 64
+    head = rounded_up(int(head), _LEAST_HEAD)
     ends = np.asarray(ends, dtype=float)
     far = np.unique(ends[ends > head])
     stops = np.log(far + 0.5)
@@ -99,7 +102,8 @@ def sum_grid(ends: np.ndarray, head: int, width: Callable[[float], float], reach
     half = np.diff(edges)[:, None] / 2
     nodes = np.exp(edges[:-1, None] + half * (1 + _GAUSS_NODES))
     # Empty panels, and ends that nobody picks, change nothing but the shape.
-    empty, unused = _rounded_up(len(nodes), 64) - len(nodes), _rounded_up(far.size, 8) - far.size
+    wanted = rounded_up(len(nodes), _LEAST_PANELS) if len(nodes) else 0
+    empty, unused = wanted - len(nodes), rounded_up(ends.size) - far.size
     around = [_around(end) for end in far] + [np.ones(2 * _PAIRS)] * unused
     last = float(np.exp(edges[-1]))
     return SumGrid(
@@ -113,8 +117,8 @@ def sum_grid(ends: np.ndarray, head: int, width: Callable[[float], float], reach
     )
 
 
-def _rounded_up(count: int, least: int) -> int:
-    """The next power of two."""
+def rounded_up(count: int, least: int = 8) -> int:
+    """The next power of two: arrays whose lengths are rounded up share compiled code."""
     return max(least, 1 << max(count - 1, 0).bit_length())
 
 
@@ -166,21 +170,25 @@ def power_sum(power: Any, first: Any, last: Any = np.inf) -> Array:
     The Hurwitz zeta function where ``last`` is infinite. Differentiable in ``power``, which must exceed one;
     empty where ``last`` is below ``first``. Accurate to rounding of the largest term.
     """
-    first, last = np.broadcast_arrays(np.asarray(first, float), np.asarray(last, float))
+    return _power_sum(power, *jnp.broadcast_arrays(jnp.asarray(first, float), jnp.asarray(last, float)))
+
+
+@jax.jit
+def _power_sum(power: Any, first: Array, last: Array) -> Array:
     # Where nothing is to be added both ends are put at the same place.
-    after = np.where(last < first, first, last + 1)
-    infinite = np.isinf(after)
-    after = np.where(infinite, first, after)
+    after = jnp.where(last < first, first, last + 1)
+    infinite = jnp.isinf(after)
+    after = jnp.where(infinite, first, after)
     begin, end = first + _ZETA_HEAD - 0.5, after + _ZETA_HEAD - 0.5
-    share = jnp.where(infinite, 1.0, -jnp.expm1((1 - power) * np.log(end / begin)))
-    integral = jnp.exp((1 - power) * np.log(begin)) * share / (power - 1)
+    share = jnp.where(infinite, 1.0, -jnp.expm1((1 - power) * jnp.log(end / begin)))
+    integral = jnp.exp((1 - power) * jnp.log(begin)) * share / (power - 1)
     return integral + _without_integral(power, first) - jnp.where(infinite, 0.0, _without_integral(power, after))
 
 
-def _without_integral(power: Any, first: np.ndarray) -> Array:
+def _without_integral(power: Any, first: Array) -> Array:
     """The sum from ``first`` on, less its integral from ``first + _ZETA_HEAD - 1/2``."""
     below = first[..., None] + np.arange(_ZETA_HEAD)
     above = first[..., None] + _ZETA_HEAD + np.arange(_PAIRS)
-    terms = jnp.exp(-power * np.log(below))
+    terms = jnp.exp(-power * jnp.log(below))
     nearest = terms[..., ::-1][..., :_PAIRS]
-    return terms.sum(-1) + ((jnp.exp(-power * np.log(above)) - nearest) * _WEIGHTS).sum(-1)
+    return terms.sum(-1) + ((jnp.exp(-power * jnp.log(above)) - nearest) * _WEIGHTS).sum(-1)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from solvable.engines.binomial import gauss_rule, small_count_chances
-from solvable.engines.tail_sums import power_sum
+from solvable.engines.tail_sums import power_sum, rounded_up
 
 if TYPE_CHECKING:
     from solvable.models.skills.model import SkillModel
@@ -21,11 +21,6 @@ GAUSS_NODES = 24
 # Beyond this many e-folds after its midpoint, a skill's loss is below 1e-17 of its start.
 SATURATED = 20.0
 _LARGEST_TABLE = 2**22
-
-
-def normalisation(model: "SkillModel") -> Array:
-    """A of eq. 4.1: frequencies are ``A k^-(exponent + 1)``, normalised over the given number of skills."""
-    return 1 / power_sum(model.exponent + 1, 1, plain(model, "skills"))
 
 
 def growth(model: "SkillModel") -> Any:
@@ -43,23 +38,34 @@ class Law(NamedTuple):
 
     exponent: Any
     normalisation: Array
+    """A of eq. 4.1: frequencies are ``A k^-(exponent + 1)``, normalised over the given number of skills."""
     growth: Any
     log_odds: Array | None
     """log(S/R0 - 1), the midpoint of the sigmoid in e-folds; None for the linear model, which starts from zero."""
 
 
 def law(model: "SkillModel") -> Law:
+    plain(model, "skills")
+    return _law(model)
+
+
+# Small functions are compiled as a whole: one operation at a time, compiling costs far more than computing.
+@jax.jit
+def _law(model: "SkillModel") -> Law:
     odds = None
     if model.kind == "multilinear":
         odds = jnp.log(model.target_scale - model.initial_strength) - jnp.log(model.initial_strength)
-    return Law(model.exponent, normalisation(model), growth(model), odds)
+    scale = 1 / power_sum(model.exponent + 1, 1, model.skills)
+    return Law(jnp.asarray(model.exponent, float), scale, jnp.asarray(growth(model), float), odds)
 
 
+@jax.jit
 def frequencies(rules: Law, skills: Any) -> Array:
     """P(k) of eq. 4.1; also between whole numbers."""
     return rules.normalisation * jnp.exp(-(rules.exponent + 1) * jnp.log(jnp.asarray(skills, float)))
 
 
+@jax.jit
 def unlearned(rules: Law, progress: Any) -> Array:
     """1 - R/S after ``progress = growth * frequency * time`` (eqs. 4.11, C.4); the loss is S^2/2 times its square."""
     return jnp.exp(-progress) if rules.log_odds is None else jax.nn.sigmoid(rules.log_odds - progress)
@@ -102,14 +108,24 @@ def strengths_and_losses(model: "SkillModel", skills: np.ndarray, times: np.ndar
     chance = frequencies(rules, skills)
     samples = plain(model, "samples")
     if math.isinf(samples):
-        slower = np.sqrt(share) if model.kind == "multilinear" else np.ones_like(share)
-        rest = unlearned(rules, rules.growth * np.asarray(times)[:, None] * (chance * slower))
+        rest = rest_with_share(rules, chance, jnp.asarray(share), jnp.asarray(times, float))
         squared = rest**2
     else:
         mean, square = expected_rest(rules, samples, chance, np.asarray(times))
         rest, squared = mean.T, square.T
-    scale = model.target_scale
-    return scale * jnp.asarray(share) * (1 - rest), scale**2 / 2 * (share * squared + (1 - share))
+    return _strengths_and_losses(model.target_scale, share, rest, squared)
+
+
+@jax.jit
+def rest_with_share(rules: Law, chance: Array, share: Array, times: Array) -> Array:
+    """What skills (columns) that have a share of their basis functions have not learned of it, at each time."""
+    slower = 1.0 if rules.log_odds is None else jnp.sqrt(share)
+    return unlearned(rules, rules.growth * times[:, None] * (chance * slower))
+
+
+@jax.jit
+def _strengths_and_losses(scale: Any, share: Array, rest: Array, squared: Array) -> tuple[Array, Array]:
+    return scale * share * (1 - rest), scale**2 / 2 * (share * squared + (1 - share))
 
 
 def expected_rest(
@@ -121,7 +137,8 @@ def expected_rest(
     where it takes many, it is learned smoothly in the count and a Gauss rule for the binomial is exact to rounding.
     """
     per_sample = rules.growth * jnp.asarray(times) / samples
-    most = int(min(samples, MOST_COUNTS))
+    # Counts above the number of samples have chance zero, and lengths that are rounded up share compiled code.
+    most = rounded_up(int(min(samples, MOST_COUNTS)), 64)
     learned_by = (midpoint(rules) + SATURATED) / jnp.maximum(per_sample, 1e-300)
     counted = learned_by <= most
     use = (True, True)
@@ -130,6 +147,8 @@ def expected_rest(
         counted, use = jnp.ones_like(counted), (True, False)
     elif not isinstance(counted, jax.core.Tracer):
         use = (bool(counted.any()), not bool(counted.all()))
+    # What is not in use is not told apart, so that it is compiled once.
+    most, nodes = most if use[0] else 0, nodes if use[1] else 0
     size = max(1, _LARGEST_TABLE // max(most + 1, nodes * times.size))
     parts = [
         _expected_rest(rules, samples, chance[begin : begin + size], per_sample, counted, most, nodes, use)

@@ -5,12 +5,9 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array
 
-from solvable.engines.binomial import expected_shortfall
 from solvable.engines.ensemble import trajectories
 from solvable.engines.timegrid import check_times
 from solvable.models.base import (
@@ -24,12 +21,16 @@ from solvable.models.base import (
     provenance,
     rules,
 )
-from solvable.models.skills import calibration, dynamics, scaling, simulation, totals
+from solvable.models.skills import calibration, dynamics, emergence, scaling, simulation, totals
+from solvable.models.skills.checks import (
+    check_counts,
+    check_infinite,
+    check_skill,
+    check_step,
+    check_time_theory,
+    shown_skills,
+)
 from solvable.models.skills.meanings import EXPONENTS, MEANINGS, PREFACTORS
-
-_SHOWN, _SHOWN_ALL = 10, 10_000
-# How much coarser the grid is that the error of a sum is estimated with; the error is that of the coarser one.
-_COARSER = 1.3
 
 
 class SkillModel(Model):
@@ -95,10 +96,10 @@ class SkillModel(Model):
         """
         watch = Stopwatch()
         times = check_times(times)
-        self._check_time_theory()
-        skills = self._shown(shown)
+        check_time_theory(self)
+        skills = shown_skills(self, shown)
         strength, loss = dynamics.strengths_and_losses(self, skills, times)
-        total, error = self._with_error(lambda coarser: totals.time_losses(self, times, self._basis(), coarser)[:, 0])
+        total, error = totals.with_error(lambda coarser: totals.time_losses(self, times, self._basis(), coarser)[:, 0])
         return make_dataset(
             {
                 "strength": (("time", "skill"), strength),
@@ -113,9 +114,9 @@ class SkillModel(Model):
     def losses(self, times: Any, basis: Any) -> xr.Dataset:
         """The loss over all skills on a grid of times and numbers of basis functions, in one call (eq. 4.17)."""
         watch = Stopwatch()
-        times, basis = check_times(times), _check_counts("basis", basis)
-        self._check_time_theory()
-        values, error = self._with_error(lambda coarser: totals.time_losses(self, times, basis, coarser))
+        times, basis = check_times(times), check_counts("basis", basis)
+        check_time_theory(self)
+        values, error = totals.with_error(lambda coarser: totals.time_losses(self, times, basis, coarser))
         return make_dataset(
             {"test_loss": (("time", "basis"), values)},
             {"time": times, "basis": basis},
@@ -135,17 +136,15 @@ class SkillModel(Model):
         limit of a small start. The skill loss is that of eq. B.42, and of eq. 4.26 for one shot.
         """
         watch = Stopwatch()
-        samples = _check_counts("samples", samples)
+        samples = check_counts("samples", samples)
         if self.neurons_per_skill > 1 and math.isfinite(self.basis):
             raise ValueError(
                 "there is no theory for few samples and incomplete skills together: set basis to infinity, or "
                 "neurons_per_skill to 1"
             )
-        skills = self._shown(shown)
-        chance = dynamics.frequencies(dynamics.law(self), skills)
-        rest = jnp.stack([_shortfall(count, chance, int(self.shots)) for count in samples])
-        learned = dynamics.shares(self, skills) * (1 - rest)
-        total, error = self._with_error(lambda coarser: totals.data_losses(self, samples, coarser))
+        skills = shown_skills(self, shown)
+        learned = emergence.learned_from_data(self, samples, skills)
+        total, error = totals.with_error(lambda coarser: totals.data_losses(self, samples, coarser))
         return make_dataset(
             {
                 "strength": (("samples", "skill"), self.target_scale * learned),
@@ -165,14 +164,14 @@ class SkillModel(Model):
     ) -> xr.Dataset:
         """Strength of each skill after training with each number of basis functions on unlimited data (eq. 5.9)."""
         watch = Stopwatch()
-        basis = _check_counts("basis", basis)
+        basis = check_counts("basis", basis)
         if math.isfinite(dynamics.plain(self, "samples")):
             raise ValueError(
                 f"parameter emergence is for unlimited data, not samples = {self.samples:g}: "
                 "use replace(samples=math.inf)"
             )
-        skills = self._shown(shown)
-        learned = np.stack([dynamics.shares(self, skills, count) for count in basis])
+        skills = shown_skills(self, shown)
+        learned = emergence.learned_with_basis(self, basis, skills)
         return make_dataset(
             {
                 "strength": (("basis", "skill"), self.target_scale * learned),
@@ -198,24 +197,12 @@ class SkillModel(Model):
             raise ValueError(f"level must lie between 0 and 1, both excluded, not {level!r}")
         if math.isfinite(dynamics.plain(self, "samples")):
             raise ValueError("with finite samples times are random: use predict, or replace(samples=math.inf)")
-        skills = self._shown(shown)
-        share = dynamics.shares(self, skills)
-        relative = np.clip(np.where(share > level, level / np.maximum(share, level), 0.5), 0, 1)
-        slower = np.sqrt(share) if self.kind == "multilinear" else 1.0
-        if self.kind == "multilinear":
-            needed = dynamics.law(self).log_odds + np.log(relative / (1 - relative))
-        else:
-            needed = -np.log1p(-relative)
-        speed = (
-            dynamics.growth(self)
-            * dynamics.frequencies(dynamics.law(self), skills)
-            * np.where(share > level, slower, 1.0)
-        )
-        when = jnp.where(share > level, jnp.maximum(needed, 0.0) / speed, jnp.inf)
+        skills = shown_skills(self, shown)
+        when = emergence.times_to_reach(self, level, skills)
         return make_dataset(
             {"emergence_time": (("skill",), when)},
             {"skill": skills},
-            provenance(self, "theory", {"level": level}, watch),
+            provenance(self, "theory", {"level": level, "shown": shown}, watch),
             MEANINGS,
         )
 
@@ -229,7 +216,7 @@ class SkillModel(Model):
         """What multiplies the powers of :meth:`exponents`, each with all other resources unlimited; all for infinitely
         many skills. ``loss = prefactor * resource ** exponent`` for large resources."""
         watch = Stopwatch()
-        self._check_infinite("prefactors", "skills")
+        check_infinite(self, "prefactors", "skills")
         values = {name: ((), value) for name, value in scaling.prefactors(self).items()}
         return make_dataset(values, {}, provenance(self, "asymptotic theory", {}, watch), PREFACTORS)
 
@@ -239,7 +226,7 @@ class SkillModel(Model):
         """The power law in time corrected for finitely many skills (eq. C.2), and the plain one beside it."""
         watch = Stopwatch()
         times = check_times(times)
-        self._check_infinite("the law", "samples")
+        check_infinite(self, "the law", "samples")
         if not 0 < start < math.inf:
             raise ValueError(f"start must be a positive finite time, not {start!r}")
         corrected, plain = scaling.corrected_time_law(self, times, float(start))
@@ -254,7 +241,7 @@ class SkillModel(Model):
         """How to spend compute ``time * basis`` best: the smallest loss for each budget, and its basis and time."""
         watch = Stopwatch()
         budgets = check_times(budgets)
-        self._check_infinite("the compute optimum", "samples")
+        check_infinite(self, "the compute optimum", "samples")
         if dynamics.is_traced(self):
             raise ValueError("compute_optimal searches whole numbers and cannot be traced by JAX: use prefactors")
         if budgets[0] < self.neurons_per_skill:
@@ -293,12 +280,11 @@ class SkillModel(Model):
         check_choice("method", method, ("flow", "descent"))
         seeds, key = check_count("seeds", seeds), check_count("key", key, 0)
         if math.isinf(self.skills):
-            raise ValueError("infinitely many skills cannot be simulated: use replace(skills=1000), say")
-        self._check_time_theory()
-        if batch is not None:
-            check_count("batch", batch)
-        self._check_step()
-        skills, first = np.arange(1.0, self.skills + 1), self._shown(shown).size
+            raise ValueError("infinitely many skills cannot be simulated: set skills to 1000, say")
+        check_time_theory(self)
+        batch = None if batch is None else check_count("batch", batch)
+        check_step(self, batch)
+        skills, first = np.arange(1.0, self.skills + 1), shown_skills(self, shown).size
         measured = trajectories(
             partial(simulation.begin, self, skills),
             partial(simulation.advance, self, skills, method, batch),
@@ -342,9 +328,9 @@ class SkillModel(Model):
         Small starts lead to the minimum-norm solution, which is computed directly.
         """
         watch = Stopwatch()
-        samples = _check_counts("samples", samples, infinite=False)
+        samples = check_counts("samples", samples, infinite=False)
         check_choice("features", features, ("gaussian", "signs"))
-        skills = self._shown(shown)
+        skills = shown_skills(self, shown)
         if math.isfinite(self.basis):
             raise ValueError("data emergence is simulated for all basis functions: use replace(basis=math.inf)")
         options = {
@@ -376,23 +362,23 @@ class SkillModel(Model):
         watch = Stopwatch()
         times = check_times(times)
         curve = calibration.check_curve("times", times, strength, self, 4)
-        skill = check_count("skill", skill)
+        skill = check_skill(self, skill)
         fit = calibration.time_fit if self.kind == "multilinear" else calibration.linear_fit
         return self._fitted(fit(self, times, curve, skill), watch)
 
     def calibrate_shots(self, samples: Any, strength: Any, *, skill: int = 1) -> xr.Dataset:
         """Fit ``shots`` to the measured strength of one skill after training on each number of samples."""
         watch = Stopwatch()
-        samples = _check_counts("samples", samples, infinite=False)
+        samples = check_counts("samples", samples, infinite=False)
         curve = calibration.check_curve("samples", samples, strength, self, 2)
-        return self._fitted(calibration.shots_fit(self, samples, curve, check_count("skill", skill)), watch)
+        return self._fitted(calibration.shots_fit(self, samples, curve, check_skill(self, skill)), watch)
 
     def calibrate_neurons(self, basis: Any, strength: Any, *, skill: int = 1) -> xr.Dataset:
         """Fit ``neurons_per_skill`` to the measured strength of one skill after training with each width."""
         watch = Stopwatch()
-        basis = _check_counts("basis", basis, infinite=False)
+        basis = check_counts("basis", basis, infinite=False)
         curve = calibration.check_curve("basis", basis, strength, self, 2)
-        return self._fitted(calibration.neurons_fit(self, basis, curve, check_count("skill", skill)), watch)
+        return self._fitted(calibration.neurons_fit(self, basis, curve, check_skill(self, skill)), watch)
 
     def _fitted(self, values: dict[str, Any], watch: Stopwatch) -> xr.Dataset:
         variables = {name: (("assumption",) if np.ndim(value) else (), value) for name, value in values.items()}
@@ -400,68 +386,3 @@ class SkillModel(Model):
 
     def _basis(self) -> np.ndarray:
         return np.array([float(dynamics.plain(self, "basis"))])
-
-    def _shown(self, shown: int | None) -> np.ndarray:
-        """The numbers of the skills to show, from one on."""
-        skills = dynamics.plain(self, "skills")
-        if shown is None:
-            shown = _SHOWN if skills > _SHOWN_ALL else int(skills)
-        elif check_count("shown", shown) > skills:
-            raise ValueError(f"shown = {shown} skills, but there are only {skills:g}: show fewer")
-        return np.arange(1.0, shown + 1)
-
-    def _with_error(self, values: Any) -> tuple[Array, float | None]:
-        """Sums, and how much a coarser grid changes them; none where JAX traces them."""
-        result = values(1.0)
-        if isinstance(result, jax.core.Tracer):
-            return result, None
-        return result, float(jnp.max(jnp.abs(values(_COARSER) - result) / jnp.maximum(result, 1e-300)))
-
-    def _check_time_theory(self) -> None:
-        samples = dynamics.plain(self, "samples")
-        for name in ("shots", "neurons_per_skill"):
-            if math.isfinite(samples) and dynamics.plain(self, name) > 1:
-                raise ValueError(
-                    f"with finite samples learning in time is solved for {name} = 1, not {getattr(self, name)}: "
-                    "use data_emergence for the end of training, or replace(samples=math.inf)"
-                )
-
-    def _check_step(self) -> None:
-        """Refuse steps that are too long for the fastest skill, whose curvature is 2 η B S P_1 at the target."""
-        largest = float(dynamics.growth(self) * dynamics.frequencies(dynamics.law(self), 1.0))
-        if largest > 2:
-            raise ValueError(
-                f"a step moves the first skill by {largest:.3g} e-folds, more than 2, and descent would overshoot: "
-                f"lower learning_rate below {self.learning_rate * 2 / largest:.3g}, and use longer times"
-            )
-
-    def _check_infinite(self, what: str, name: str) -> None:
-        if math.isfinite(dynamics.plain(self, name)):
-            raise ValueError(
-                f"{what} is for unlimited {name}, not {name} = {getattr(self, name):g}: use replace({name}=math.inf)"
-            )
-
-
-def _shortfall(count: float, chance: Array, shots: int) -> Array:
-    return jnp.zeros_like(chance) if math.isinf(count) else expected_shortfall(count, chance, shots)
-
-
-def _check_counts(name: str, values: Any, infinite: bool = True) -> np.ndarray:
-    """Whole numbers from one on, increasing; the last may be infinite."""
-    try:
-        array = np.atleast_1d(np.asarray(values, dtype=float))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be whole numbers, not {values!r}") from error
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must be a flat, non-empty list, not of shape {array.shape}")
-    whole = (array >= 1) & (
-        (array == np.round(array)) if not infinite else (np.isinf(array) | (array == np.round(array)))
-    )
-    whole &= infinite | np.isfinite(array)
-    if not whole.all():
-        place = int(np.argmin(whole))
-        rule = "whole numbers, 1 or more" + (", or infinity" if infinite else "")
-        raise ValueError(f"{name} must be {rule}, but {name}[{place}] = {array[place]:g}: round it")
-    if (np.diff(array) <= 0).any():
-        raise ValueError(f"{name} must increase: sort them and remove duplicates")
-    return array

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _PANELS = 160
 _CANDIDATES = 12
+_BLOCK = 64
 
 
 def exponents(model: "SkillModel") -> dict[str, Any]:
@@ -66,6 +67,7 @@ def _shot_factor(model: "SkillModel", part: Any) -> Array:
     return jnp.sum(terms * (1 - count / model.shots))
 
 
+@jax.jit
 def _lost_above(rules: Law, progress: Array) -> Array:
     """``∫ e w^(e-1) φ(w) dw`` from ``progress`` on, by parts: ``∫ w^e (-φ'(w)) dw - progress^e φ(progress)``."""
     # φ' is below rounding outside of a window around the midpoint; from 0 to 1 the power of w asks for a log grid.
@@ -174,7 +176,8 @@ def _paired_losses(model: "SkillModel", times: np.ndarray, basis: np.ndarray) ->
     """The loss at ``times[i]`` with ``basis[i]``, in blocks: each is a table of which the diagonal is kept."""
     order = np.argsort(times)
     out = np.empty(times.size)
-    for begin in range(0, times.size, 128):
-        chosen = order[begin : begin + 128]
-        out[chosen] = np.diagonal(time_losses(model, times[chosen], basis[chosen]))
+    for begin in range(0, times.size, _BLOCK):
+        # The last block repeats entries until it is full: one shape to compile.
+        chosen = np.resize(order[begin : begin + _BLOCK], _BLOCK)
+        out[chosen] = np.diagonal(np.asarray(time_losses(model, times[chosen], basis[chosen])))
     return out

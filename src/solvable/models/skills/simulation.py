@@ -112,8 +112,11 @@ def trained_strengths(
     def run(key: Array) -> tuple[Array, Array]:
         def at(trials: Array, key: Array) -> tuple[Array, Array]:
             draw, rest = jax.random.split(key)
-            # JAX draws zero successes where success is certain.
-            counts = jnp.where(chance < 1, jax.random.binomial(draw, trials, chance), trials)
+            counts = jnp.broadcast_to(trials, chance.shape)
+            # A single skill is in every sample; drawing that takes seconds to compile.
+            if model.skills > 1:
+                # JAX draws zero successes where success is certain.
+                counts = jnp.where(chance < 1, jax.random.binomial(draw, trials, chance), trials)
             return jax.vmap(strength)(counts, jax.random.split(rest, skills.size))
 
         return jax.vmap(at)(jnp.asarray(samples), jax.random.split(key, samples.size))

@@ -1,6 +1,7 @@
 """Losses summed over all skills, also infinitely many, for many times and basis sizes at once."""
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -8,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from solvable.engines.binomial import expected_shortfall
-from solvable.engines.tail_sums import SumGrid, partial_sums, power_sum, sum_grid
+from solvable.engines.tail_sums import SumGrid, partial_sums, power_sum, rounded_up, sum_grid
 from solvable.models.skills.dynamics import (
     GAUSS_NODES,
     SATURATED,
@@ -20,8 +20,10 @@ from solvable.models.skills.dynamics import (
     law,
     midpoint,
     plain,
+    rest_with_share,
     unlearned,
 )
+from solvable.models.skills.emergence import unseen
 
 if TYPE_CHECKING:
     from solvable.models.skills.model import SkillModel
@@ -32,6 +34,16 @@ _TRACED_HEAD, _TRACED_WIDTH, _TRACED_REACH = 320, 0.05, math.exp(44)
 # Where the sum is handed over to its first two powers: what they miss is of the order of the square of this.
 _SMALL = 1e-7
 _LARGEST_TABLE = 2**23
+# How much coarser the grid is that the error of a sum is estimated with; the error is that of the coarser one.
+_COARSER = 1.3
+
+
+def with_error(values: Callable[[float], Array]) -> tuple[Array, float | None]:
+    """Sums, and how much a coarser grid changes them; none where JAX traces them."""
+    result = values(1.0)
+    if isinstance(result, jax.core.Tracer):
+        return result, None
+    return result, float(jnp.max(jnp.abs(values(_COARSER) - result) / jnp.maximum(result, 1e-300)))
 
 
 def time_losses(model: "SkillModel", times: np.ndarray, basis: np.ndarray, coarser: float = 1.0) -> Array:
@@ -39,7 +51,9 @@ def time_losses(model: "SkillModel", times: np.ndarray, basis: np.ndarray, coars
 
     ``coarser`` widens the grid, to see what that changes.
     """
-    whole, part = _whole_skills(model, basis)
+    # Repeated rows and columns are cut off at the end.
+    rows, columns = _padded(times), _padded(basis)
+    whole, part = _whole_skills(model, columns)
     rules, samples = law(model), plain(model, "samples")
     scale = 0.0 if is_traced(model) else min(float(rules.growth * np.max(times)), samples)
     grid, endless = _grid(model, rules, whole, scale, coarser)
@@ -55,10 +69,12 @@ def time_losses(model: "SkillModel", times: np.ndarray, basis: np.ndarray, coars
         return _sums(rules, grid, endless, chance[:, None] * left, start, slope)
 
     size = max(1, _LARGEST_TABLE // grid.size)
-    total = jnp.concatenate([learned(times[begin : begin + size]).T for begin in range(0, times.size, size)])
+    parts = [learned(rows[begin : begin + size]).T for begin in range(0, rows.size, size)]
+    total = parts[0] if len(parts) == 1 else jnp.concatenate(parts)
     if part.any():
-        total = total + part * _partial_skill(rules, whole, part, times)
-    return model.target_scale**2 / 2 * (total + _untaught(model, rules, whole, part))
+        total = total + part * _partial_skill(rules, whole, part, rows)
+    losses = _with_untaught(model, rules, whole, part, total)
+    return losses[: times.size, : basis.size]
 
 
 def data_losses(model: "SkillModel", samples: np.ndarray, coarser: float = 1.0) -> Array:
@@ -71,22 +87,21 @@ def data_losses(model: "SkillModel", samples: np.ndarray, coarser: float = 1.0) 
             return jnp.zeros(())
         grid, endless = _grid(model, rules, whole, count, coarser, steepest=SATURATED + 3 * math.sqrt(shots))
         chance = frequencies(rules, grid.points)
-        size = max(1, _LARGEST_TABLE // shots)
-        left = jnp.concatenate(
-            [_shortfall(count, chance[i : i + size], wanted=shots) for i in range(0, chance.size, size)]
-        )
+        left = unseen(count, chance, shots)
         return _sums(rules, grid, endless, (chance * left)[:, None], jnp.ones(()), -count / shots)[0, 0]
 
-    total = jnp.stack([learned(float(count)) for count in samples])
-    return model.target_scale**2 / 2 * (total + _untaught(model, rules, whole, part))
+    total = jnp.asarray([learned(float(count)) for count in samples])
+    return _with_untaught(model, rules, whole, part, total)
 
 
 def parameter_losses(model: "SkillModel", basis: np.ndarray) -> Array:
     """The loss after training on unlimited data: what the skills without basis functions leave (eqs. 4.35, 5.9)."""
-    return model.target_scale**2 / 2 * _untaught(model, law(model), *_whole_skills(model, basis))
+    return _with_untaught(model, law(model), *_whole_skills(model, _padded(basis)), np.zeros(()))[: basis.size]
 
 
-_shortfall = jax.jit(expected_shortfall, static_argnames="wanted")
+def _padded(values: np.ndarray) -> np.ndarray:
+    """Values with the last repeated, to a length that many calls share, and compiled code with it."""
+    return np.pad(np.asarray(values, float), (0, rounded_up(values.size) - values.size), mode="edge")
 
 
 def _whole_skills(model: "SkillModel", basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -99,19 +114,29 @@ def _whole_skills(model: "SkillModel", basis: np.ndarray) -> tuple[np.ndarray, n
     return np.minimum(whole, skills), part
 
 
-def _untaught(model: "SkillModel", rules: Law, whole: np.ndarray, part: np.ndarray) -> Array:
+def _with_untaught(model: "SkillModel", rules: Law, whole: Any, part: Any, taught: Any) -> Array:
+    """The loss from that of the taught skills and of those without basis functions."""
+    return _halved(model.target_scale, taught, _untaught(rules, plain(model, "skills"), whole, part))
+
+
+@jax.jit
+def _untaught(rules: Law, skills: Array, whole: Array, part: Array) -> Array:
     """Frequencies of all skills, or shares of them, that have no basis functions."""
-    finite = np.isfinite(whole)
-    first = np.where(finite, whole, 0.0) + 1
-    missing = rules.normalisation * power_sum(rules.exponent + 1, first, plain(model, "skills"))
+    finite = jnp.isfinite(whole)
+    first = jnp.where(finite, whole, 0.0) + 1
+    missing = rules.normalisation * power_sum(rules.exponent + 1, first, skills)
     return jnp.where(finite, missing - part * frequencies(rules, first), 0.0)
+
+
+@jax.jit
+def _halved(scale: Any, taught: Array, untaught: Array) -> Array:
+    return scale**2 / 2 * (taught + untaught)
 
 
 def _partial_skill(rules: Law, whole: np.ndarray, part: np.ndarray, times: np.ndarray) -> Array:
     """Frequency times relative loss of the skill that has only some of its basis functions."""
     chance = frequencies(rules, np.where(np.isfinite(whole), whole, 0.0) + 1)
-    slower = 1.0 if rules.log_odds is None else np.sqrt(part)
-    return chance * unlearned(rules, rules.growth * times[:, None] * chance * slower) ** 2
+    return chance * rest_with_share(rules, chance, jnp.asarray(part), jnp.asarray(times)) ** 2
 
 
 def _grid(

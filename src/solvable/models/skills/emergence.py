@@ -1,0 +1,66 @@
+"""What has been learned: after training on some samples or with some basis functions, and when a level is reached."""
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from solvable.engines.binomial import expected_shortfall
+from solvable.models.skills.dynamics import frequencies, growth, law, plain, shares
+
+if TYPE_CHECKING:
+    from solvable.models.skills.model import SkillModel
+
+_LARGEST_TABLE = 2**23
+
+
+def learned_from_data(model: "SkillModel", samples: np.ndarray, skills: np.ndarray) -> Array:
+    """E[min(d, D_c)] / D_c with d ~ Binomial(D, P_k), times the share of its basis functions that a skill has.
+
+    Equation 5.5, corrected (see docs/errata). Rows are numbers of samples.
+    """
+    chance, shots = frequencies(law(model), skills), int(plain(model, "shots"))
+    rest = jnp.stack([unseen(float(count), chance, shots) for count in samples])
+    return jnp.asarray(shares(model, skills)) * (1 - rest)
+
+
+def unseen(samples: float, chance: Array, shots: int) -> Array:
+    """How far short of the wanted number of shots the data falls, relative to it, expected over the data."""
+    if math.isinf(samples):
+        return jnp.zeros_like(chance)
+    size = max(1, _LARGEST_TABLE // shots)
+    parts = [_shortfall(samples, chance[begin : begin + size], shots) for begin in range(0, chance.size, size)]
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+
+@partial(jax.jit, static_argnames="shots")
+def _shortfall(samples: Array, chance: Array, shots: int) -> Array:
+    return expected_shortfall(samples, chance, shots)
+
+
+def learned_with_basis(model: "SkillModel", basis: np.ndarray, skills: np.ndarray) -> np.ndarray:
+    """The share of its basis functions that each skill has (eq. 5.9); rows are sizes of the basis."""
+    return np.stack([shares(model, skills, float(count)) for count in basis])
+
+
+def times_to_reach(model: "SkillModel", level: float, skills: np.ndarray) -> Array:
+    """Equation 5.2 (eq. C.4 for the linear model) solved for the time; infinite where the end is below the level.
+
+    A skill with a share ``r`` of its basis functions reaches the part ``level / r`` of its own end, at a rate lower
+    by ``sqrt(r)``; see :func:`solvable.models.skills.dynamics.strengths_and_losses`.
+    """
+    share, rules = shares(model, skills), law(model)
+    reached = share > level
+    # Skills that never get there take part with harmless numbers.
+    own = np.where(reached, share, 1.0)
+    relative = np.where(reached, level / own, 0.5)
+    if rules.log_odds is None:
+        needed, slower = jnp.asarray(-np.log1p(-relative)), np.ones_like(own)
+    else:
+        needed, slower = rules.log_odds + np.log(relative / (1 - relative)), np.sqrt(own)
+    speed = growth(model) * frequencies(rules, skills) * slower
+    return jnp.where(reached, jnp.maximum(needed, 0.0) / speed, jnp.inf)
