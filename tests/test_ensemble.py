@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from solvable import LinearEstimator
-from solvable.engines.ensemble import ensemble, trajectories
+from solvable.engines.ensemble import _remembered, ensemble, trajectories
 
 
 def gaussian_norm(key: jax.Array) -> dict:
@@ -29,6 +30,22 @@ def test_seed_is_the_same_in_any_company() -> None:
     fewer = ensemble(gaussian_norm, seeds=2, key=3)
     np.testing.assert_array_equal(fewer["draw"], reference["draw"][:2])
     assert not np.allclose(ensemble(gaussian_norm, seeds=2, key=4)["norm"], fewer["norm"])
+
+
+def scaled_norm(scale: float, key: jax.Array) -> jax.Array:
+    return scale * gaussian_norm(key)["norm"]
+
+
+def test_compiled_runs_are_remembered_by_their_arguments() -> None:
+    """Equal arguments share a program, others do not; arrays, which cannot be told to be equal, always compile anew."""
+    one, two = (ensemble(partial(scaled_norm, scale), seeds=3, key=1) for scale in (1.0, 2.0))
+    np.testing.assert_allclose(two, 2 * one)
+    before = _remembered.cache_info().hits
+    np.testing.assert_array_equal(ensemble(partial(scaled_norm, 2.0), seeds=3, key=1), two)
+    assert _remembered.cache_info().hits == before + 1
+    for scale in (3.0, 4.0):
+        result = ensemble(partial(scaled_norm, jnp.asarray(scale)), seeds=3, key=1)
+        np.testing.assert_allclose(result, scale * one)
 
 
 def test_trajectories_save_only_what_is_asked() -> None:

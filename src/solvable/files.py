@@ -5,8 +5,8 @@ curves. Files are written under a temporary name and renamed, so that a crash le
 """
 
 import contextlib
+import csv
 import importlib.util
-import io
 import json
 import os
 import shutil
@@ -194,25 +194,31 @@ def _write_csv(dataset: xr.Dataset, path: Path) -> None:
             f".csv holds plain curves over one dimension, not a dataset over {dict(dataset.sizes)}: "
             "take a mean or a selection, or save as .nc or .npz"
         )
-    dim = next(iter(dataset.dims))
-    frame = dataset.to_dataframe() if dim in dataset.coords else dataset.to_dataframe().reset_index(drop=True)
-    text = io.StringIO()
-    text.write(_CSV_MARK + json.dumps(_header(dataset)) + "\n")
-    frame.to_csv(text, index=dim in dataset.coords)
-    path.write_text(text.getvalue())
+    names = [*map(str, dataset.coords), *map(str, dataset.data_vars)]
+    with open(path, "w", newline="") as file:
+        file.write(_CSV_MARK + json.dumps(_header(dataset)) + "\n")
+        writer = csv.writer(file)
+        writer.writerow(names)
+        # Python writes a float with just the digits that bring it back.
+        writer.writerows(zip(*(dataset[name].values.tolist() for name in names), strict=True))
 
 
 def _read_csv(path: Path) -> xr.Dataset:
-    import pandas as pd
-
-    with open(path) as file:
+    with open(path, newline="") as file:
         first = file.readline()
         if not first.startswith(_CSV_MARK):
             raise ValueError("the first line is not a solvable header")
         header = json.loads(first[len(_CSV_MARK) :])
-        frame = pd.read_csv(file, float_precision="round_trip")
-    arrays = {name: frame[name].to_numpy(np.dtype(about["dtype"])) for name, about in header["variables"].items()}
-    return _rebuild(header, arrays)
+        names, *rows = csv.reader(file)
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    types = {name: np.dtype(about["dtype"]) for name, about in header["variables"].items()}
+    return _rebuild(header, {name: _parse_column(columns[name], kind) for name, kind in types.items()})
+
+
+def _parse_column(texts: tuple[str, ...], kind: np.dtype) -> np.ndarray:
+    if kind.kind == "b":
+        return np.array([{"True": True, "False": False}[text] for text in texts])
+    return np.array(texts, dtype=float).astype(kind) if kind.kind == "f" else np.array(texts).astype(kind)
 
 
 Format = tuple[Callable[[xr.Dataset, Path], None], Callable[[Path], xr.Dataset]]

@@ -8,8 +8,9 @@ work at the same time. Several CPU devices (there are such if XLA is told so) ta
 and factorising matrices on two of them at once, sharded or not, makes each wait for the other for ever.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -40,7 +41,7 @@ def ensemble(
     of the memory of the accelerators elsewhere) is kept.
     """
     devices = _devices(devices)
-    chunked = jax.jit(jax.vmap(run))
+    chunked = _vectorised(run)
     results = []
     with progress_bar(label, seeds, progress) as advance:
         for shares, count in _chunks(seeds, key, bytes_per_run, memory_limit, devices):
@@ -75,7 +76,7 @@ def trajectories(
     def stretch(state: PyTree, begin: jax.Array, end: jax.Array) -> PyTree:
         return jax.lax.fori_loop(begin, end, lambda count, inner: step(inner, count), state)
 
-    begin_all, measure_all = jax.jit(jax.vmap(start)), jax.jit(jax.vmap(measure))
+    begin_all, measure_all = _vectorised(start), _vectorised(measure)
 
     @jax.jit
     def stretch_all(states: PyTree, begin: jax.Array, end: jax.Array) -> PyTree:
@@ -129,6 +130,22 @@ def _memory(devices: list[jax.Device]) -> float:
         return _CPU_MEMORY
     statistics = devices[0].memory_stats() or {}
     return 0.6 * statistics.get("bytes_limit", _CPU_MEMORY) * len(devices)
+
+
+def _vectorised(function: Callable[[Any], PyTree]) -> Callable[[Any], PyTree]:
+    """The function over a leading axis, compiled; remembered for a partial of the same function on equal arguments."""
+    if isinstance(function, partial):
+        # Arguments that cannot be hashed, such as arrays, cannot be told to be equal: compile anew.
+        with contextlib.suppress(TypeError):
+            return _remembered(function.func, function.args, tuple(function.keywords.items()))
+    return jax.jit(jax.vmap(function))
+
+
+@lru_cache(maxsize=32)
+def _remembered(
+    function: Callable[..., PyTree], arguments: tuple[Any, ...], keywords: tuple[tuple[str, Any], ...]
+) -> Callable[[Any], PyTree]:
+    return jax.jit(jax.vmap(partial(function, *arguments, **dict(keywords))))
 
 
 def _on_each(function: Callable[[PyTree], PyTree], shares: list[PyTree]) -> list[PyTree]:

@@ -88,7 +88,7 @@ def draw(model: "LinearEstimator", sizes: Layout, key: Array) -> System:
 
 
 def exact_run(
-    model: "LinearEstimator", sizes: Layout, steps: Float[Array, "time"], momentum: float, key: Array
+    model: "LinearEstimator", sizes: Layout, steps: tuple[float, ...], momentum: float, key: Array
 ) -> tuple[Measured, Array]:
     """All asked steps of one run, and the largest eigenvalue of its data."""
     system = draw(model, sizes, key)
@@ -116,7 +116,7 @@ def exact_run(
         error = input_vectors @ (left * gap + learned) + left_outside * student_out - teacher_out
         return _measure(model, system, residuals, error)
 
-    return jax.lax.map(at, steps), eigenvalues[-1]
+    return jax.lax.map(at, jnp.asarray(steps)), eigenvalues[-1]
 
 
 def _split(values: Float[Array, "row output"], basis: Float[Array, "row mode"]) -> tuple[Array, Array]:

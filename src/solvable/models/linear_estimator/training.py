@@ -108,7 +108,7 @@ def train(model: "LinearEstimator", times: Any, plan: Training) -> xr.Dataset:
     if plan.batch is not None and model.hidden is None and not plan.allow_divergence:
         _check_rate(model, theory.largest_stable_rate(model, plan.inputs / plan.batch))
     if method == "exact":
-        run = partial(simulation.exact_run, model, sizes, jnp.asarray(steps), plan.momentum)
+        run = partial(simulation.exact_run, model, sizes, tuple(steps.tolist()), plan.momentum)
         measured, largest = ensemble(run, **plan.ensemble_options(model, sizes))
         if not plan.allow_divergence:
             _check_rate(model, _limit(model, largest, plan.momentum))
@@ -133,11 +133,15 @@ def _descend(
     start = partial(simulation.descent_start, model, sizes)
     if not plan.allow_divergence:
         # Before the steps, so that an unstable run is refused at once.
-        curvature = ensemble(lambda key: simulation.largest_curvature(start(key)), **{**options, "progress": False})
+        curvature = ensemble(partial(_starting_curvature, model, sizes), **{**options, "progress": False})
         _check_rate(model, _limit(model, curvature, plan.momentum))
     step = partial(simulation.descent_step, model, plan.momentum, plan.batch, activation)
     measure = partial(simulation.descent_measure, model, activation)
     return trajectories(start, step, measure, [int(step) for step in steps], **options)
+
+
+def _starting_curvature(model: "LinearEstimator", sizes: Layout, key: Array) -> Array:
+    return simulation.largest_curvature(simulation.descent_start(model, sizes, key))
 
 
 def _limit(model: "LinearEstimator", largest: np.ndarray, momentum: float) -> float:
