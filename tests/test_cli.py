@@ -106,7 +106,7 @@ PREDICT = ("predict", "linear-estimator", "--aspect-ratio", "0.9")
         ((*PREDICT, "--wait-decay", "1"), "No such option: --wait-decay"),
         ((*PREDICT, "--times", "1:10"), "must look like 1:1e5:200log"),
         ((*PREDICT, "--times", "10,1"), "times must increase"),
-        ((*PREDICT, "--times", "0:10:5log"), "0 < first < last"),
+        ((*PREDICT, "--times", "0:10:5log"), "between positive numbers"),
         ((*PREDICT, "--descent", "sideways"), "--descent"),
         ((*PREDICT, "--out", "nowhere/run.nc"), "no folder nowhere"),
         ((*PREDICT, "--out", "run.txt"), "must end in .nc"),
@@ -164,6 +164,7 @@ def test_a_failing_claim_fails_the_command(
 def test_ranges() -> None:
     np.testing.assert_allclose(parse_range("0:10:5"), [0, 2.5, 5, 7.5, 10])
     np.testing.assert_allclose(parse_range("1:1e4:5log"), [1, 10, 100, 1000, 10000])
+    np.testing.assert_allclose(parse_range("100:1:3log"), [100, 10, 1])
     np.testing.assert_allclose(parse_range("3,1,2"), [3, 1, 2])
     assert parse_axis("aspect-ratio=1,2", "--x")[0] == "aspect_ratio"
 

@@ -39,8 +39,14 @@ def test_counts_have_at_least_their_binomial_error() -> None:
 
 
 def test_certainties() -> None:
-    result = compare(*pair(np.ones((5, 2)), [1.0, 2.0])).test_loss.sel(statistic="z_score")
-    assert result.values.tolist() == [0.0, -np.inf]
+    """Runs that are all alike: agreement up to rounding is agreement, anything else is not; zero has no rounding."""
+    runs = np.array([[1.0, 1.0, 1.0, 0.0, 1.0]] * 5)
+    runs[0, 1] += 2e-16
+    result = compare(*pair(runs, [1.0, 1.0 - 4e-16, 2.0, 0.0, 0.0])).test_loss.sel(statistic="z_score").values
+    assert result[0] == result[3] == 0.0
+    assert abs(result[1]) < 1
+    assert result[2] < -1e10
+    assert result[4] == np.inf
 
 
 def test_errors_of_theory_are_added() -> None:

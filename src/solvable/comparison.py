@@ -3,6 +3,7 @@
 import numpy as np
 import xarray as xr
 
+_ROUNDING = 16 * np.finfo(float).eps
 STATISTICS = ("theory", "simulation", "difference", "standard_error", "z_score")
 
 
@@ -62,8 +63,9 @@ def _statistics(theory: xr.Dataset, simulation: xr.Dataset, name: str, seeds: in
     if "trials" in runs.attrs:
         chance = expected.clip(0, 1)
         error = np.maximum(error, np.sqrt(chance * (1 - chance) / (runs.attrs["trials"] * seeds)))
+    # Numbers that are the same in every run are known no better than rounding.
+    error = np.maximum(error, _ROUNDING * abs(expected))
     difference = mean - expected
-    # Nothing random and nothing different: agreement. Nothing random but different: infinitely many standard errors.
     score = xr.where(difference == 0, 0.0, difference / error.where(error > 0, 0.0))
     parts = xr.concat(
         [expected, mean, difference, error, score], xr.Variable("statistic", list(STATISTICS)), coords="minimal"

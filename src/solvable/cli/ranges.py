@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from solvable.engines.timegrid import log_times
-
 
 def parse_range(text: str, what: str = "times") -> np.ndarray:
     """``first:last:count`` evenly spaced, ``first:last:countlog`` in the logarithm, or numbers with commas."""
@@ -17,11 +15,14 @@ def parse_range(text: str, what: str = "times") -> np.ndarray:
         begin, end = float(first), float(last)
     except ValueError as error:
         raise ValueError(usage) from error
-    if is_log:
-        return log_times(begin, end, number)
     if number < 2:
         raise ValueError(f"{usage}: a grid needs at least 2 values")
-    return np.linspace(begin, end, number)
+    if not is_log:
+        return np.linspace(begin, end, number)
+    if not (0 < begin < np.inf and 0 < end < np.inf):
+        raise ValueError(f"{usage}: a log grid runs between positive numbers")
+    # Also downwards: spectra are listed from the strongest mode on.
+    return np.geomspace(begin, end, number)
 
 
 def parse_axis(text: str, flag: str) -> tuple[str, np.ndarray]:
