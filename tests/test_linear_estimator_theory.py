@@ -230,6 +230,19 @@ def test_finite_inputs_lower_the_degrees_of_freedom() -> None:
     assert gaps[0] / gaps[1] == pytest.approx(2, rel=1e-2, abs=0)
 
 
+@given(st.floats(0.1, 5.0), st.integers(20, 2000), st.integers(2, 100))
+def test_before_training_a_training_sample_is_like_any_other(ratio: float, inputs: int, outputs: int) -> None:
+    """At t = 0 the student has seen nothing: both accuracies are those of errors x.D, x of random length, so both have
+    1/degrees = 1/outputs + 1/inputs. On the training side the spread of eigenvalues, 1 + lambda, and the fixed number
+    of samples, - lambda, add up to that."""
+    threshold = 1 / outputs
+    model = LinearEstimator(aspect_ratio=ratio, outputs=outputs, threshold=threshold)
+    start = model.predict([0.0], inputs=inputs)
+    half = 1 / (1 / outputs + 1 / inputs) / 2
+    for name in ("train_accuracy", "test_accuracy"):
+        assert float(start[name][0]) == pytest.approx(gammainc(half, half), rel=1e-10)
+
+
 @pytest.mark.parametrize("ratio", [0.01, 0.5, 0.9, 1.5, 4.0])
 def test_late_time_forms_hold_where_they_say(ratio: float) -> None:
     model = LinearEstimator(aspect_ratio=ratio, student_scale=2.0, outputs=3)
