@@ -1,0 +1,57 @@
+"""Activations by name: the paper's quadratic one, polynomials, and the common ones.
+
+Any continuous scalar JAX function can stand in their place. Those of this module print well, compare equal, and the
+polynomial ones let averages over Gaussian fields be taken in closed form.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Polynomial:
+    """``sum_n coefficients[n] h^n``."""
+
+    coefficients: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        values = tuple(float(value) for value in self.coefficients)
+        if not values or not all(abs(value) < float("inf") for value in values):
+            raise ValueError(f"a polynomial needs finite coefficients, at least one, not {self.coefficients!r}")
+        object.__setattr__(self, "coefficients", values)
+
+    def __call__(self, field: Array) -> Array:
+        total = jnp.zeros_like(field)
+        for coefficient in reversed(self.coefficients):
+            total = total * field + coefficient
+        return total
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """A function that prints as its name."""
+
+    name: str
+    function: Callable[[Array], Array] = dataclasses.field(repr=False)
+
+    def __call__(self, field: Array) -> Array:
+        return self.function(field)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def quadratic(epsilon: float) -> Polynomial:
+    """``h + epsilon h^2 / 2``: epsilon is the share of quadratic functions (delayed-features, eq. 1)."""
+    return Polynomial((0.0, 1.0, float(epsilon) / 2))
+
+
+linear = Polynomial((0.0, 1.0))
+relu = Named("relu", jax.nn.relu)
+tanh = Named("tanh", jnp.tanh)
+# Saad and Solla's: erf(h / sqrt 2), whose Gaussian averages are arcsines.
+erf = Named("erf", lambda field: jax.scipy.special.erf(field / jnp.sqrt(2.0)))

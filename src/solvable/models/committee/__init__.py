@@ -1,0 +1,1 @@
+"""The committee: a two-layer network on a task of a few index fields, with the mean-field theory of its descent."""
