@@ -16,9 +16,7 @@ SOBOL_LIMIT = 21201
 _BITS = 30
 
 
-def sobol_normals(
-    count: int, dimension: int, key: int | Sequence[int]
-) -> Float[np.ndarray, "{count} {dimension}"]:
+def sobol_normals(count: int, dimension: int, key: int | Sequence[int]) -> Float[np.ndarray, "{count} {dimension}"]:
     """``count`` standard normal vectors from one scrambled Sobol sequence; another ``key``, another scramble.
 
     ``key`` is an integer or a few of them (``(key, scramble)``). Counts that are powers of two are balanced best. Sobol
@@ -35,7 +33,7 @@ def sobol_normals(
     even = min(dimension, SOBOL_LIMIT)
     if even:
         # Points sit on a lattice of 2^-30 that holds zero, where the normal would be infinite: move by half a cell.
-        normals[:, :even] = ndtri(_sobol_points(count, even, generator) + 0.5**(_BITS + 1))
+        normals[:, :even] = ndtri(_sobol_points(count, even, generator) + 0.5 ** (_BITS + 1))
     normals[:, even:] = generator.standard_normal((count, dimension - even))
     return normals
 

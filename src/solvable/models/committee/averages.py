@@ -1,0 +1,188 @@
+"""Averages over the Gaussian fields of fresh inputs, in as few dimensions as they have.
+
+Every population average of the committee is a sum of averages over two student fields, or over one student field and
+the K index fields, however many neurons there are. Polynomials are averaged exactly (Wick's theorem). Anything else is
+integrated: Gauss-Legendre on the two sides of zero of a field, so that a kink at zero costs no accuracy, and the
+trapezoid rule (Sobol points beyond K = 3) over several index fields: for functions with poles near the real line, such
+as tanh, it converges faster than Gauss-Hermite.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from solvable.engines.gaussian_samples import sobol_normals
+
+# A normal beyond this many standard deviations has weight 2e-17.
+_REACH = 8.5
+# Added to conditional variances, in units of the variance, so that derivatives exist where fields are collinear.
+_FLOOR = 1e-14
+# Added to variances, so that a neuron without weights is no division by zero.
+_TINY = 1e-30
+
+
+class Grid(NamedTuple):
+    """An equidistant rule for one normal: how many nodes, out to how many standard deviations."""
+
+    nodes: int
+    reach: float
+
+
+class Order(NamedTuple):
+    """How finely to integrate: nodes each side of zero, the grid per index field for K = 2 and 3, samples for more."""
+
+    side: int
+    of_two: Grid
+    of_three: Grid
+    samples: int
+    key: int
+
+
+FINE = Order(side=40, of_two=Grid(40, 7.5), of_three=Grid(28, 7.0), samples=2**13, key=0)
+# For the error: of the same kind, with fewer nodes or another scramble.
+COARSE = Order(side=30, of_two=Grid(30, 7.4), of_three=Grid(22, 6.8), samples=2**13, key=1)
+
+
+class Pair(NamedTuple):
+    """Nodes of two fields: ``field = s first``, ``other = (cov / s) first + r second`` with independent normals."""
+
+    field: Float[Array, "node"]
+    other: Float[Array, "node"]
+    first: Float[Array, "node"]
+    second: Float[Array, "node"]
+    weights: Float[Array, "node"]
+
+
+class WithTeacher(NamedTuple):
+    """Nodes of a student field and the index fields: ``field = A . index + r perpendicular``."""
+
+    field: Float[Array, "node"]
+    index: Float[Array, "index node"]
+    perpendicular: Float[Array, "node"]
+    weights: Float[Array, "node"]
+
+
+def pair_nodes(
+    order: Order, variance: Float[Array, ""], other_variance: Float[Array, ""], covariance: Float[Array, ""]
+) -> Pair:
+    """Nodes for averages over two jointly Gaussian fields; kinks of either at zero fall between panels."""
+    scale = jnp.sqrt(variance + _TINY)
+    spread = conditional_scale(other_variance, covariance / scale)
+    first, weights = split_normal(order, jnp.zeros(()))
+    mean = covariance / scale * first
+    second, inner = split_normal(order, -mean / spread)
+    first, weights = (jnp.broadcast_to(each[:, None], second.shape) for each in (first, weights))
+    other = mean[:, None] + spread * second
+    flat = (values.reshape(-1) for values in (scale * first, other, first, second, weights * inner))
+    return Pair(*flat)
+
+
+def teacher_nodes(order: Order, variance: Float[Array, ""], alignment: Float[Array, "index"]) -> WithTeacher:
+    """Nodes for averages over one student field and the K index fields."""
+    scale = jnp.sqrt(variance + _TINY)
+    if alignment.size == 1:
+        nodes = pair_nodes(order, variance, jnp.ones(()), alignment[0])
+        left = conditional_scale(jnp.ones(()), alignment[0] / scale)
+        perpendicular = left * nodes.first - alignment[0] / scale * nodes.second
+        return WithTeacher(nodes.field, nodes.other[None], perpendicular, nodes.weights)
+    left = conditional_scale(jnp.ones(()), jnp.linalg.norm(_safe(alignment)) / scale)
+    first, weights = split_normal(order, jnp.zeros(()))
+    normals, inner = index_normals(order, alignment.size)
+    # The symmetric root of the covariance of the index fields given the student's.
+    along = alignment @ normals / scale
+    given = normals - alignment[:, None] / scale * along / (1 + left)
+    index = alignment[:, None, None] / scale * first[:, None] + given[:, None, :]
+    perpendicular = left * first[:, None] - along
+    field = jnp.broadcast_to(scale * first[:, None], perpendicular.shape)
+    weights = weights[:, None] * inner
+    return WithTeacher(
+        field.reshape(-1), index.reshape(alignment.size, -1), perpendicular.reshape(-1), weights.reshape(-1)
+    )
+
+
+def conditional_scale(variance: Float[Array, ""], regression: Float[Array, ""]) -> Float[Array, ""]:
+    """Standard deviation of a field that is left when its part ``regression * normal`` is known."""
+    return jnp.sqrt(jnp.maximum(variance - regression**2 + _FLOOR * variance, _TINY))
+
+
+def split_normal(
+    order: Order, split: Float[Array, "*rows"]
+) -> tuple[Float[Array, "*rows node"], Float[Array, "*rows node"]]:
+    """Nodes and weights of a standard normal, with one panel on each side of ``split``."""
+    unit, lengths = _legendre(order.side)
+    split = jnp.clip(split, -_REACH, _REACH)[..., None]
+    nodes = jnp.concatenate([-_REACH + (split + _REACH) * unit, split + (_REACH - split) * unit], axis=-1)
+    weights = jnp.concatenate([(split + _REACH) * lengths, (_REACH - split) * lengths], axis=-1)
+    return nodes, weights * jnp.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
+
+
+@functools.cache
+def _legendre(side: int) -> tuple[np.ndarray, np.ndarray]:
+    nodes, weights = np.polynomial.legendre.leggauss(side)
+    return (nodes + 1) / 2, weights / 2
+
+
+@functools.cache
+def index_normals(order: Order, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes (index, node) and weights of ``count > 1`` independent normals."""
+    if count > 3:
+        return _even_normals(order, count).T, np.full(order.samples, 1 / order.samples)
+    grid = order.of_two if count == 2 else order.of_three
+    nodes = np.linspace(-grid.reach, grid.reach, grid.nodes)
+    weights = np.exp(-(nodes**2) / 2)
+    weights /= weights.sum()
+    points = np.stack([axis.reshape(-1) for axis in np.meshgrid(*[nodes] * count, indexing="ij")])
+    return points, functools.reduce(np.multiply.outer, [weights] * count).reshape(-1)
+
+
+def _even_normals(order: Order, count: int) -> np.ndarray:
+    """Sobol normals made exact in mean and covariance, so that quadratic functions are averaged exactly."""
+    normals = sobol_normals(order.samples, count, order.key)
+    normals = normals - normals.mean(axis=0)
+    return normals @ np.linalg.inv(np.linalg.cholesky(normals.T @ normals / order.samples)).T
+
+
+def polynomial_average(
+    left: tuple[float, ...], right: tuple[float, ...], variance: Array, other_variance: Array, covariance: Array
+) -> Array:
+    """``E[p(x) q(y)]`` of polynomials of two Gaussian fields: ``sum_n n! p_n q_n cov^n`` over Wick coefficients."""
+    pairs = zip(_wick(left, variance), _wick(right, other_variance), strict=False)
+    total = jnp.zeros(jnp.broadcast_shapes(jnp.shape(variance), jnp.shape(other_variance), jnp.shape(covariance)))
+    power = jnp.ones_like(total)
+    for n, (p, q) in enumerate(pairs):
+        total = total + math.factorial(n) * p * q * power
+        power = power * covariance
+    return total
+
+
+def _wick(coefficients: tuple[float, ...], variance: Array) -> list[Array]:
+    """``p_n`` of ``p(x) = sum_n p_n :x^n:``: each pair of factors taken out leaves a variance."""
+    result = []
+    for n in range(len(coefficients)):
+        total = jnp.zeros_like(variance)
+        for m in range((len(coefficients) - 1 - n) // 2 + 1):
+            pairings = math.factorial(n + 2 * m) / (math.factorial(m) * math.factorial(n) * 2**m)
+            total = total + coefficients[n + 2 * m] * pairings * variance**m
+        result.append(total)
+    return result
+
+
+def derivative(coefficients: tuple[float, ...]) -> tuple[float, ...]:
+    """Coefficients of the derivative of a polynomial."""
+    return tuple(n * value for n, value in enumerate(coefficients))[1:] or (0.0,)
+
+
+def over_neurons(function: Callable[..., Array], *rows: Array) -> Array:
+    """``function`` of each neuron's rows, one neuron after the other: the nodes of one are many already."""
+    return jax.lax.map(lambda row: function(*row), rows)
+
+
+def _safe(vector: Array) -> Array:
+    """The vector, moved off zero by less than counts, so that its norm has a derivative."""
+    return vector + _TINY
