@@ -4,8 +4,10 @@ Any continuous scalar JAX function can stand in their place. Those of this modul
 polynomial ones let averages over Gaussian fields be taken in closed form.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,3 +57,17 @@ relu = Named("relu", jax.nn.relu)
 tanh = Named("tanh", jnp.tanh)
 # Saad and Solla's: erf(h / sqrt 2), whose Gaussian averages are arcsines.
 erf = Named("erf", lambda field: jax.scipy.special.erf(field / jnp.sqrt(2.0)))
+
+
+def parse(text: Any) -> Any:
+    """The function of a name: ``relu``, ``tanh``, ``erf``, ``linear``, ``quadratic(0.5)``; functions stay as they are."""
+    if not isinstance(text, str):
+        return text
+    name, _, argument = text.replace(" ", "").rstrip(")").partition("(")
+    known: dict[str, Any] = {"relu": relu, "tanh": tanh, "erf": erf, "linear": linear}
+    if name in known and not argument:
+        return known[name]
+    if name == "quadratic" and argument:
+        with contextlib.suppress(ValueError):
+            return quadratic(float(argument))
+    raise ValueError(f"no activation is named {text!r}; there are {', '.join(known)} and quadratic(0.5)")

@@ -1,5 +1,7 @@
 """Targets of index fields: the paper's square. Any JAX function of K fields can stand in its place."""
 
+from typing import Any
+
 from solvable.activations import Polynomial
 
 
@@ -11,3 +13,14 @@ def square() -> Polynomial:
 def linear() -> Polynomial:
     """``h``: the linear teacher."""
     return Polynomial((0.0, 1.0))
+
+
+def parse(text: Any) -> Any:
+    """The teacher of a name: ``square`` or ``linear``; functions stay as they are."""
+    if not isinstance(text, str):
+        return text
+    known = {"square": square, "linear": linear}
+    name = text.removesuffix("()")
+    if name not in known:
+        raise ValueError(f"no teacher is named {text!r}; there are {', '.join(known)}")
+    return known[name]()

@@ -32,7 +32,7 @@ def _common(name: str, annotation: Any, default: Any, text: str) -> inspect.Para
     )
 
 
-_TIMES = _common("times", str, "1:1e5:60log", "Times: 1:1e5:200log, 0:10:5 or 1,10,100.")
+_TIMES = _common("times", str | None, None, "Times: 1:1e5:200log, 0:10:5 or 1,10,100 (default: the model's usual ones).")
 _OUTPUT = [
     _common("out", str | None, None, "Write the data here (.nc, .zarr, .npz or .csv)."),
     _common("plot", str | None, None, "Draw the result here (.png, .svg or .pdf)."),
@@ -63,10 +63,10 @@ def _predict(model: type[Model]) -> Callable[..., None]:
 
     def body(values: Values) -> None:
         _check_outputs(values)
-        times = parse_range(values["times"])
-        if values.get("descent") == "discrete":
-            times = _whole(times)
-        dataset = build(model, values, fields).predict(times, **pick(values, options))
+        built, times = build(model, values, fields), parse_range(_asked(model, values))
+        if any(values.get(name) in discrete for name, discrete in model.whole_step_options.items()):
+            times = _whole(times, built.time_step)
+        dataset = built.predict(times, **pick(values, options))
         _deliver(dataset, values, lambda: plot(dataset))
 
     return as_function(body, [*fields, *options, _TIMES, *_OUTPUT])
@@ -77,8 +77,9 @@ def _simulate(model: type[Model]) -> Callable[..., None]:
 
     def body(values: Values) -> None:
         _check_outputs(values)
-        times = _simulation_times(model, values["times"])
-        dataset = build(model, values, fields).simulate(times, **pick(values, options))
+        built = build(model, values, fields)
+        times = _simulation_times(built, _asked(model, values))
+        dataset = built.simulate(times, **pick(values, options))
         _deliver(dataset, values, lambda: plot(dataset))
 
     return as_function(body, [*fields, *options, _TIMES, *_OUTPUT])
@@ -92,7 +93,7 @@ def _compare(model: type[Model]) -> Callable[..., None]:
     def body(values: Values) -> None:
         _check_outputs(values)
         built = build(model, values, fields)
-        times = _simulation_times(model, values["times"])
+        times = _simulation_times(built, _asked(model, values))
         theory = built.predict(times, **pick(values, theory_options))
         simulation = built.simulate(times, **pick(values, simulation_options))
         _deliver(compare(theory, simulation), values, lambda: plot(theory, simulation))
@@ -157,14 +158,18 @@ def _summary(model: type[Model], method: str) -> Callable[..., Any]:
     return getattr(model, method)
 
 
-def _simulation_times(model: type[Model], text: str) -> np.ndarray:
+def _asked(model: type[Model], values: Values) -> str:
+    return model.usual_times if values["times"] is None else values["times"]
+
+
+def _simulation_times(model: Model, text: str) -> np.ndarray:
     times = parse_range(text)
-    return _whole(times) if model.simulates_whole_steps else times
+    return _whole(times, model.time_step) if model.simulates_whole_steps else times
 
 
-def _whole(times: np.ndarray) -> np.ndarray:
-    rounded = whole_steps(times)
-    if rounded.size != times.size or (rounded != times).any():
+def _whole(times: np.ndarray, step: float) -> np.ndarray:
+    rounded = whole_steps(times, step)
+    if rounded.size != times.size or not np.allclose(rounded, times, rtol=1e-9, atol=0):
         print(f"note: times rounded to {rounded.size} whole steps", file=sys.stderr)
     return rounded
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 
 def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
@@ -39,9 +39,24 @@ def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
     return array
 
 
-def whole_steps(times: Any) -> Float[np.ndarray, "time"]:
-    """The distinct whole steps nearest to the given times."""
-    return np.unique(np.round(check_times(times)))
+def whole_steps(times: Any, step: float = 1.0) -> Float[np.ndarray, "time"]:
+    """The distinct whole steps nearest to the given times, as times again."""
+    return np.unique(np.round(check_times(times) / step)) * step
+
+
+def count_steps(times: Any, step: float) -> Int[np.ndarray, "time"]:
+    """How many steps of length ``step`` lead to each time, which must be a whole number of them."""
+    array = check_times(times)
+    counts = np.round(array / step)
+    # A time such as 0.3 is three steps of 0.1 only up to rounding.
+    off = np.abs(counts * step - array) > 1e-9 * np.maximum(array, step)
+    if off.any():
+        place = int(np.argmax(off))
+        raise ValueError(
+            f"times must be whole numbers of steps of {step:g}, but times[{place}] = {array[place]:g}: "
+            f"round them (solvable.engines.timegrid.whole_steps(times, {step:g})), or use a solver of the flow"
+        )
+    return counts.astype(int)
 
 
 def log_times(first: float, last: float, count: int) -> Float[np.ndarray, "time"]:

@@ -27,12 +27,14 @@ class Rule:
     text: str
     test: Callable[[Any], bool]
     dimensions: int = 0
+    function: bool = False
 
 
 class rules:  # noqa: N801 - a namespace, read as ``rules.positive``
     """The rules parameters can be asked to keep."""
 
     positive = Rule("a positive finite number", lambda value: 0 < value < math.inf)
+    positive_or_infinite = Rule("a positive number, or infinity", lambda value: value > 0)
     not_negative = Rule("a finite number, zero or more", lambda value: 0 <= value < math.inf)
     finite = Rule("a finite number", math.isfinite)
     count = Rule("a whole number, 1 or more", lambda value: value >= 1 and float(value).is_integer())
@@ -59,6 +61,13 @@ def choice(help: str, *, symbol: str, default: str, choices: tuple[str, ...]) ->
     rule = Rule("one of " + ", ".join(choices), choices.__contains__)
     metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": False}
     return eqx.field(default=default, metadata=metadata, static=True)
+
+
+def function(help: str, parse: Callable[[Any], Any], *, symbol: str, default: Callable[..., Any]) -> Any:
+    """A field of a model that is a function; ``parse`` turns the names of known ones into functions."""
+    rule = Rule("a function, or the name of one", callable, function=True)
+    metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": False}
+    return eqx.field(default=default, metadata=metadata, converter=parse, static=True)
 
 
 def _as_number(value: Any) -> Any:
@@ -97,8 +106,12 @@ class Model(eqx.Module):
     name: ClassVar[str]
     # Options of ``predict`` that describe what ``simulate`` does, where the defaults do not (whole steps, say).
     predict_like_simulation: ClassVar[Mapping[str, Any]] = {}
-    # Whether ``simulate`` counts whole descent steps, so that the command line rounds the times it is given.
+    # Whether ``simulate`` counts whole descent steps, so that the command line rounds the times it is given, and which
+    # options of ``predict`` do.
     simulates_whole_steps: ClassVar[bool] = False
+    whole_step_options: ClassVar[Mapping[str, tuple[str, ...]]] = {"descent": ("discrete",)}
+    # The times the command line asks for if it is given none.
+    usual_times: ClassVar[str] = "1:1e5:60log"
 
     def __check_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -112,6 +125,11 @@ class Model(eqx.Module):
     def simulate(self, times: Any, *, seeds: int = 10, key: int = 0) -> xr.Dataset:
         """Train the finite-size system the theory speaks of, once for each seed."""
         raise NotImplementedError
+
+    @property
+    def time_step(self) -> float:
+        """Time from one descent step to the next, where there are steps: times count them unless a model says else."""
+        return 1.0
 
     def parameters(self) -> dict[str, Any]:
         """The parameters by name, as plain numbers."""
@@ -141,6 +159,10 @@ def _check(field: dataclasses.Field[Any], value: Any) -> None:
     if isinstance(value, jax.core.Tracer) or (value is None and field.metadata["optional"]):
         return
     rule: Rule = field.metadata["rule"]
+    if rule.function:
+        if not rule.test(value):
+            raise ValueError(f"{field.name} must be {rule.text}, not {value!r} ({field.metadata['help']})")
+        return
     if rule.dimensions:
         _check_array(field.name, value, rule)
         return
@@ -247,7 +269,8 @@ class Stopwatch:
 def _for_json(value: Any) -> Any:
     """Short arrays in full; of long ones what tells them apart."""
     if not isinstance(value, np.ndarray):
-        return str(value)
+        # A function prints its address, which differs from run to run; its name does not.
+        return getattr(value, "__qualname__", None) or str(value)
     if value.size <= _LONGEST_LIST:
         return value.tolist()
     digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]

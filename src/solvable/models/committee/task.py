@@ -42,6 +42,34 @@ class Task(eqx.Module):
         return self.gradient_readout.reshape(shape) * slopes * error, error
 
 
+    def slopes(self, fields: Float[Array, "neuron *samples"]) -> Float[Array, "neuron *samples"]:
+        """``phi'`` of the fields."""
+        return jax.jvp(each(self.activation), (fields,), (jnp.ones_like(fields),))[1]
+
+    def curvature_bound(
+        self, fields: Float[Array, "neuron *samples"], index_fields: Float[Array, "index *samples"]
+    ) -> Float[Array, "*samples"]:
+        """A bound on how strongly a sample's signals answer its own fields, ``|dg_i / dh_j|`` as a matrix norm."""
+        ones = jnp.ones_like(fields)
+
+        def slope(values: Array) -> tuple[Array, Array]:
+            outputs, slopes = jax.jvp(each(self.activation), (values,), (ones,))
+            return slopes, outputs
+
+        slopes, bends, outputs = jax.jvp(slope, (fields,), (ones,), has_aux=True)
+        error = self.target(index_fields) - jnp.tensordot(self.readout, outputs, axes=1)
+        shape = (-1,) + (1,) * (fields.ndim - 1)
+        moved, read = (values.reshape(shape) for values in (self.gradient_readout, self.readout))
+        pulls = jnp.linalg.norm(moved * slopes, axis=0) * jnp.linalg.norm(read * slopes, axis=0)
+        return pulls + jnp.max(jnp.abs(moved * bends), axis=0) * jnp.abs(error)
+
+    def __call__(
+        self, fields: Float[Array, "neuron *samples"], index_fields: Float[Array, "index *samples"]
+    ) -> tuple[Float[Array, "neuron *samples"], Float[Array, "*samples"]]:
+        """The signals: what the engines call."""
+        return self.signals(fields, index_fields)
+
+
 def each(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """A scalar function over every entry of an array."""
 

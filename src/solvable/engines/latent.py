@@ -1,0 +1,273 @@
+"""Dynamical mean-field theory by latent closure: descent on a few hundred coordinates, averaged over samples.
+
+A linear layer ``h = w . x`` on D-dimensional Gaussian inputs, trained on ``P = gamma D`` fixed samples by
+``dw/dt = (1/gamma) sum_mu g(h^mu) x^mu``, has as D grows a description in a few coordinates. Whatever enters the weights
+is the start, the index directions, and the directions ``sum_mu e_a^mu x^mu`` of the signals ``g`` seen so far, with
+``e_a`` orthonormal under the sample mean. Along each of them an input has the latent coordinate
+
+    Y_a = xi_a + e_a / sqrt(gamma),        xi_a a fresh standard normal,
+
+and with the weights ``U`` in these coordinates
+
+    h = U . Y,        dU/dt = <g(h) Y>,        overlaps = U U^T,        <g_i(t) g_j(s)> = c_i(t) . c_j(s),  c = <g e>.
+
+No response function appears: the memory term ``(1/gamma) int R_w g`` is the part of ``U . Y`` along ``e``, and by
+Stein's lemma ``<g xi_a>`` is what the field responses would give. Only ``g`` itself is evaluated, so that a kink in the
+activation needs nothing special.
+
+With S samples in place of the average the estimate ``<g xi_a>`` acts back on its own sample: a bias of order
+``rank * gamma / S``. New normals are made orthogonal to all directions up to theirs, which removes most of it
+("open"); the other convention ("shrunk") also shortens the step into each new direction by ``sqrt(1 - n/D)``, D = S /
+gamma, as in a system of that finite size. The two err to opposite sides, so that their middle is the better value and
+their difference an estimate of the bias.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from solvable.engines.gaussian_samples import sobol_normals
+
+_BLOCK = 128
+_FIRST_CAPACITY = 64
+_GROWTH = 1.5
+
+
+class Signals(Protocol):
+    """``g`` and the error of every sample, from the fields and the index fields; a PyTree that can be called."""
+
+    def __call__(
+        self, fields: Float[Array, "neuron sample"], index_fields: Float[Array, "index sample"]
+    ) -> tuple[Float[Array, "neuron sample"], Float[Array, "sample"]]: ...
+
+
+class Basis(NamedTuple):
+    """The latent coordinates of every sample. Columns of ``latents`` from ``count`` on are normals not yet used."""
+
+    latents: Float[Array, "sample column"]
+    directions: Float[Array, "sample direction"]
+    count: Int[Array, ""]
+
+
+class Evaluation(NamedTuple):
+    """What the samples say of weights ``U``: ``velocity = <g Y>``, ``projections = <g e>``, and ``loss = <error^2>``."""
+
+    velocity: Float[Array, "neuron column"]
+    projections: Float[Array, "neuron direction"]
+    loss: Float[Array, ""]
+
+
+class LatentClosure:
+    """A growing latent basis of one set of samples, and the velocity of weights in it.
+
+    ``tolerance`` is the share of a signal that a new direction must hold to be taken in.
+    """
+
+    def __init__(
+        self,
+        signals: Signals,
+        *,
+        alignment: Float[np.ndarray, "neuron index"],
+        overlap: Float[np.ndarray, "neuron neuron"],
+        samples_per_dimension: float,
+        samples: int,
+        tolerance: float,
+        shrunk: bool,
+        key: tuple[int, ...],
+        memory_limit: float,
+    ) -> None:
+        neurons, indices = alignment.shape
+        self.samples, self.evaluations = samples, 0
+        self._signals, self._key, self._memory_limit = signals, key, memory_limit
+        self._ratio, self._tolerance, self._shrunk = float(samples_per_dimension), float(tolerance), float(shrunk)
+        self._fixed, self._indices, self._neurons = neurons + indices, indices, neurons
+        self._blocks: dict[int, np.ndarray] = {}
+        capacity = self._fixed + max(_FIRST_CAPACITY, 2 * neurons)
+        self._check_memory(capacity)
+        self._basis = Basis(
+            jnp.asarray(self._normals(0, capacity)),
+            jnp.zeros((samples, capacity - self._fixed)),
+            jnp.asarray(self._fixed),
+        )
+        # The count lives on the device; this bound on it saves waiting for it at every step.
+        self._most = self._fixed
+        self.start = np.zeros((neurons, capacity))
+        self.start[:, :indices] = alignment
+        self.start[:, indices : self._fixed] = _square_root(overlap - alignment @ alignment.T)
+
+    @property
+    def rank(self) -> int:
+        """Number of directions the signals have opened so far."""
+        return int(self._basis.count) - self._fixed
+
+    @property
+    def width(self) -> int:
+        """Number of columns that weights have now, unused ones included."""
+        return self._basis.latents.shape[1]
+
+    @property
+    def fixed(self) -> int:
+        """Number of coordinates there from the start: the index fields, and one for each neuron."""
+        return self._fixed
+
+    def evaluate(self, weights: Float[Array, "neuron column"]) -> Evaluation:
+        """The velocity of these weights; directions of their signals that are new join the basis."""
+        self._make_room()
+        self.evaluations += 1
+        evaluation, self._basis = _evaluate(
+            self._signals,
+            self._basis,
+            self.widen(weights),
+            ratio=self._ratio,
+            tolerance=self._tolerance,
+            shrunk=self._shrunk,
+            indices=self._indices,
+        )
+        return evaluation
+
+    def widen(self, weights: Float[Array, "neuron column"]) -> Float[Array, "neuron column"]:
+        """Weights from before the basis grew, in its present coordinates."""
+        missing = self._basis.latents.shape[1] - weights.shape[1]
+        return jnp.pad(jnp.asarray(weights), ((0, 0), (0, missing))) if missing else jnp.asarray(weights)
+
+    def squared_pull(self, values: Float[Array, "row sample"]) -> Float[Array, "row"]:
+        """``|(1/gamma) sum_mu v^mu x^mu|^2 / D`` of functions ``v`` of the samples: how far they would pull weights."""
+        return _squared_pull(self._basis, values, self._ratio)
+
+    def fields(
+        self, weights: Float[Array, "neuron column"]
+    ) -> tuple[Float[Array, "neuron sample"], Float[Array, "index sample"]]:
+        """The fields of every sample, and its index fields."""
+        latents = self._basis.latents
+        return (latents @ self.widen(weights).T).T, latents[:, : self._indices].T
+
+    def memory(self) -> float:
+        """Bytes the basis and its work space take now."""
+        return self._bytes(self._basis.latents.shape[1])
+
+    def _make_room(self) -> None:
+        capacity = self._basis.latents.shape[1]
+        if self._most + self._neurons > capacity:
+            self._most = int(self._basis.count)
+        if self._most + self._neurons > capacity:
+            self._grow(max(_rounded(_GROWTH * capacity), capacity + 2 * self._neurons))
+        self._most += self._neurons
+
+    def _grow(self, capacity: int) -> None:
+        self._check_memory(capacity)
+        latents, directions, count = self._basis
+        fresh = jnp.asarray(self._normals(latents.shape[1], capacity))
+        wider = jnp.zeros((self.samples, capacity - self._fixed - directions.shape[1]))
+        self._basis = Basis(jnp.concatenate([latents, fresh], 1), jnp.concatenate([directions, wider], 1), count)
+
+    def _normals(self, begin: int, end: int) -> np.ndarray:
+        """Columns of normals. Blocks beyond the first are shuffled: scrambles of the same points are not independent."""
+        parts = []
+        for block in range(begin // _BLOCK, -(-end // _BLOCK)):
+            low = block * _BLOCK
+            if block not in self._blocks:
+                self._blocks = {block: self._block(block)}
+            parts.append(self._blocks[block][:, max(begin - low, 0) : end - low])
+        return np.concatenate(parts, axis=1)
+
+    def _block(self, block: int) -> np.ndarray:
+        columns = sobol_normals(self.samples, _BLOCK, (*self._key, block))
+        if block:
+            columns = np.random.default_rng((*self._key, block, 1)).permutation(columns)
+        return columns
+
+    def _bytes(self, capacity: int) -> float:
+        return 8.0 * self.samples * (4 * capacity + 8 * self._neurons)
+
+    def _check_memory(self, capacity: int) -> None:
+        needed = self._bytes(capacity)
+        if needed > self._memory_limit:
+            raise MemoryError(
+                f"{self.samples} samples with {capacity} latent coordinates need {needed / 2**30:.3g} GiB, but the limit "
+                f"is {self._memory_limit / 2**30:.3g} GiB: lower samples or the number of neurons, or raise tolerance "
+                "or memory_limit"
+            )
+
+
+@partial(jax.jit, static_argnames=("indices",), donate_argnames=("basis",))
+def _evaluate(
+    signals: Any, basis: Basis, weights: Array, *, ratio: float, tolerance: float, shrunk: float, indices: int
+) -> tuple[Evaluation, Basis]:
+    latents, directions, count = basis
+    samples, capacity = latents.shape
+    neurons, fixed = weights.shape[0], capacity - directions.shape[1]
+    # Samples come first: the tall, narrow products below then run at the speed of memory on CPUs, too.
+    fields = latents @ weights.T
+    moving, error = signals(fields.T, latents[:, :indices].T)
+    moving = moving.T
+    size = jnp.sqrt(jnp.mean(moving**2, axis=0))
+    scaled = moving / jnp.where(size > 0, size, 1.0)
+    unused = jax.lax.dynamic_slice(latents, (0, count), (samples, neurons))
+    both = jnp.concatenate([scaled, unused], axis=1)
+    known = directions.T @ both / samples
+    both = both - directions @ known
+    rest, normals = both[:, :neurons], both[:, neurons:]
+    # Gram-Schmidt twice: after one pass the directions would lose a factor `tolerance` of orthogonality each.
+    again = directions.T @ rest / samples
+    rest = rest - directions @ again
+    known = known[:, :neurons] + again
+    strength, turn = jnp.linalg.eigh(rest.T @ rest / samples)
+    strength, turn = strength[::-1], turn[:, ::-1]
+    kept = strength > tolerance**2
+    root = jnp.sqrt(jnp.where(kept, strength, 1.0))
+    new = jnp.where(kept, rest @ turn / root, 0.0)
+    normals = normals - new @ (new.T @ normals / samples)
+    taken = shrunk * (count + jnp.arange(neurons)) * ratio / samples
+    step = jnp.sqrt(jnp.maximum(1 - taken, 0.0) / ratio)
+    latents = jax.lax.dynamic_update_slice(latents, jnp.where(kept, normals + new * step, unused), (0, count))
+    directions = jax.lax.dynamic_update_slice(directions, new, (0, count - fixed))
+    projections = jax.lax.dynamic_update_slice(
+        known.T, jnp.where(kept, turn * root, 0.0), (0, count - fixed)
+    )
+    count = count + kept.sum()
+    velocity = jnp.where(jnp.arange(capacity) < count, moving.T @ latents / samples, 0.0)
+    evaluation = Evaluation(velocity, projections * size[:, None], jnp.mean(error**2))
+    return evaluation, Basis(latents, directions, count)
+
+
+@jax.jit
+def _squared_pull(basis: Basis, values: Array, ratio: float) -> Array:
+    """Along directions that are there by the latents; what lies outside all of them is noise of weight 1/gamma."""
+    latents, directions, count = basis
+    samples, capacity = latents.shape
+    pull = jnp.where(jnp.arange(capacity) < count, values @ latents / samples, 0.0)
+    inside = values @ directions / samples
+    outside = jnp.maximum(jnp.mean(values**2, axis=1) - jnp.sum(inside**2, axis=1), 0.0)
+    return jnp.sum(pull**2, axis=1) + outside / ratio
+
+
+def largest_rate(bounds: Float[Array, "sample"], ratio: float) -> Float[Array, ""]:
+    """Upper edge of the spectrum of ``(1/gamma) sum_mu a_mu x^mu x^mu^T``, for positive weights ``a`` of the samples.
+
+    The edge of a weighted Wishart matrix, ``min over y > max a of y/gamma + y <a / (y - a)>``; for a = 1 it is
+    ``(1 + 1/sqrt gamma)^2``. It bounds how fast anything can relax, hence which step of descent is stable.
+    """
+    top = jnp.maximum(jnp.max(bounds), 1e-300)
+    candidates = top * (1 + jnp.geomspace(1e-3, 1e3, 61))
+
+    def edge(_: None, candidate: Array) -> tuple[None, Array]:
+        return None, candidate / ratio + candidate * jnp.mean(bounds / (candidate - bounds))
+
+    return jnp.min(jax.lax.scan(edge, None, candidates)[1])
+
+
+def _square_root(matrix: np.ndarray) -> np.ndarray:
+    """Lower-triangular where positive definite, else the symmetric root: only its square matters."""
+    try:
+        return np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(matrix)
+        return vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+def _rounded(columns: float) -> int:
+    return -(-int(columns) // 32) * 32

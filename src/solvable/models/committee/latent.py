@@ -1,0 +1,215 @@
+"""Descent and gradient flow by the latent closure: the default solvers of the committee."""
+
+import dataclasses
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from solvable.engines.latent import LatentClosure
+from solvable.engines.stabilised import chebyshev_step, combine, geometric_steps, local_error, stages_needed
+from solvable.models.base import check_choice, check_count
+from solvable.models.committee.problem import Advance, Problem, Runs, Wanted, diverged
+from solvable.models.committee.recorder import Recorder, fastest_rate, mean_time_error
+
+# How many steps may go by before the loss is looked at; looking makes an accelerator wait.
+_LOOK_EVERY = 64
+_DEFAULT_MEMORY = 4 * 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sampled:
+    """Settings of a solver that averages over samples.
+
+    ``samples``: size of one set of samples. ``scrambles``: independent sets; their spread is part of the error.
+    ``tolerance``: share of a signal that must lie outside the latent basis for the basis to grow.
+    ``memory_limit``: bytes; half the accelerator's memory, or 4 GiB on a CPU, if None.
+    """
+
+    samples: int = 8192
+    scrambles: int = 4
+    tolerance: float = 1e-2
+    memory_limit: float | None = None
+    whole_steps: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_count("samples", self.samples, 16)
+        check_count("scrambles", self.scrambles, 2)
+        if not 1e-6 <= self.tolerance < 1:
+            raise ValueError(f"tolerance must lie between 1e-6 and 1, not {self.tolerance!r}")
+
+    def _closure(self, problem: Problem, scramble: int, shrunk: bool, key: int) -> LatentClosure:
+        return LatentClosure(
+            problem.task,
+            alignment=problem.alignment,
+            overlap=problem.overlap,
+            samples_per_dimension=problem.samples_per_dimension,
+            samples=self.samples,
+            tolerance=self.tolerance,
+            shrunk=shrunk,
+            key=(key, scramble),
+            memory_limit=_memory() if self.memory_limit is None else self.memory_limit,
+        )
+
+    def check_memory(self, problem: Problem) -> None:
+        """A MemoryError if not even the first coordinates would fit."""
+        self._closure(problem, 0, False, 0)
+
+    def work(self, problem: Problem, times: np.ndarray) -> float:
+        """How much :meth:`solve` will report as done."""
+        return 2.0 * self.scrambles * float(times[-1])
+
+    def solve(
+        self, problem: Problem, times: np.ndarray, wanted: Wanted, key: int, advance: Advance, keep_diverged: bool
+    ) -> Runs:
+        """Every scramble, once with each convention for the self-term."""
+        recorders = [
+            [self._run(problem, times, wanted, scramble, shrunk, key, advance) for shrunk in (False, True)]
+            for scramble in range(self.scrambles)
+        ]
+        every = [recorder for pair in recorders for recorder in pair]
+        stopped = [recorder for recorder in every if recorder.stopped is not None]
+        first = min(stopped, key=lambda recorder: recorder.stopped or 0.0, default=None)
+        if first is not None and not keep_diverged:
+            raise diverged(first.stopped or 0.0, problem.step, first.stable_step)
+        pairs = [[recorder.arrays(problem, times, wanted) for recorder in pair] for pair in recorders]
+        names = pairs[0][0]
+        values = {name: np.stack([(pair[0][name] + pair[1][name]) / 2 for pair in pairs]) for name in names}
+        bias = {name: abs(np.mean([pair[0][name] - pair[1][name] for pair in pairs], axis=0)) / 2 for name in names}
+        notes = {
+            "rank": max(recorder.rank for recorder in every),
+            "evaluations": max(recorder.evaluations for recorder in every),
+            "peak_bytes": max(recorder.bytes for recorder in every),
+        }
+        time_error = mean_time_error(every, problem, times)
+        return Runs(values, bias, time_error, notes, None if first is None else first.stopped)
+
+    def _run(
+        self,
+        problem: Problem,
+        times: np.ndarray,
+        wanted: Wanted,
+        scramble: int,
+        shrunk: bool,
+        key: int,
+        advance: Advance,
+    ) -> Recorder:
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Latent(_Sampled):
+    """Descent in whole steps, exact as the dimension grows; times are whole multiples of the step."""
+
+    def _run(
+        self,
+        problem: Problem,
+        times: np.ndarray,
+        wanted: Wanted,
+        scramble: int,
+        shrunk: bool,
+        key: int,
+        advance: Advance,
+    ) -> Recorder:
+        closure = self._closure(problem, scramble, shrunk, key)
+        recorder = Recorder(closure, problem, shrunk, wanted)
+        saved = {int(count) for count in np.round(times / problem.step)}
+        keep, step, weights = 1 - problem.step * problem.weight_decay, problem.step, jnp.asarray(closure.start)
+        for count in range(max(saved) + 1):
+            evaluation = closure.evaluate(weights)
+            weights = closure.widen(weights)
+            if count in saved:
+                recorder.record(weights, evaluation)
+            if count % _LOOK_EVERY == 0 and recorder.ran_away(evaluation, count * step, weights):
+                break
+            weights = combine((keep, step), (weights, evaluation.velocity))
+            advance(step)
+        recorder.finish(times)
+        return recorder
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow(_Sampled):
+    """Gradient flow (steps of length zero) by a stabilised explicit scheme, to late times.
+
+    ``grid="geometric"``: steps grow with time, each ``ratio`` times the last. ``"adaptive"``: steps as long as the
+    estimated local error stays below ``accuracy`` of the weights. The error of the time steps is estimated from the
+    scheme's own local errors, added up.
+    """
+
+    whole_steps: ClassVar[bool] = False
+    grid: Literal["geometric", "adaptive"] = "geometric"
+    ratio: float = 1.15
+    accuracy: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("grid", self.grid, ("geometric", "adaptive"))
+        if not 1 < self.ratio <= 2:
+            raise ValueError(f"ratio must lie between 1 and 2, not {self.ratio!r}")
+        if not 0 < self.accuracy < 1:
+            raise ValueError(f"accuracy must lie between 0 and 1, not {self.accuracy!r}")
+
+    def _run(
+        self,
+        problem: Problem,
+        times: np.ndarray,
+        wanted: Wanted,
+        scramble: int,
+        shrunk: bool,
+        key: int,
+        advance: Advance,
+    ) -> Recorder:
+        closure = self._closure(problem, scramble, shrunk, key)
+        recorder = Recorder(closure, problem, shrunk, wanted)
+        decay = problem.weight_decay
+
+        def velocity(weights: Array) -> Array:
+            return combine((1.0, -decay), (closure.evaluate(weights).velocity, weights))
+
+        weights: Array = jnp.asarray(closure.start)
+        evaluation = closure.evaluate(weights)
+        now, length, drift = 0.0, np.inf, jnp.zeros_like(weights)
+        for target in times:
+            while now < target:
+                rate = fastest_rate(problem, closure, weights) + decay
+                length = self._length(now, float(target), length, rate)
+                slope = combine((1.0, -decay), (evaluation.velocity, weights))
+                after = chebyshev_step(velocity, weights, slope, length, stages_needed(length, rate))
+                evaluation_after = closure.evaluate(after)
+                slope_after = combine((1.0, -decay), (evaluation_after.velocity, after))
+                error = local_error(weights, slope, after, slope_after, length)
+                if self.grid == "adaptive":
+                    share = float(jnp.linalg.norm(error) / (jnp.linalg.norm(after) * self.accuracy))
+                    factor = 0.8 * max(share, 1e-6) ** (-1 / 3)
+                    if not share <= 1 and length > 1e-9:
+                        length *= float(np.clip(factor, 0.1, 0.9)) if np.isfinite(factor) else 0.1
+                        continue
+                weights, evaluation = closure.widen(after), evaluation_after
+                drift = combine((1.0, 1.0), (drift, error))
+                now = float(target) if abs(now + length - target) <= 1e-12 * target else now + length
+                advance(length)
+                length = length * float(np.clip(factor, 0.2, 3.0)) if self.grid == "adaptive" else np.inf
+            recorder.record(weights, evaluation, drift)
+            if recorder.ran_away(evaluation, now, weights):
+                break
+        recorder.finish(times)
+        return recorder
+
+    def _length(self, now: float, target: float, proposed: float, rate: float) -> float:
+        """The next step: not beyond the next time wanted, and at first no longer than the fastest relaxation."""
+        shift = 1 / rate
+        if self.grid == "geometric":
+            return float(geometric_steps(now, target, self.ratio, shift)[0])
+        proposed = min(proposed, 0.1 * shift) if now == 0 and np.isinf(proposed) else proposed
+        left = target - now
+        # Two equal steps rather than a long one and a scrap.
+        return left if proposed >= left else min(proposed, left / 2) if proposed > left / 2 else proposed
+
+
+def _memory() -> float:
+    device = jax.devices()[0]
+    statistics = (device.memory_stats() or {}) if device.platform != "cpu" else {}
+    return 0.5 * statistics.get("bytes_limit", 2 * _DEFAULT_MEMORY)

@@ -1,0 +1,279 @@
+"""The committee machine: parameters, what theory says of its training, and how to train it."""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from solvable import activations, teachers
+from solvable.engines.progress import progress_bar
+from solvable.engines.timegrid import check_times, count_steps
+from solvable.models.base import (
+    Model,
+    Stopwatch,
+    check_count,
+    function,
+    make_dataset,
+    parameter,
+    provenance,
+    rules,
+)
+from solvable.models.committee import checks
+from solvable.models.committee.latent import Latent
+from solvable.models.committee.meanings import DIMS, MEANINGS
+from solvable.models.committee.problem import Problem, Runs, Wanted
+from solvable.models.committee.solvers import SOLVERS, Online, Solver
+from solvable.models.committee.task import Task
+
+_START_OVERLAP = ((1.0, 0.2), (0.2, 1.0))
+_START_ALIGNMENT = ((0.3,), (-0.1,))
+# Beyond this many samples accuracy is not bought but waited for.
+_MOST_SAMPLES = 2**20
+
+
+class Committee(Model):
+    """``f(x) = sum_i c_i phi(w_i . x)`` learns ``sigma(h*_1..K)``, ``h*_q = beta_q . x``, from ``P = gamma D`` samples.
+
+    Inputs are ``x ~ N(0, I/D)``. Full-batch descent
+
+        w_i <- (1 - dt weight_decay) w_i + (dt / gamma) sum_mu g_i^mu x^mu,     g_i = b_i phi'(h_i) (sigma - f),
+
+    from weights with given overlaps ``w_i . w_j / D`` and alignments ``w_i . beta_q / D``. As D grows every curve of it
+    becomes deterministic, and dynamical mean-field theory gives it (delayed-features, eqs. 3-9; several of its printed
+    equations are corrected here: see docs/errata). Losses are ``<(sigma - f)^2>``, without a half. Times are
+    ``step`` times the number of steps.
+    """
+
+    name: ClassVar[str] = "committee"
+    simulates_whole_steps: ClassVar[bool] = True
+    whole_step_options = {"solver": ("latent", "response", "fixed-point", "online")}
+    usual_times: ClassVar[str] = "0:12:41"
+
+    samples_per_dimension: float = parameter(
+        "training samples for each input dimension", rules.positive_or_infinite, symbol="γ", default=2.0
+    )
+    activation: Callable[..., Any] = function(
+        "activation: quadratic(0.5), relu, erf, tanh, linear, or any continuous JAX function of one number",
+        activations.parse,
+        symbol="φ",
+        default=activations.quadratic(0.5),
+    )
+    teacher: Callable[..., Any] = function(
+        "target: square, linear, or any JAX function of the index fields",
+        teachers.parse,
+        symbol="σ",
+        default=teachers.square(),
+    )
+    output_scale: float = parameter("scale of the output", rules.positive, symbol="α", default=1.0)
+    initial_overlap: np.ndarray = parameter(
+        "overlaps of the neurons at the start", rules.finite_matrix, symbol="C(0)", default=_START_OVERLAP
+    )
+    initial_alignment: np.ndarray = parameter(
+        "alignment of each neuron with each index vector at the start",
+        rules.finite_matrix,
+        symbol="A(0)",
+        default=_START_ALIGNMENT,
+    )
+    step: float = parameter("step of descent", rules.positive, symbol="dt", default=0.1)
+    weight_decay: float = parameter("weight decay", rules.not_negative, symbol="d", default=0.0)
+    readout: np.ndarray | None = parameter(
+        "readout of each neuron (default α/N)", rules.finite_vector, symbol="c", default=None, optional=True
+    )
+    gradient_readout: np.ndarray | None = parameter(
+        "readout in the gradient (default 1; the readout itself for plain descent)",
+        rules.finite_vector,
+        symbol="b",
+        default=None,
+        optional=True,
+    )
+
+    def __check_init__(self) -> None:
+        Model.__check_init__(self)
+        if not isinstance(self.initial_overlap, jax.core.Tracer):
+            checks.check_start(self.initial_overlap, self.initial_alignment)
+        neurons, indices = self.initial_alignment.shape
+        checks.check_readout("readout", self.readout, neurons)
+        checks.check_readout("gradient_readout", self.gradient_readout, neurons)
+        checks.check_activation(self.activation)
+        checks.check_teacher(self.teacher, indices)
+
+    @property
+    def time_step(self) -> float:
+        return self.step
+
+    @property
+    def task(self) -> Task:
+        """The student and the teacher, as the solvers see them."""
+        neurons = self.initial_overlap.shape[0]
+        readout = np.full(neurons, self.output_scale / neurons) if self.readout is None else self.readout
+        moved = np.ones(neurons) if self.gradient_readout is None else self.gradient_readout
+        return Task(self.activation, self.teacher, jnp.asarray(readout), jnp.asarray(moved))
+
+    def predict(
+        self,
+        times: Any,
+        *,
+        solver: Annotated[
+            Literal["latent", "flow", "online", "response", "fixed-point"] | Solver | None,
+            "how to solve the theory (default: latent; online where gamma is infinite)",
+        ] = None,
+        accuracy: Annotated[float | None, "raise the samples until the relative error is this"] = None,
+        correlations: Annotated[bool, "two-time correlations, too"] = False,
+        responses: Annotated[bool, "responses, too (solvers response and fixed-point)"] = False,
+        kernel_alignment: Annotated[bool, "alignment of the tangent kernel, too"] = False,
+        key: Annotated[int, "key of the samples"] = 0,
+        keep_diverged: Annotated[bool, "on divergence, return what came before"] = False,
+        progress: bool | None = None,
+    ) -> xr.Dataset:
+        """Losses, alignment and overlap as D grows, each with its error.
+
+        ``solver`` is one of ``solvable.solvers`` or its name. With ``accuracy`` its samples are raised, fourfold at a
+        time, until the losses are known to that share of themselves, and alignments and overlaps to that share of the
+        largest; if that cannot be had a warning says what was reached (attribute ``accuracy_reached``).
+        """
+        wanted = Wanted(correlations=correlations, responses=responses, kernel_alignment=kernel_alignment)
+        return self._solve(times, self._solver(solver), wanted, accuracy, key, keep_diverged, progress)
+
+    def loss_gap(
+        self, times: Any, *, solver: Any = None, key: int = 0, progress: bool | None = None
+    ) -> xr.Dataset:
+        """Eq. 18, ``(2 alpha / gamma N) sum_ij int R^w_ij C^g_ij``, beside the losses whose difference it approximates.
+
+        It is the leading order in 1/gamma: good to a few percent at gamma = 50, too small by half or more where
+        grokking lives (gamma below 10).
+        """
+        return self._solve(times, self._solver(solver), Wanted(loss_gap=True), None, key, False, progress)
+
+    def kernel(self, inputs: Any, other_inputs: Any, weights: Any) -> np.ndarray:
+        """The tangent kernel ``sum_i c_i^2 phi'(w_i.x) phi'(w_i.x') x.x'`` of inputs (sample, dimension).
+
+        For the paper's readout it is ``alpha^2 / N`` times the printed one (see docs/errata). ``weights`` has shape
+        (neuron, dimension).
+        """
+        from solvable.models.committee.kernel import tangent_kernel
+
+        inputs, other, rows = (jnp.atleast_2d(jnp.asarray(array, float)) for array in (inputs, other_inputs, weights))
+        if not inputs.shape[1] == other.shape[1] == rows.shape[1] or rows.shape[0] != self.initial_overlap.shape[0]:
+            raise ValueError(
+                f"inputs {inputs.shape}, other_inputs {other.shape} and weights {rows.shape} must share their last axis, "
+                f"and weights must have {self.initial_overlap.shape[0]} rows, one a neuron"
+            )
+        return np.asarray(tangent_kernel(self.task, rows @ inputs.T, rows @ other.T, inputs @ other.T))
+
+    def _solver(self, solver: Any) -> Solver:
+        if solver is None:
+            return Online() if math.isinf(self.samples_per_dimension) else Latent()
+        if isinstance(solver, str):
+            if solver not in SOLVERS:
+                raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, or one of solvable.solvers, not {solver!r}")
+            solver = SOLVERS[solver]()
+        if not hasattr(solver, "solve"):
+            raise ValueError(f"solver must be one of solvable.solvers (Latent, Flow, Online, ...), not {solver!r}")
+        if math.isinf(self.samples_per_dimension) and not isinstance(solver, Online):
+            raise ValueError(
+                f"samples_per_dimension is infinite: that is the online limit, use Online() and not {solver!r}"
+            )
+        return solver
+
+    def _problem(self) -> Problem:
+        return Problem(
+            self.task,
+            self.samples_per_dimension,
+            self.initial_alignment,
+            self.initial_overlap,
+            self.step,
+            self.weight_decay,
+        )
+
+    def _solve(
+        self,
+        times: Any,
+        solver: Solver,
+        wanted: Wanted,
+        accuracy: float | None,
+        key: int,
+        keep_diverged: bool,
+        progress: bool | None,
+    ) -> xr.Dataset:
+        watch = Stopwatch()
+        times = check_times(times)
+        if solver.whole_steps:
+            times = count_steps(times, self.step) * self.step
+        check_count("key", key, 0)
+        if accuracy is not None and not 0 < accuracy < 1:
+            raise ValueError(f"accuracy must lie between 0 and 1, not {accuracy!r}")
+        problem, message = self._problem(), None
+        while True:
+            with progress_bar(f"solving {self.name}", solver.work(problem, times), progress) as advance:
+                runs = solver.solve(problem, times, wanted, key, advance, keep_diverged)
+            values, errors = summarise(runs)
+            reached = relative_error(values, errors)
+            if accuracy is None or reached <= accuracy:
+                break
+            message = _cannot(solver, reached, accuracy)
+            if message:
+                warnings.warn(message, stacklevel=3)
+                break
+            try:
+                larger = dataclasses.replace(solver, samples=4 * solver.samples)  # type: ignore[attr-defined,type-var]
+                larger.check_memory(problem)
+            except MemoryError as error:
+                warnings.warn(f"accuracy {accuracy:g} not reached, only {reached:.2g}: {error}", stacklevel=3)
+                break
+            solver = larger
+        attributes = provenance(self, "theory", {"solver": str(solver), "key": key, **runs.notes}, watch, reached)
+        if accuracy is not None:
+            attributes["accuracy_reached"] = str(reached <= accuracy)
+        if runs.diverged_at is not None:
+            attributes["diverged_at"] = runs.diverged_at
+        neurons, indices = self.initial_alignment.shape
+        coordinates: dict[str, Any] = {"time": times, "neuron": np.arange(neurons), "neuron2": np.arange(neurons)}
+        coordinates["index"] = np.arange(indices)
+        if any("time2" in DIMS[name] for name in values):
+            coordinates["time2"] = times
+        variables = {name: (DIMS[name], value) for name, value in values.items()}
+        variables |= {f"{name}_error": (DIMS[name], error) for name, error in errors.items()}
+        return make_dataset(variables, coordinates, attributes, MEANINGS)
+
+
+def summarise(runs: Runs) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Means over the runs, and errors: spread over runs, half the bracket of the self-term, and the time steps."""
+    values = {name: array.mean(0) for name, array in runs.values.items()}
+    errors = {}
+    for name, array in runs.values.items():
+        count = array.shape[0]
+        spread = array.std(0, ddof=1) / math.sqrt(count) if count > 1 else np.zeros(array.shape[1:])
+        parts = [runs.bias[name]] if name in runs.bias else []
+        parts += [runs.time_error[name]] if name in runs.time_error else []
+        errors[name] = np.sqrt(spread**2 + sum(part**2 for part in parts))
+    return values, errors
+
+
+def relative_error(values: dict[str, np.ndarray], errors: dict[str, np.ndarray]) -> float:
+    """The largest error: of losses as a share of the loss, of alignment and overlap as a share of the largest."""
+    shares = [0.0]
+    for name, scale_each in (("train_loss", True), ("test_loss", True), ("alignment", False), ("overlap", False)):
+        if name in values and np.isfinite(values[name]).any():
+            value, error = np.abs(values[name]), errors[name]
+            scale = value if scale_each else np.nanmax(np.abs(values["overlap"])) ** (0.5 if name == "alignment" else 1)
+            shares.append(float(np.nanmax(error / np.maximum(scale, 1e-300))))
+    return max(shares)
+
+
+def _cannot(solver: Any, reached: float, accuracy: float) -> str | None:
+    """Why more samples would not help, or None if they may."""
+    if not hasattr(solver, "samples"):
+        return f"accuracy {accuracy:g} not reached, only {reached:.2g}: {solver} has no samples to raise"
+    if 4 * solver.samples > _MOST_SAMPLES:
+        return (
+            f"accuracy {accuracy:g} not reached, only {reached:.2g}, with {solver.samples} samples: the error falls slowly "
+            "with samples; pass a solver with more of them, or ask for earlier times"
+        )
+    return None

@@ -1,0 +1,158 @@
+"""What a run of the latent closure leaves behind: order parameters at the times wanted, and when it ran away."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from solvable.engines.latent import Evaluation, LatentClosure, largest_rate
+from solvable.engines.stabilised import combine
+from solvable.models.committee.kernel import sample_alignment
+from solvable.models.committee.population import test_loss
+from solvable.models.committee.problem import Problem, Wanted
+from solvable.models.committee.task import Task
+
+# A loss this many times the first one has left for good.
+_RUNAWAY = 1e6
+
+
+class Recorder:
+    """Weights and losses of one run at the times wanted."""
+
+    def __init__(self, closure: LatentClosure, problem: Problem, shrunk: bool, wanted: Wanted) -> None:
+        self._closure, self._problem, self._shrunk, self._wanted = closure, problem, shrunk, wanted
+        self._weights: list[Array] = []
+        self._projections: list[Array] = []
+        self._losses: list[Array] = []
+        self._alignments: list[Array] = []
+        self._drifts: list[tuple[Array, Array]] = []
+        self._first: float | None = None
+        self.stopped: float | None = None
+        self.stable_step = np.inf
+        self._samples = closure.samples
+
+    def record(self, weights: Array, evaluation: Evaluation, drift: Array | None = None) -> None:
+        self._weights.append(weights)
+        self._losses.append(evaluation.loss)
+        if self._wanted.correlations or self._wanted.loss_gap:
+            self._projections.append(evaluation.projections)
+        if self._wanted.kernel_alignment:
+            self._alignments.append(sample_alignment(self._closure, self._problem, weights))
+        if drift is not None:
+            moved = combine((1.0, 1.0), (weights, drift))
+            fields, index = self._closure.fields(moved)
+            self._drifts.append((moved, _loss(self._problem.task, fields, index)))
+
+    def ran_away(self, evaluation: Evaluation, time: float, weights: Array) -> bool:
+        """Whether the loss has left for good; the stable step is that of the weights at the last time recorded."""
+        loss = float(evaluation.loss)
+        if self._first is None:
+            self._first = loss
+        if loss < _RUNAWAY * max(self._first, 1e-300):
+            return False
+        finite = [w for w, value in zip(self._weights, self._losses, strict=True) if np.isfinite(float(value))]
+        rate = fastest_rate(self._problem, self._closure, finite[-1] if finite else jnp.asarray(self._closure.start))
+        self.stopped, self.stable_step = time, 2 / rate
+        return True
+
+    def finish(self, times: np.ndarray) -> None:
+        """Take the numbers off the device and let the samples go."""
+        bad = [i for i, loss in enumerate(self._losses) if not float(loss) < _RUNAWAY * max(self._first or 0, 1e-300)]
+        if bad and self.stopped is None:
+            before = self._weights[max(bad[0] - 1, 0)]
+            self.stopped = float(times[bad[0]])
+            self.stable_step = 2 / fastest_rate(self._problem, self._closure, before)
+        good = bad[0] if bad else len(self._losses)
+        self.rank, self.bytes = self._closure.rank, self._closure.memory()
+        self.evaluations = self._closure.evaluations
+        self.fixed = self._closure.fixed
+        width = self._closure.width
+        self._stacked = _stack(self._weights[:good], width)
+        self._projected = _stack(self._projections[:good], width - self.fixed) if self._projections else None
+        self._loss = np.asarray([float(loss) for loss in self._losses[:good]])
+        self._moved = _stack([moved for moved, _ in self._drifts[:good]], width) if self._drifts else None
+        self._moved_loss = np.asarray([float(loss) for _, loss in self._drifts[:good]])
+        self._aligned = np.asarray([float(value) for value in self._alignments[:good]])
+        del self._closure, self._weights, self._projections, self._drifts
+
+    def arrays(self, problem: Problem, times: np.ndarray, wanted: Wanted) -> dict[str, np.ndarray]:
+        """Order parameters (time, ...); NaN from where the run ran away."""
+        out = _order_parameters(problem, self._stacked, self._loss)
+        weights, projected = self._stacked, self._projected
+        if wanted.correlations and projected is not None:
+            out["weight_correlation"] = np.einsum("tia,sja->tsij", weights, weights)
+            out["gradient_correlation"] = np.einsum("tia,sja->tsij", projected, projected)
+        if wanted.loss_gap and projected is not None:
+            out["loss_gap"] = self._loss_gap(problem, weights, projected)
+        if wanted.kernel_alignment:
+            out["kernel_alignment"] = self._aligned
+        return {name: _padded(values, times.size, name) for name, values in out.items()}
+
+    def _loss_gap(self, problem: Problem, weights: np.ndarray, projected: np.ndarray) -> np.ndarray:
+        """``2 sum_i (c_i / b_i) <g_i m_i>``, m the part of the field that the sample itself has caused (eq. 18)."""
+        readout, moved = np.asarray(problem.task.readout), np.asarray(problem.task.gradient_readout)
+        ratio = np.divide(readout, moved, out=np.zeros_like(readout), where=moved != 0)
+        columns = np.arange(self.fixed, weights.shape[2])
+        taken = columns * problem.samples_per_dimension / self._samples if self._shrunk else 0.0 * columns
+        own = np.sqrt(np.maximum(1 - taken, 0.0) / problem.samples_per_dimension)
+        return 2 * np.einsum("i,tia,tia,a->t", ratio, projected, weights[:, :, self.fixed :], own)
+
+    def time_error(self, problem: Problem) -> dict[str, np.ndarray]:
+        """How far each order parameter would move if all local errors of the time steps were undone."""
+        if self._moved is None:
+            return {}
+        here = _order_parameters(problem, self._stacked, self._loss)
+        there = _order_parameters(problem, self._moved, self._moved_loss)
+        return {name: np.abs(there[name] - here[name]) for name in here}
+
+
+def _order_parameters(problem: Problem, weights: np.ndarray, losses: np.ndarray) -> dict[str, np.ndarray]:
+    alignment = weights[:, :, : problem.alignment.shape[1]]
+    overlap = np.einsum("tia,tja->tij", weights, weights)
+    tests = _test_losses(problem.task, alignment, overlap)
+    return {"train_loss": losses, "test_loss": np.asarray(tests), "alignment": alignment, "overlap": overlap}
+
+
+@jax.jit
+def _test_losses(task: Task, alignment: Array, overlap: Array) -> Array:
+    return jax.vmap(lambda a, c: test_loss(task, a, c))(alignment, overlap)
+
+
+def mean_time_error(recorders: list["Recorder"], problem: Problem, times: np.ndarray) -> dict[str, np.ndarray]:
+    each = [recorder.time_error(problem) for recorder in recorders]
+    return {
+        name: np.mean([_padded(errors[name], times.size, name) for errors in each], axis=0) for name in each[0]
+    }
+
+
+def _padded(values: np.ndarray, count: int, name: str) -> np.ndarray:
+    """Values with NaN at the times a run did not reach."""
+    missing = count - values.shape[0]
+    if not missing:
+        return values
+    axes = 2 if name.endswith("correlation") else 1
+    widths = [(0, missing)] * axes + [(0, 0)] * (values.ndim - axes)
+    return np.pad(values, widths, constant_values=np.nan)
+
+
+def _stack(arrays: list[Array], width: int) -> np.ndarray:
+    host = [np.asarray(array) for array in arrays]
+    return np.stack([np.pad(array, ((0, 0), (0, width - array.shape[1]))) for array in host])
+
+
+def fastest_rate(problem: Problem, closure: LatentClosure, weights: Array) -> float:
+    """The fastest relaxation of descent at these weights: an upper bound from the samples."""
+    fields, index = closure.fields(weights)
+    return float(_edge(problem.task, fields, index, problem.samples_per_dimension))
+
+
+@jax.jit
+def _edge(task: Task, fields: Array, index: Array, ratio: Any) -> Array:
+    return largest_rate(task.curvature_bound(fields, index), ratio)
+
+
+@jax.jit
+def _loss(task: Task, fields: Array, index: Array) -> Array:
+    return jnp.mean(task.error(fields, index) ** 2)
