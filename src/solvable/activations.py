@@ -60,7 +60,7 @@ erf = Named("erf", lambda field: jax.scipy.special.erf(field / jnp.sqrt(2.0)))
 
 
 def parse(text: Any) -> Any:
-    """The function of a name: ``relu``, ``tanh``, ``erf``, ``linear``, ``quadratic(0.5)``; functions stay as they are."""
+    """The function of a name: ``relu``, ``tanh``, ``erf``, ``linear``, ``quadratic(0.5)``; functions stay."""
     if not isinstance(text, str):
         return text
     name, _, argument = text.replace(" ", "").rstrip(")").partition("(")

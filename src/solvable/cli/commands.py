@@ -32,7 +32,7 @@ def _common(name: str, annotation: Any, default: Any, text: str) -> inspect.Para
     )
 
 
-_TIMES = _common("times", str | None, None, "Times: 1:1e5:200log, 0:10:5 or 1,10,100 (default: the model's usual ones).")
+_TIMES = _common("times", str | None, None, "Times: 1:1e5:200log, 0:10:5 or 1,10,100 (default: as suits the model).")
 _OUTPUT = [
     _common("out", str | None, None, "Write the data here (.nc, .zarr, .npz or .csv)."),
     _common("plot", str | None, None, "Draw the result here (.png, .svg or .pdf)."),

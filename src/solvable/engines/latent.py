@@ -1,8 +1,8 @@
 """Dynamical mean-field theory by latent closure: descent on a few hundred coordinates, averaged over samples.
 
 A linear layer ``h = w . x`` on D-dimensional Gaussian inputs, trained on ``P = gamma D`` fixed samples by
-``dw/dt = (1/gamma) sum_mu g(h^mu) x^mu``, has as D grows a description in a few coordinates. Whatever enters the weights
-is the start, the index directions, and the directions ``sum_mu e_a^mu x^mu`` of the signals ``g`` seen so far, with
+``dw/dt = (1/gamma) sum_mu g(h^mu) x^mu``, has as D grows a description in a few coordinates. Whatever enters the
+weights is the start, the index directions, and the directions ``sum_mu e_a^mu x^mu`` of the signals ``g`` seen so far, with
 ``e_a`` orthonormal under the sample mean. Along each of them an input has the latent coordinate
 
     Y_a = xi_a + e_a / sqrt(gamma),        xi_a a fresh standard normal,
@@ -22,6 +22,8 @@ gamma, as in a system of that finite size. The two err to opposite sides, so tha
 their difference an estimate of the bias.
 """
 
+import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -35,6 +37,7 @@ from solvable.engines.gaussian_samples import sobol_normals
 _BLOCK = 128
 _FIRST_CAPACITY = 64
 _GROWTH = 1.5
+_CHUNK = 4096
 
 
 class Signals(Protocol):
@@ -54,7 +57,7 @@ class Basis(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What the samples say of weights ``U``: ``velocity = <g Y>``, ``projections = <g e>``, and ``loss = <error^2>``."""
+    """What the samples say of weights ``U``: ``velocity = <g Y>``, ``projections = <g e>``, ``loss = <error^2>``."""
 
     velocity: Float[Array, "neuron column"]
     projections: Float[Array, "neuron direction"]
@@ -126,6 +129,7 @@ class LatentClosure:
             tolerance=self._tolerance,
             shrunk=self._shrunk,
             indices=self._indices,
+            chunk=_chunk_size(self.samples),
         )
         return evaluation
 
@@ -165,7 +169,7 @@ class LatentClosure:
         self._basis = Basis(jnp.concatenate([latents, fresh], 1), jnp.concatenate([directions, wider], 1), count)
 
     def _normals(self, begin: int, end: int) -> np.ndarray:
-        """Columns of normals. Blocks beyond the first are shuffled: scrambles of the same points are not independent."""
+        """Columns of normals. Blocks after the first are shuffled: scrambles of the same points are not independent."""
         parts = []
         for block in range(begin // _BLOCK, -(-end // _BLOCK)):
             low = block * _BLOCK
@@ -187,35 +191,58 @@ class LatentClosure:
         needed = self._bytes(capacity)
         if needed > self._memory_limit:
             raise MemoryError(
-                f"{self.samples} samples with {capacity} latent coordinates need {needed / 2**30:.3g} GiB, but the limit "
-                f"is {self._memory_limit / 2**30:.3g} GiB: lower samples or the number of neurons, or raise tolerance "
+                f"{self.samples} samples with {capacity} latent coordinates need {needed / 2**30:.3g} GiB, but the "
+                f"limit is {self._memory_limit / 2**30:.3g} GiB: lower samples or the number of neurons, or raise tolerance "
                 "or memory_limit"
             )
 
 
-@partial(jax.jit, static_argnames=("indices",), donate_argnames=("basis",))
+@partial(jax.jit, static_argnames=("indices", "chunk"), donate_argnames=("basis",))
 def _evaluate(
-    signals: Any, basis: Basis, weights: Array, *, ratio: float, tolerance: float, shrunk: float, indices: int
+    signals: Any,
+    basis: Basis,
+    weights: Array,
+    *,
+    ratio: float,
+    tolerance: float,
+    shrunk: float,
+    indices: int,
+    chunk: int,
 ) -> tuple[Evaluation, Basis]:
     latents, directions, count = basis
     samples, capacity = latents.shape
     neurons, fixed = weights.shape[0], capacity - directions.shape[1]
-    # Samples come first: the tall, narrow products below then run at the speed of memory on CPUs, too.
-    fields = latents @ weights.T
-    moving, error = signals(fields.T, latents[:, :indices].T)
-    moving = moving.T
-    size = jnp.sqrt(jnp.mean(moving**2, axis=0))
-    scaled = moving / jnp.where(size > 0, size, 1.0)
     unused = jax.lax.dynamic_slice(latents, (0, count), (samples, neurons))
-    both = jnp.concatenate([scaled, unused], axis=1)
-    known = directions.T @ both / samples
-    both = both - directions @ known
-    rest, normals = both[:, :neurons], both[:, neurons:]
+
+    # Samples come first, and are taken in chunks that stay in a CPU's cache, so that the arrays are read from memory
+    # once a pass: the passes are what evaluation costs.
+    def signal(rows: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], tuple[Array]]:
+        latent, direction, fresh = rows
+        moving, error = signals((latent @ weights.T).T, latent[:, :indices].T)
+        both = jnp.concatenate([moving.T, fresh], axis=1)
+        return (direction.T @ both, moving @ latent, jnp.sum(moving**2, axis=1), jnp.sum(error**2)), (moving.T,)
+
+    sums, (moving,) = _pass(signal, chunk, (latents, directions, unused))
+    known, velocity, square, loss = (total / samples for total in sums)
+    size = jnp.sqrt(square)
+    known = known.at[:, :neurons].divide(jnp.where(size > 0, size, 1.0))
+
+    def project(rows: tuple[Array, Array, Array]) -> tuple[tuple[Array], tuple[Array, Array]]:
+        direction, moving, fresh = rows
+        scaled = moving / jnp.where(size > 0, size, 1.0)
+        both = jnp.concatenate([scaled, fresh], axis=1) - direction @ known
+        return (direction.T @ both[:, :neurons],), (both[:, :neurons], both[:, neurons:])
+
+    (again,), (rest, normals) = _pass(project, chunk, (directions, moving, unused))
+    again = again / samples
+
     # Gram-Schmidt twice: after one pass the directions would lose a factor `tolerance` of orthogonality each.
-    again = directions.T @ rest / samples
-    rest = rest - directions @ again
-    known = known[:, :neurons] + again
-    strength, turn = jnp.linalg.eigh(rest.T @ rest / samples)
+    def project_again(rows: tuple[Array, Array]) -> tuple[tuple[Array], tuple[Array]]:
+        rest = rows[1] - rows[0] @ again
+        return (rest.T @ rest,), (rest,)
+
+    (spread,), (rest,) = _pass(project_again, chunk, (directions, rest))
+    strength, turn = jnp.linalg.eigh(spread / samples)
     strength, turn = strength[::-1], turn[:, ::-1]
     kept = strength > tolerance**2
     root = jnp.sqrt(jnp.where(kept, strength, 1.0))
@@ -223,15 +250,44 @@ def _evaluate(
     normals = normals - new @ (new.T @ normals / samples)
     taken = shrunk * (count + jnp.arange(neurons)) * ratio / samples
     step = jnp.sqrt(jnp.maximum(1 - taken, 0.0) / ratio)
-    latents = jax.lax.dynamic_update_slice(latents, jnp.where(kept, normals + new * step, unused), (0, count))
+    opened = jnp.where(kept, normals + new * step, unused)
+    latents = jax.lax.dynamic_update_slice(latents, opened, (0, count))
     directions = jax.lax.dynamic_update_slice(directions, new, (0, count - fixed))
-    projections = jax.lax.dynamic_update_slice(
-        known.T, jnp.where(kept, turn * root, 0.0), (0, count - fixed)
-    )
+    known = (known[:, :neurons] + again).T
+    projections = jax.lax.dynamic_update_slice(known, jnp.where(kept, turn * root, 0.0), (0, count - fixed))
+    velocity = jax.lax.dynamic_update_slice(velocity, moving.T @ opened / samples, (0, count))
     count = count + kept.sum()
-    velocity = jnp.where(jnp.arange(capacity) < count, moving.T @ latents / samples, 0.0)
-    evaluation = Evaluation(velocity, projections * size[:, None], jnp.mean(error**2))
-    return evaluation, Basis(latents, directions, count)
+    velocity = jnp.where(jnp.arange(capacity) < count, velocity, 0.0)
+    return Evaluation(velocity, projections * size[:, None], loss), Basis(latents, directions, count)
+
+
+def _pass(
+    function: Callable[[Any], tuple[Any, Any]], chunk: int, arrays: tuple[Array, ...]
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """The function over chunks of rows: its first outputs summed, its second ones put together again."""
+    samples = arrays[0].shape[0]
+    if chunk >= samples:
+        return function(arrays)
+    chunks = jax.tree.map(lambda array: array.reshape(-1, chunk, *array.shape[1:]), arrays)
+    zeros = jax.tree.map(lambda out: jnp.zeros(out.shape, out.dtype), jax.eval_shape(function, _first(chunks))[0])
+
+    def body(total: Any, rows: Any) -> tuple[Any, Any]:
+        sums, outputs = function(rows)
+        return jax.tree.map(jnp.add, total, sums), outputs
+
+    sums, outputs = jax.lax.scan(body, zeros, chunks)
+    return sums, jax.tree.map(lambda array: array.reshape(samples, *array.shape[2:]), outputs)
+
+
+def _first(chunks: Any) -> Any:
+    return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[1:], array.dtype), chunks)
+
+
+def _chunk_size(samples: int) -> int:
+    """Rows that fit a cache, as a divisor of the number of samples; accelerators take all at once."""
+    if jax.default_backend() != "cpu":
+        return samples
+    return math.gcd(samples, _CHUNK)
 
 
 @jax.jit

@@ -78,7 +78,7 @@ def check_teacher(teacher: Callable[..., Any], indices: int) -> None:
 
 
 def find_jump(function: Callable[[np.ndarray], np.ndarray]) -> float | None:
-    """Where a function jumps within reach of a Gaussian field, or None: the steepest intervals are halved to the end."""
+    """Where a function jumps within reach of a Gaussian field, or None: its steepest intervals are halved again."""
     grid = np.linspace(-_REACH, _REACH, 4097) + 1e-7 * np.sqrt(2)
     values = function(grid)
     if not np.isfinite(values).all():

@@ -2,12 +2,12 @@
 
     K(x, x') = sum_i c_i^2 phi'(h_i) phi'(h'_i) x . x'
 
-is the kernel of ``f`` (delayed-features prints ``(N / alpha^2) K``: see docs/errata). Its alignment with the targets ``y``
-of P samples is
+is the kernel of ``f`` (delayed-features prints ``(N / alpha^2) K``: see docs/errata). Training sees ``b_i c_i`` in place
+of ``c_i^2``. The alignment of that kernel with the targets ``y`` of P samples is
 
     sqrt(P) y^T K y / (|K|_F |y|^2),
 
-the kernel's Rayleigh quotient at the target over the root mean square of its eigenvalues. The factor sqrt(P) makes it
+its Rayleigh quotient at the target over the root mean square of its eigenvalues. The factor sqrt(P) makes it
 converge as the dimension grows.
 """
 
@@ -40,7 +40,9 @@ def sample_alignment(closure: LatentClosure, problem: Problem, weights: Array) -
     fields, index = closure.fields(weights)
     target, slopes = _target_and_slopes(problem.task, fields, index)
     pulls = closure.squared_pull(slopes * target)
-    return _assemble(problem.task.readout * problem.task.gradient_readout, pulls, slopes, target, problem.samples_per_dimension)
+    return _assemble(
+        problem.task.readout * problem.task.gradient_readout, pulls, slopes, target, problem.samples_per_dimension
+    )
 
 
 @jax.jit

@@ -3,8 +3,7 @@
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax
@@ -53,7 +52,9 @@ class Committee(Model):
 
     name: ClassVar[str] = "committee"
     simulates_whole_steps: ClassVar[bool] = True
-    whole_step_options = {"solver": ("latent", "response", "fixed-point", "online")}
+    whole_step_options: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "solver": ("latent", "response", "fixed-point", "online")
+    }
     usual_times: ClassVar[str] = "0:12:41"
 
     samples_per_dimension: float = parameter(
@@ -141,9 +142,7 @@ class Committee(Model):
         wanted = Wanted(correlations=correlations, responses=responses, kernel_alignment=kernel_alignment)
         return self._solve(times, self._solver(solver), wanted, accuracy, key, keep_diverged, progress)
 
-    def loss_gap(
-        self, times: Any, *, solver: Any = None, key: int = 0, progress: bool | None = None
-    ) -> xr.Dataset:
+    def loss_gap(self, times: Any, *, solver: Any = None, key: int = 0, progress: bool | None = None) -> xr.Dataset:
         """Eq. 18, ``(2 alpha / gamma N) sum_ij int R^w_ij C^g_ij``, beside the losses whose difference it approximates.
 
         It is the leading order in 1/gamma: good to a few percent at gamma = 50, too small by half or more where
@@ -162,8 +161,8 @@ class Committee(Model):
         inputs, other, rows = (jnp.atleast_2d(jnp.asarray(array, float)) for array in (inputs, other_inputs, weights))
         if not inputs.shape[1] == other.shape[1] == rows.shape[1] or rows.shape[0] != self.initial_overlap.shape[0]:
             raise ValueError(
-                f"inputs {inputs.shape}, other_inputs {other.shape} and weights {rows.shape} must share their last axis, "
-                f"and weights must have {self.initial_overlap.shape[0]} rows, one a neuron"
+                f"inputs {inputs.shape}, other_inputs {other.shape} and weights {rows.shape} must share their last "
+                f"axis, and weights must have {self.initial_overlap.shape[0]} rows, one a neuron"
             )
         return np.asarray(tangent_kernel(self.task, rows @ inputs.T, rows @ other.T, inputs @ other.T))
 
@@ -172,7 +171,9 @@ class Committee(Model):
             return Online() if math.isinf(self.samples_per_dimension) else Latent()
         if isinstance(solver, str):
             if solver not in SOLVERS:
-                raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, or one of solvable.solvers, not {solver!r}")
+                raise ValueError(
+                    f"solver must be one of {', '.join(SOLVERS)}, or one of solvable.solvers, not {solver!r}"
+                )
             solver = SOLVERS[solver]()
         if not hasattr(solver, "solve"):
             raise ValueError(f"solver must be one of solvable.solvers (Latent, Flow, Online, ...), not {solver!r}")
@@ -273,7 +274,7 @@ def _cannot(solver: Any, reached: float, accuracy: float) -> str | None:
         return f"accuracy {accuracy:g} not reached, only {reached:.2g}: {solver} has no samples to raise"
     if 4 * solver.samples > _MOST_SAMPLES:
         return (
-            f"accuracy {accuracy:g} not reached, only {reached:.2g}, with {solver.samples} samples: the error falls slowly "
-            "with samples; pass a solver with more of them, or ask for earlier times"
+            f"accuracy {accuracy:g} not reached, only {reached:.2g}, with {solver.samples} samples: the error falls "
+            "slowly with samples; pass a solver with more of them, or ask for earlier times"
         )
     return None

@@ -49,13 +49,13 @@ class Runs(NamedTuple):
 Advance = Callable[[float], None]
 
 
-class Diverged(ValueError):
+class DivergedError(ValueError):
     """Descent left the finite numbers."""
 
 
-def diverged(time: float, step: float, stable: float) -> Diverged:
+def diverged(time: float, step: float, stable: float) -> DivergedError:
     """The error that says when, and which step would do."""
-    return Diverged(
+    return DivergedError(
         f"descent diverged at time {time:g} with step = {step:g}: a step below {stable:.2g} is stable there "
         "(or pass keep_diverged=True for the results up to it)"
     )

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Array
 
 from solvable.engines.latent import Evaluation, LatentClosure, largest_rate
-from solvable.engines.stabilised import combine
 from solvable.models.committee.kernel import sample_alignment
 from solvable.models.committee.population import test_loss
 from solvable.models.committee.problem import Problem, Wanted
@@ -27,25 +26,20 @@ class Recorder:
         self._projections: list[Array] = []
         self._losses: list[Array] = []
         self._alignments: list[Array] = []
-        self._drifts: list[tuple[Array, Array]] = []
         self._first: float | None = None
         self.stopped: float | None = None
         self.stable_step = np.inf
         self._samples = closure.samples
 
-    def record(self, weights: Array, evaluation: Evaluation, drift: Array | None = None) -> None:
+    def record(self, weights: Array, evaluation: Evaluation) -> None:
         self._weights.append(weights)
         self._losses.append(evaluation.loss)
         if self._wanted.correlations or self._wanted.loss_gap:
             self._projections.append(evaluation.projections)
         if self._wanted.kernel_alignment:
             self._alignments.append(sample_alignment(self._closure, self._problem, weights))
-        if drift is not None:
-            moved = combine((1.0, 1.0), (weights, drift))
-            fields, index = self._closure.fields(moved)
-            self._drifts.append((moved, _loss(self._problem.task, fields, index)))
 
-    def ran_away(self, evaluation: Evaluation, time: float, weights: Array) -> bool:
+    def ran_away(self, evaluation: Evaluation, time: float) -> bool:
         """Whether the loss has left for good; the stable step is that of the weights at the last time recorded."""
         loss = float(evaluation.loss)
         if self._first is None:
@@ -72,10 +66,8 @@ class Recorder:
         self._stacked = _stack(self._weights[:good], width)
         self._projected = _stack(self._projections[:good], width - self.fixed) if self._projections else None
         self._loss = np.asarray([float(loss) for loss in self._losses[:good]])
-        self._moved = _stack([moved for moved, _ in self._drifts[:good]], width) if self._drifts else None
-        self._moved_loss = np.asarray([float(loss) for _, loss in self._drifts[:good]])
         self._aligned = np.asarray([float(value) for value in self._alignments[:good]])
-        del self._closure, self._weights, self._projections, self._drifts
+        del self._closure, self._weights, self._projections
 
     def arrays(self, problem: Problem, times: np.ndarray, wanted: Wanted) -> dict[str, np.ndarray]:
         """Order parameters (time, ...); NaN from where the run ran away."""
@@ -99,14 +91,6 @@ class Recorder:
         own = np.sqrt(np.maximum(1 - taken, 0.0) / problem.samples_per_dimension)
         return 2 * np.einsum("i,tia,tia,a->t", ratio, projected, weights[:, :, self.fixed :], own)
 
-    def time_error(self, problem: Problem) -> dict[str, np.ndarray]:
-        """How far each order parameter would move if all local errors of the time steps were undone."""
-        if self._moved is None:
-            return {}
-        here = _order_parameters(problem, self._stacked, self._loss)
-        there = _order_parameters(problem, self._moved, self._moved_loss)
-        return {name: np.abs(there[name] - here[name]) for name in here}
-
 
 def _order_parameters(problem: Problem, weights: np.ndarray, losses: np.ndarray) -> dict[str, np.ndarray]:
     alignment = weights[:, :, : problem.alignment.shape[1]]
@@ -118,13 +102,6 @@ def _order_parameters(problem: Problem, weights: np.ndarray, losses: np.ndarray)
 @jax.jit
 def _test_losses(task: Task, alignment: Array, overlap: Array) -> Array:
     return jax.vmap(lambda a, c: test_loss(task, a, c))(alignment, overlap)
-
-
-def mean_time_error(recorders: list["Recorder"], problem: Problem, times: np.ndarray) -> dict[str, np.ndarray]:
-    each = [recorder.time_error(problem) for recorder in recorders]
-    return {
-        name: np.mean([_padded(errors[name], times.size, name) for errors in each], axis=0) for name in each[0]
-    }
 
 
 def _padded(values: np.ndarray, count: int, name: str) -> np.ndarray:
@@ -151,8 +128,3 @@ def fastest_rate(problem: Problem, closure: LatentClosure, weights: Array) -> fl
 @jax.jit
 def _edge(task: Task, fields: Array, index: Array, ratio: Any) -> Array:
     return largest_rate(task.curvature_bound(fields, index), ratio)
-
-
-@jax.jit
-def _loss(task: Task, fields: Array, index: Array) -> Array:
-    return jnp.mean(task.error(fields, index) ** 2)

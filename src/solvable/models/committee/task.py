@@ -41,7 +41,6 @@ class Task(eqx.Module):
         shape = (-1,) + (1,) * (fields.ndim - 1)
         return self.gradient_readout.reshape(shape) * slopes * error, error
 
-
     def slopes(self, fields: Float[Array, "neuron *samples"]) -> Float[Array, "neuron *samples"]:
         """``phi'`` of the fields."""
         return jax.jvp(each(self.activation), (fields,), (jnp.ones_like(fields),))[1]
