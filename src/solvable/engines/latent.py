@@ -2,8 +2,8 @@
 
 A linear layer ``h = w . x`` on D-dimensional Gaussian inputs, trained on ``P = gamma D`` fixed samples by
 ``dw/dt = (1/gamma) sum_mu g(h^mu) x^mu``, has as D grows a description in a few coordinates. Whatever enters the
-weights is the start, the index directions, and the directions ``sum_mu e_a^mu x^mu`` of the signals ``g`` seen so far, with
-``e_a`` orthonormal under the sample mean. Along each of them an input has the latent coordinate
+weights is the start, the index directions, and the directions ``sum_mu e_a^mu x^mu`` of the signals ``g`` seen so far,
+with ``e_a`` orthonormal under the sample mean. Along each of them an input has the latent coordinate
 
     Y_a = xi_a + e_a / sqrt(gamma),        xi_a a fresh standard normal,
 
@@ -25,7 +25,7 @@ their difference an estimate of the bias.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,7 @@ _GROWTH = 1.5
 _CHUNK = 4096
 
 
+@runtime_checkable
 class Signals(Protocol):
     """``g`` and the error of every sample, from the fields and the index fields; a PyTree that can be called."""
 
@@ -98,9 +99,8 @@ class LatentClosure:
         )
         # The count lives on the device; this bound on it saves waiting for it at every step.
         self._most = self._fixed
-        self.start = np.zeros((neurons, capacity))
-        self.start[:, :indices] = alignment
-        self.start[:, indices : self._fixed] = _square_root(overlap - alignment @ alignment.T)
+        start = np.concatenate([alignment, _square_root(overlap - alignment @ alignment.T)], axis=1)
+        self.start = jnp.pad(jnp.asarray(start), ((0, 0), (0, capacity - self._fixed)))
 
     @property
     def rank(self) -> int:
@@ -133,10 +133,10 @@ class LatentClosure:
         )
         return evaluation
 
-    def widen(self, weights: Float[Array, "neuron column"]) -> Float[Array, "neuron column"]:
+    def widen(self, weights: Float[Array, "neuron column"]) -> Float[Array, "neuron wider"]:
         """Weights from before the basis grew, in its present coordinates."""
         missing = self._basis.latents.shape[1] - weights.shape[1]
-        return jnp.pad(jnp.asarray(weights), ((0, 0), (0, missing))) if missing else jnp.asarray(weights)
+        return jnp.pad(weights, ((0, 0), (0, missing))) if missing else weights
 
     def squared_pull(self, values: Float[Array, "row sample"]) -> Float[Array, "row"]:
         """``|(1/gamma) sum_mu v^mu x^mu|^2 / D`` of functions ``v`` of the samples: how far they would pull weights."""
@@ -192,8 +192,8 @@ class LatentClosure:
         if needed > self._memory_limit:
             raise MemoryError(
                 f"{self.samples} samples with {capacity} latent coordinates need {needed / 2**30:.3g} GiB, but the "
-                f"limit is {self._memory_limit / 2**30:.3g} GiB: lower samples or the number of neurons, or raise tolerance "
-                "or memory_limit"
+                f"limit is {self._memory_limit / 2**30:.3g} GiB: lower samples or the number of neurons, or raise "
+                "tolerance or memory_limit"
             )
 
 
@@ -203,9 +203,9 @@ def _evaluate(
     basis: Basis,
     weights: Array,
     *,
-    ratio: float,
-    tolerance: float,
-    shrunk: float,
+    ratio: Array | float,
+    tolerance: Array | float,
+    shrunk: Array | float,
     indices: int,
     chunk: int,
 ) -> tuple[Evaluation, Basis]:
@@ -291,7 +291,7 @@ def _chunk_size(samples: int) -> int:
 
 
 @jax.jit
-def _squared_pull(basis: Basis, values: Array, ratio: float) -> Array:
+def _squared_pull(basis: Basis, values: Array, ratio: Array | float) -> Array:
     """Along directions that are there by the latents; what lies outside all of them is noise of weight 1/gamma."""
     latents, directions, count = basis
     samples, capacity = latents.shape
@@ -301,7 +301,7 @@ def _squared_pull(basis: Basis, values: Array, ratio: float) -> Array:
     return jnp.sum(pull**2, axis=1) + outside / ratio
 
 
-def largest_rate(bounds: Float[Array, "sample"], ratio: float) -> Float[Array, ""]:
+def largest_rate(bounds: Float[Array, "sample"], ratio: Array | float) -> Float[Array, ""]:
     """Upper edge of the spectrum of ``(1/gamma) sum_mu a_mu x^mu x^mu^T``, for positive weights ``a`` of the samples.
 
     The edge of a weighted Wishart matrix, ``min over y > max a of y/gamma + y <a / (y - a)>``; for a = 1 it is

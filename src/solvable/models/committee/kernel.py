@@ -2,8 +2,8 @@
 
     K(x, x') = sum_i c_i^2 phi'(h_i) phi'(h'_i) x . x'
 
-is the kernel of ``f`` (delayed-features prints ``(N / alpha^2) K``: see docs/errata). Training sees ``b_i c_i`` in place
-of ``c_i^2``. The alignment of that kernel with the targets ``y`` of P samples is
+is the kernel of ``f`` (delayed-features prints ``(N / alpha^2) K``: see docs/errata). Training sees ``b_i c_i`` in
+place of ``c_i^2``. The alignment of that kernel with the targets ``y`` of P samples is
 
     sqrt(P) y^T K y / (|K|_F |y|^2),
 

@@ -123,7 +123,7 @@ class Latent(_Sampled):
         closure = self._closure(problem, scramble, shrunk, key)
         recorder = Recorder(closure, problem, shrunk, wanted)
         saved = {int(count) for count in np.round(times / problem.step)}
-        keep, step, weights = 1 - problem.step * problem.weight_decay, problem.step, jnp.asarray(closure.start)
+        keep, step, weights = 1 - problem.step * problem.weight_decay, problem.step, closure.start
         for count in range(max(saved) + 1):
             evaluation = closure.evaluate(weights)
             weights = closure.widen(weights)
@@ -190,7 +190,7 @@ class Flow(_Sampled):
         def slope_of(evaluation: Evaluation, weights: Array) -> Array:
             return combine((1.0, -decay), (evaluation.velocity, weights)) if decay else evaluation.velocity
 
-        weights: Array = jnp.asarray(closure.start)
+        weights: Array = closure.start
         evaluation = closure.evaluate(weights)
         now, proposed, factor = 0.0, np.inf, np.inf
         for target in map(float, times):

@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -47,7 +46,7 @@ class Recorder:
         if loss < _RUNAWAY * max(self._first, 1e-300):
             return False
         finite = [w for w, value in zip(self._weights, self._losses, strict=True) if np.isfinite(float(value))]
-        rate = fastest_rate(self._problem, self._closure, finite[-1] if finite else jnp.asarray(self._closure.start))
+        rate = fastest_rate(self._problem, self._closure, finite[-1] if finite else self._closure.start)
         self.stopped, self.stable_step = time, 2 / rate
         return True
 
