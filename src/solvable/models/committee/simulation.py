@@ -127,9 +127,7 @@ def simulate(
     if form == "fused" and neurons > MOST_NEURONS:
         raise ValueError(f"form 'fused' has room for {MOST_NEURONS} neurons, not {neurons}: use 'primal' or 'auto'")
     task = jax.tree.map(lambda value: jnp.asarray(value, dtype), task)
-    setting = Setting(
-        task, weights, indices, samples, step, weight_decay, FORMS[form], dtype, test_loss, test_samples
-    )
+    setting = Setting(task, weights, indices, samples, step, weight_decay, FORMS[form], dtype, test_loss, test_samples)
     measured, watches = trajectories(
         partial(_start, setting),
         partial(_step, setting),
@@ -312,9 +310,9 @@ def _departure(setting: Setting, key: int, seed: int, below: int, diverged: int)
     stable = min(2 / largest, setting.step / 2)
     return (
         f"That of seed {seed} rose above its first loss for good after time {below * setting.step:g} (step {below}) "
-        f"and was no longer finite from time {diverged * setting.step:g}. The largest curvature there is {largest:.4g}, "
-        f"where steps below {2 / largest:.4g} are stable: lower step = {setting.step:g} to {stable:.3g} or less, "
-        "or pass keep_diverged=True for the results up to there"
+        f"and was no longer finite from time {diverged * setting.step:g}. The largest curvature there is "
+        f"{largest:.4g}, where steps below {2 / largest:.4g} are stable: "
+        f"lower step = {setting.step:g} to {stable:.3g} or less, or pass keep_diverged=True for the results up to there"
     )
 
 
@@ -334,6 +332,7 @@ def _check_samples(samples_per_dimension: float, dimension: int) -> int:
     samples = round(samples_per_dimension * dimension)
     if samples < 1:
         raise ValueError(
-            f"samples_per_dimension = {samples_per_dimension:g} leaves no sample in dimension = {dimension}: raise either"
+            f"samples_per_dimension = {samples_per_dimension:g} leaves no sample in dimension = {dimension}: "
+            "raise either"
         )
     return samples
