@@ -78,7 +78,8 @@ def trajectories(
 
     begin_all, measure_all = _vectorised(start), _vectorised(measure)
 
-    @jax.jit
+    # The states are given away: what a step leaves as it is, such as the data, then stays where it lies, uncopied.
+    @partial(jax.jit, donate_argnums=0)
     def stretch_all(states: PyTree, begin: jax.Array, end: jax.Array) -> PyTree:
         return jax.vmap(lambda state: stretch(state, begin, end))(states)
 
