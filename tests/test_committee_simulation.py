@@ -309,7 +309,7 @@ class TestKernelAlignment:
 
         jacobian = jax.jacrev(network)(weights).reshape(len(inputs), -1)
         kernel, target = np.asarray(jacobian @ jacobian.T), np.asarray(task.target(jnp.asarray(index)))
-        return target @ kernel @ target / (np.linalg.norm(kernel) * target @ target)
+        return np.sqrt(len(target)) * target @ kernel @ target / (np.linalg.norm(kernel) * target @ target)
 
     def test_it_is_that_of_the_networks_own_tangent_kernel(self):
         task = relu_task()
@@ -324,19 +324,25 @@ class TestKernelAlignment:
             explicit = self.explicit(task, when, inputs, inputs[:, :2].T)
             assert run.kernel_alignment[0, at] == pytest.approx(explicit, rel=1e-12)
 
-    def test_large_datasets_are_measured_on_their_first_samples(self):
-        run = simulate(quadratic_task(), samples_per_dimension=60, step=0.1, steps=[0], dimension=10, seeds=1, **START)
-        inputs = jnp.asarray(seed_data(0, 600, 10))[:512]
+    @pytest.mark.parametrize("form", ["primal", "dual"])
+    def test_the_size_of_large_kernels_is_estimated_from_probes(self, form):
+        run = simulate(
+            quadratic_task(), samples_per_dimension=60, step=0.1, steps=[0], dimension=10, seeds=1, form=form, **START
+        )
+        inputs = jnp.asarray(seed_data(0, 600, 10))
         weights = jnp.asarray(initial_weights(OVERLAP, ALIGNMENT, 10))
         explicit = self.explicit(quadratic_task(), weights, inputs, inputs[:, :1].T)
-        assert run.kernel_alignment[0, 0] == pytest.approx(explicit, rel=1e-12)
+        # |K z|^2 of 16 probes: about ten eigenvalues matter, a relative spread of the root of sqrt(2 / (16 * 10)) / 2.
+        assert run.kernel_alignment[0, 0] == pytest.approx(explicit, rel=4 * 0.056)
 
-    def test_one_for_the_kernel_of_the_target_alone_and_none_without_a_kernel(self):
+    def test_root_p_for_the_kernel_of_the_target_alone_and_none_without_a_kernel(self):
         task = Task(activations.linear, teachers.linear(), jnp.ones(1), jnp.ones(1))
         target = jnp.array([1.0, -2.0, 0.5])
-        assert kernel_alignment(task, jnp.ones((1, 3)), target, jnp.outer(target, target)) == pytest.approx(1)
+        key = jax.random.key(0)
+        alone = kernel_alignment(task, jnp.ones((1, 3)), target, lambda rows: rows @ jnp.outer(target, target), key)
+        assert alone == pytest.approx(np.sqrt(3))
         dead = Task(activations.relu, teachers.linear(), jnp.ones(1), jnp.ones(1))
-        assert kernel_alignment(dead, -jnp.ones((1, 3)), target, jnp.eye(3)) == 0
+        assert kernel_alignment(dead, -jnp.ones((1, 3)), target, lambda rows: rows, key) == 0
 
     def test_learning_features_raises_it(self):
         """An easy case (many samples, large epsilon): the kernel turns to the target as the student finds it."""
@@ -361,7 +367,7 @@ class TestSeeds:
         return simulate(quadratic_task(), **{"seeds": 3, **options, **START, **changed})
 
     def test_they_do_not_depend_on_chunks_or_on_how_many_there_are_and_hardly_on_precision(self):
-        assert 3e4 < bytes_per_run("primal", 30, 20, 2, "float64") < 5e4
+        assert 3e4 < bytes_per_run("primal", 30, 20, 2, "float64") < 1e5
         together, chunked, single = self.run(seeds=5), self.run(memory_limit=1e5), self.run(dtype="float32")
         for name, values in together._asdict().items():
             np.testing.assert_allclose(getattr(chunked, name), values[:3], rtol=1e-12, atol=1e-14, err_msg=name)

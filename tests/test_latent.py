@@ -47,7 +47,7 @@ def _descend(closure, step, count):
 @pytest.mark.parametrize("ratio", [0.5, 2.0, 6.0])
 def test_linear_regression_follows_the_marchenko_pastur_law(ratio):
     # w - beta shrinks by 1 - dt x along an eigenvector of (1/gamma) sum x x^T, whose eigenvalues follow the law of
-    # ratio 1/gamma; the zero modes of gamma < 1 stay. Errors: sampling of 8 sets of 4096, and a bias below rank gamma / S.
+    # ratio 1/gamma; the zero modes of gamma < 1 stay. Errors: sampling of 4 sets, and a bias below rank gamma / S.
     step, count = 0.3, 30
     start = 1 - 2 * 0.2 + 0.7
     results = []

@@ -21,8 +21,8 @@ from jaxtyping import Array, Float
 from solvable.models.committee.fused import fused_velocity, padded_shape
 from solvable.models.committee.task import Task
 
-# The kernel's alignment with the target is measured on at most so many of the training samples.
-KERNEL_SAMPLES = 512
+# The size of the tangent kernel is exact up to so many samples, and from this many random probes beyond.
+EXACT_SAMPLES, PROBES = 256, 16
 # About how many operations a machine does in the time it reads one number: 30 (CPU) to 120 (H200, float64).
 _OPERATIONS_PER_READ = 30
 
@@ -33,7 +33,6 @@ class Data(NamedTuple):
     matrix: Float[Array, "sample column"]
     index_fields: Float[Array, "index sample"]
     target: Float[Array, "sample"]
-    inner_products: Float[Array, "first first"]
 
 
 def product(left: Array, right: Array) -> Array:
@@ -64,10 +63,15 @@ class Primal(eqx.Module):
 
     @classmethod
     def start(cls, task: Task, inputs: Array, weights: Array, index_fields: Array) -> tuple[Self, Data]:
-        return cls(weights), _data(task, inputs, index_fields, _inner_products(inputs))
+        return cls(weights), _data(task, inputs, index_fields)
 
     def fields(self, data: Data) -> Float[Array, "neuron sample"]:
         return product(self.weights, data.matrix.T)
+
+    def inner(self, data: Data, rows: Float[Array, "row sample"]) -> Float[Array, "row sample"]:
+        """``rows X X^T``."""
+        inputs = data.matrix[: rows.shape[1]]
+        return product(product(rows, inputs), inputs.T)
 
     def order_parameters(self, indices: int) -> tuple[Array, Array]:
         """Alignment ``A`` and overlap ``C``."""
@@ -91,7 +95,7 @@ class Fused(Primal):
         extra_rows, extra_columns = rows - inputs.shape[0], columns - inputs.shape[1]
         padded = jnp.pad(inputs, ((0, extra_rows), (0, extra_columns)))
         weights = jnp.pad(weights, ((0, 0), (0, extra_columns)))
-        return cls(weights), _data(task, padded, index_fields, _inner_products(inputs))
+        return cls(weights), _data(task, padded, index_fields)
 
     def fields(self, data: Data) -> Float[Array, "neuron sample"]:
         return super().fields(data)[:, : data.index_fields.shape[1]]
@@ -117,13 +121,15 @@ class Dual(eqx.Module):
     @classmethod
     def start(cls, task: Task, inputs: Array, weights: Array, index_fields: Array) -> tuple[Self, Data]:
         everything = product(inputs, inputs.T)
-        first = everything[:KERNEL_SAMPLES, :KERNEL_SAMPLES]
         indices = index_fields.shape[0]
         begin = cls(product(weights, inputs.T), weights[:, :indices], product(weights, weights.T))
-        return begin, _data(task, everything, index_fields, first)
+        return begin, _data(task, everything, index_fields)
 
     def fields(self, data: Data) -> Float[Array, "neuron sample"]:
         return self.field_values
+
+    def inner(self, data: Data, rows: Float[Array, "row sample"]) -> Float[Array, "row sample"]:
+        return product(rows, data.matrix)
 
     def order_parameters(self, indices: int) -> tuple[Array, Array]:
         return self.alignment, self.overlap
@@ -164,14 +170,10 @@ def bytes_per_run(form: str, samples: int, dimension: int, neurons: int, dtype: 
     size = np.dtype(dtype).itemsize
     drawn = 2 * 8.0 * samples * dimension + size * rows * columns
     kept = size * (samples**2 + samples * dimension if form == "dual" else rows * columns)
-    # The measurement of the kernel's alignment holds a few matrices of its own.
-    measured = 3.0 * size * min(samples, KERNEL_SAMPLES) ** 2
+    # The measurement of the kernel's alignment pushes its probes through every neuron.
+    measured = 3.0 * size * neurons * (samples + columns) * (samples if samples <= EXACT_SAMPLES else PROBES)
     return max(drawn, kept) + measured + size * (6.0 * neurons * (rows + columns))
 
 
-def _data(task: Task, matrix: Array, index_fields: Array, inner_products: Array) -> Data:
-    return Data(matrix, index_fields, task.target(index_fields).astype(matrix.dtype), inner_products)
-
-
-def _inner_products(inputs: Array) -> Array:
-    return product(inputs[:KERNEL_SAMPLES], inputs[:KERNEL_SAMPLES].T)
+def _data(task: Task, matrix: Array, index_fields: Array) -> Data:
+    return Data(matrix, index_fields, task.target(index_fields).astype(matrix.dtype))

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax
@@ -27,7 +28,9 @@ from solvable.models.base import (
 from solvable.models.committee import checks
 from solvable.models.committee.latent import Latent
 from solvable.models.committee.meanings import DIMS, MEANINGS
+from solvable.models.committee.population import test_loss as population_loss
 from solvable.models.committee.problem import Problem, Runs, Wanted
+from solvable.models.committee.simulation import simulate as run_committees
 from solvable.models.committee.solvers import SOLVERS, Online, Solver
 from solvable.models.committee.task import Task
 
@@ -141,6 +144,62 @@ class Committee(Model):
         """
         wanted = Wanted(correlations=correlations, responses=responses, kernel_alignment=kernel_alignment)
         return self._solve(times, self._solver(solver), wanted, accuracy, key, keep_diverged, progress)
+
+    def simulate(
+        self,
+        times: Any,
+        *,
+        dimension: Annotated[int, "input dimension"] = 1000,
+        seeds: Annotated[int, "number of datasets"] = 20,
+        key: Annotated[int, "key of the random numbers"] = 0,
+        dtype: Annotated[Literal["float32", "float64"], "precision of the runs"] = "float64",
+        form: Annotated[Literal["auto", "primal", "dual", "fused"], "how a step is computed"] = "auto",
+        keep_diverged: Annotated[bool, "on divergence, return what came before"] = False,
+        memory_limit: float | None = None,
+        progress: bool | None = None,
+    ) -> xr.Dataset:
+        """Descent on ``seeds`` datasets of ``P = gamma D`` samples, from exactly the prescribed overlaps.
+
+        All datasets share the initial weights, as in the paper. The test loss is exact, from overlap and alignment.
+        ``form`` is how a step reads the data (inputs twice, their inner products once, or inputs once by a kernel for
+        GPUs); ``auto`` takes the fastest of the first two. Runs go in chunks that fit ``memory_limit``.
+        """
+        watch = Stopwatch()
+        counts = count_steps(times, self.step)
+        task = self.task
+        measured = run_committees(
+            task,
+            samples_per_dimension=self.samples_per_dimension,
+            initial_overlap=self.initial_overlap,
+            initial_alignment=self.initial_alignment,
+            step=self.step,
+            steps=counts.tolist(),
+            dimension=dimension,
+            seeds=seeds,
+            key=key,
+            weight_decay=self.weight_decay,
+            dtype=dtype,
+            form=form,
+            test_loss=partial(population_loss, task),
+            keep_diverged=keep_diverged,
+            memory_limit=memory_limit,
+            progress=progress,
+        )
+        settings = {"dimension": dimension, "seeds": seeds, "key": key, "dtype": dtype, "form": form}
+        names = ("train_loss", "test_loss", "alignment", "overlap", "kernel_alignment")
+        neurons, indices = self.initial_alignment.shape
+        return make_dataset(
+            {name: (("seed", *DIMS[name]), getattr(measured, name)) for name in names},
+            {
+                "seed": np.arange(seeds),
+                "time": counts * self.step,
+                "neuron": np.arange(neurons),
+                "neuron2": np.arange(neurons),
+                "index": np.arange(indices),
+            },
+            provenance(self, "simulation", settings, watch),
+            MEANINGS,
+        )
 
     def loss_gap(self, times: Any, *, solver: Any = None, key: int = 0, progress: bool | None = None) -> xr.Dataset:
         """Eq. 18, ``(2 alpha / gamma N) sum_ij int R^w_ij C^g_ij``, beside the losses whose difference it approximates.

@@ -12,8 +12,9 @@ from jaxtyping import Array, Float
 from solvable.engines.ensemble import trajectories
 from solvable.models.base import check_choice, check_count
 from solvable.models.committee.forms import (
+    EXACT_SAMPLES,
     FORMS,
-    KERNEL_SAMPLES,
+    PROBES,
     Data,
     Form,
     Primal,
@@ -24,7 +25,7 @@ from solvable.models.committee.forms import (
     velocity,
 )
 from solvable.models.committee.fused import MOST_NEURONS
-from solvable.models.committee.task import Task, each
+from solvable.models.committee.task import Task
 
 TestLoss = Callable[[Array, Array], Array]
 # Relative to the largest overlap, how far below zero an eigenvalue may be and still count as rounding.
@@ -105,7 +106,7 @@ def simulate(
     * ``test_loss``, from ``test_loss(A, C)`` if that is given (exact), otherwise the mean over ``test_samples`` fresh
       draws. New fields are Gaussian with covariance (A, C), so those are drawn and no inputs, the same at all times;
     * ``alignment`` A (seed, time, neuron, index) and ``overlap`` C (seed, time, neuron, neuron);
-    * ``kernel_alignment``, how far the tangent kernel points to the target (see that function), on the first samples.
+    * ``kernel_alignment``, how far the tangent kernel points to the target (see that function).
 
     ``form`` is how a step is taken (see ``forms``); ``auto`` takes the one done first. Runs that diverge raise a
     ValueError with the time it began and a stable step; with ``keep_diverged`` they are NaN from there on.
@@ -185,19 +186,31 @@ def kernel_alignment(
     task: Task,
     fields: Float[Array, "neuron sample"],
     target: Float[Array, "sample"],
-    inner_products: Float[Array, "sample sample"],
+    inner: Callable[[Array], Array],
+    key: Array,
 ) -> Float[Array, ""]:
-    """``y^T K y / (|K|_F |y|^2)``, not centred; between 0 and 1 where all ``b_i c_i >= 0``, 0 where there is no kernel.
+    """``sqrt(P) y^T K y / (|K|_F |y|^2)`` on the training set, not centred; 0 where there is no kernel.
 
     ``K(x, x') = sum_i b_i c_i phi'(h_i) phi'(h'_i) x.x'`` is the kernel of ``df/dt = (1/gamma) sum_mu K(x, x_mu)
-    Delta_mu``, the tangent kernel of the network where b = c or b is constant and c too (delayed-features, sec. 3;
-    its prefactor, see docs/errata, drops out). ``y`` is the target.
+    Delta_mu``, the tangent kernel of the network where b and c are proportional (delayed-features, sec. 3; its
+    prefactor, see docs/errata, drops out). ``y`` is the target, ``inner(rows) = rows X X^T``. The kernel itself is never
+    formed: ``|K|_F^2`` is the mean of ``|K z|^2`` over random signs z, or exact for few samples.
     """
-    slopes = jax.jvp(each(task.activation), (fields,), (jnp.ones_like(fields),))[1]
-    couplings = (task.readout * task.gradient_readout)[:, None]
-    kernel = product((couplings * slopes).T, slopes) * inner_products
-    size = jnp.linalg.norm(kernel) * jnp.sum(target**2)
-    return jnp.where(size == 0, 0.0, target @ product(kernel, target) / jnp.where(size == 0, 1.0, size))
+    slopes, couplings = task.slopes(fields), task.readout * task.gradient_readout
+    samples = target.shape[0]
+
+    def times_kernel(rows: Array) -> Array:
+        pushed = inner((slopes[:, None] * rows).reshape(-1, samples)).reshape(len(slopes), -1, samples)
+        return jnp.tensordot(couplings, slopes[:, None] * pushed, axes=1)
+
+    if samples <= EXACT_SAMPLES:
+        square = jnp.sum(times_kernel(jnp.eye(samples, dtype=target.dtype)) ** 2)
+    else:
+        probes = jax.random.rademacher(key, (PROBES, samples), target.dtype)
+        square = jnp.sum(times_kernel(probes) ** 2) / PROBES
+    size = jnp.sqrt(square) * jnp.sum(target**2)
+    along = jnp.sqrt(float(samples)) * (times_kernel(target[None])[0] @ target)
+    return jnp.where(size == 0, 0.0, along / jnp.where(size == 0, 1.0, size)).astype(target.dtype)
 
 
 def sampled_test_loss(
@@ -258,14 +271,13 @@ def _measure(setting: Setting, run: Run) -> tuple[dict[str, Array], Watch]:
         test_loss = sampled_test_loss(setting.task, alignment, overlap, run.test_key, setting.test_samples)
     else:
         test_loss = setting.test_loss(alignment, overlap)
-    first = slice(0, KERNEL_SAMPLES)
     measured = {
         "train_loss": jnp.mean(setting.task.error(fields, run.data.index_fields) ** 2),
         "test_loss": test_loss,
         "alignment": alignment,
         "overlap": overlap,
         "kernel_alignment": kernel_alignment(
-            setting.task, fields[:, first], run.data.target[first], run.data.inner_products
+            setting.task, fields, run.data.target, partial(run.student.inner, run.data), run.test_key
         ),
     }
     return measured, run.watch
