@@ -72,7 +72,7 @@ class Kinks:
 
     def _tangents(self, samples: Samples, kernel: np.ndarray) -> None:
         t, neurons = samples.time - 1, kernel.shape[-1]
-        past = self.signal_tangents[:t].reshape(t * neurons, -1)
+        past = self.signal_tangents[:t].reshape(t * neurons, self.tangents[t, 0].size)
         rows = kernel[t, :t].transpose(1, 0, 2).reshape(neurons, t * neurons)
         self.tangents[t] = (rows @ past).reshape(self.tangents[t].shape)
         self.tangents[t, np.arange(neurons), t, np.arange(neurons)] += 1
@@ -96,8 +96,8 @@ class Kinks:
         t, neurons = samples.time - 1, len(shift)
         branch = self.branches[start, neuron, side]
         difference = branch[start:t] - samples.signals[start:t]
-        rows = row[start:t].transpose(1, 0, 2).reshape(neurons, -1)
-        fields = samples.fields[t] + shift + rows @ difference.reshape(-1, shift.shape[1])
+        rows = row[start:t].transpose(1, 0, 2).reshape(neurons, (t - start) * neurons)
+        fields = samples.fields[t] + shift + rows @ difference.reshape(-1, *shift.shape[1:])
         if start == t:
             fields[neuron] = 0.0
         here = samples.local(fields)

@@ -30,7 +30,7 @@ _NEW = 1e-9
 
 
 class TwoTime(NamedTuple):
-    """Order parameters at steps 0 to T; two-time ones as ``(t, s)``, responses zero where s is later than causes are."""
+    """Order parameters at steps 0 to T; two-time ones as ``(t, s)``, responses zero where s is too late."""
 
     train_loss: Float[np.ndarray, "scramble time"]
     test_loss: Float[np.ndarray, "scramble time"]

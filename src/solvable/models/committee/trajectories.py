@@ -9,6 +9,7 @@ and the signals respond to the cavity field by ``dg/du = (1 - G K)^-1 G`` with `
 Arrays have the time first and the sample last.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -65,7 +66,8 @@ def memory(weight_response: np.ndarray, past: np.ndarray) -> np.ndarray:
     """``sum_s R(t,s) x(s)`` of a row of responses (time, neuron, neuron) and a past (time, neuron, ...)."""
     times, neurons = weight_response.shape[:2]
     rows = weight_response.transpose(1, 0, 2).reshape(neurons, times * neurons)
-    return (rows @ past.reshape(times * neurons, -1)).reshape(past.shape[1:])
+    columns = past.reshape(times * neurons, math.prod(past.shape[2:]))
+    return (rows @ columns).reshape(past.shape[1:])
 
 
 def local_signals(task: Task, index_fields: np.ndarray) -> Callable[[np.ndarray], Local]:
