@@ -123,3 +123,32 @@ def _backward(slopes: np.ndarray, onto_past: np.ndarray) -> np.ndarray:
         block = slice(start * neurons, end * neurons)
         arriving[: start * neurons] += onto_past[: start * neurons, block] @ arriving[block]
     return total
+
+
+def mean_field_responses(slopes: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """``<dg(t)/du(s)>`` for all t and s at once, (time, time, neuron, neuron): where the whole kernel is known."""
+    times, neurons, _, samples = slopes.shape
+    onto_past = np.ascontiguousarray(kernel.transpose(1, 3, 0, 2)).reshape(times * neurons, times * neurons)
+    total = np.zeros((times, times, neurons, neurons))
+    # Every time is an output now, so that fewer samples fill the cache.
+    chunk = max(_CHUNK // times, 8)
+    for start in range(0, samples, chunk):
+        total += _backward_from_all(slopes[..., start : start + chunk], onto_past)
+    return total / samples
+
+
+def _backward_from_all(slopes: np.ndarray, onto_past: np.ndarray) -> np.ndarray:
+    times, neurons, _, samples = slopes.shape
+    # (time and neuron acted on, output time, output neuron, sample)
+    arriving = np.zeros((times * neurons, times, neurons, samples))
+    for t in range(times):
+        arriving[t * neurons : (t + 1) * neurons, t] = np.eye(neurons)[:, :, None]
+    total = np.zeros((times, times, neurons, neurons))
+    for t in range(times - 1, -1, -1):
+        rows = slice(t * neurons, (t + 1) * neurons)
+        adjoint = np.einsum("ktin,kjn->jtin", arriving[rows, t:], slopes[t])
+        total[t:, t] = adjoint.sum(axis=-1).transpose(1, 2, 0)
+        past = slice(0, t * neurons)
+        spread = onto_past[past, rows] @ adjoint.reshape(neurons, -1)
+        arriving[past, t:] += spread.reshape(-1, *adjoint.shape[1:])
+    return total
