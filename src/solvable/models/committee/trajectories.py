@@ -20,7 +20,7 @@ import numpy as np
 from solvable.models.committee.task import Task, each
 
 # Samples that pass backwards together: their adjoints stay in the cache of one core.
-_CHUNK = 512
+_CHUNK = 1024
 # Steps that a backward pass takes before it carries them on to the earlier times in one matrix product.
 _BLOCK = 8
 
@@ -131,7 +131,7 @@ def mean_field_responses(slopes: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     onto_past = np.ascontiguousarray(kernel.transpose(1, 3, 0, 2)).reshape(times * neurons, times * neurons)
     total = np.zeros((times, times, neurons, neurons))
     # Every time is an output now, so that fewer samples fill the cache.
-    chunk = max(_CHUNK // times, 8)
+    chunk = max(4 * _CHUNK // times, 8)
     for start in range(0, samples, chunk):
         total += _backward_from_all(slopes[..., start : start + chunk], onto_past)
     return total / samples
@@ -144,11 +144,18 @@ def _backward_from_all(slopes: np.ndarray, onto_past: np.ndarray) -> np.ndarray:
     for t in range(times):
         arriving[t * neurons : (t + 1) * neurons, t] = np.eye(neurons)[:, :, None]
     total = np.zeros((times, times, neurons, neurons))
-    for t in range(times - 1, -1, -1):
-        rows = slice(t * neurons, (t + 1) * neurons)
-        adjoint = np.einsum("ktin,kjn->jtin", arriving[rows, t:], slopes[t])
-        total[t:, t] = adjoint.sum(axis=-1).transpose(1, 2, 0)
-        past = slice(0, t * neurons)
-        spread = onto_past[past, rows] @ adjoint.reshape(neurons, -1)
-        arriving[past, t:] += spread.reshape(-1, *adjoint.shape[1:])
+    for end in range(times, 0, -_BLOCK):
+        start = max(end - _BLOCK, 0)
+        for t in range(end - 1, start - 1, -1):
+            rows = slice(t * neurons, (t + 1) * neurons)
+            adjoint = np.einsum("ktin,kjn->jtin", arriving[rows, t:], slopes[t])
+            total[t:, t] = adjoint.sum(axis=-1).transpose(1, 2, 0)
+            arriving[rows, t:] = adjoint
+            inside = slice(start * neurons, t * neurons)
+            spread = onto_past[inside, rows] @ adjoint.reshape(neurons, -1)
+            arriving[inside, t:] += spread.reshape(-1, *adjoint.shape[1:])
+        block = slice(start * neurons, end * neurons)
+        later = arriving[block, start:]
+        spread = onto_past[: start * neurons, block] @ later.reshape(len(later), -1)
+        arriving[: start * neurons, start:] += spread.reshape(-1, *later.shape[1:])
     return total
