@@ -63,7 +63,7 @@ class WithTeacher(NamedTuple):
     """Nodes of a student field and the index fields: ``field = A . index + r perpendicular``."""
 
     field: Float[Array, "node"]
-    index: Float[Array, "index node"]
+    index_fields: Float[Array, "index node"]
     perpendicular: Float[Array, "node"]
     weights: Float[Array, "node"]
 

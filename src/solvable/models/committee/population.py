@@ -1,6 +1,7 @@
 """The test loss from alignment and overlap alone: fields of fresh inputs are Gaussian.
 
-    L_test = <(sigma(h*) - sum_i c_i phi(u_i))^2> = <sigma^2> - 2 sum_i c_i <phi(u_i) sigma> + sum_ij c_i c_j <phi(u_i) phi(u_j)>
+    L_test = <(sigma(h*) - sum_i c_i phi(u_i))^2>
+           = <sigma^2> - 2 sum_i c_i <phi(u_i) sigma> + sum_ij c_i c_j <phi(u_i) phi(u_j)>
 
 with ``<u_i u_j> = C_ij``, ``<u_i h*_q> = A_iq`` (delayed-features, eq. 16): averages over two fields, or over one and
 the K index fields, whatever the number of neurons.
@@ -28,7 +29,7 @@ from solvable.models.committee.task import Task, each
 def test_loss(
     task: Task, alignment: Float[Array, "neuron index"], overlap: Float[Array, "neuron neuron"]
 ) -> Float[Array, ""]:
-    """``<(sigma - f)^2>`` over fresh inputs: exact for polynomials, else by quadrature (see :func:`test_loss_error`)."""
+    """``<(sigma - f)^2>`` over fresh inputs: exact for polynomials, else as good as :func:`test_loss_error`."""
     # Rounding alone can make a sum of squares negative.
     return jnp.maximum(_test_loss(task, alignment, overlap, FINE), 0.0)
 
@@ -88,7 +89,7 @@ def student_teacher_products(task: Task, alignment: Array, variance: Array, orde
 
     def one(variance: Array, alignment: Array) -> Array:
         nodes = teacher_nodes(order, variance, alignment)
-        return jnp.sum(nodes.weights * each(task.activation)(nodes.field) * task.target(nodes.index))
+        return jnp.sum(nodes.weights * each(task.activation)(nodes.field) * task.target(nodes.index_fields))
 
     return over_neurons(one, variance, alignment)
 
@@ -101,5 +102,5 @@ def teacher_power(task: Task, indices: int, order: Order) -> Float[Array, ""]:
     if indices == 1:
         nodes, weights = split_normal(order, jnp.zeros(()))
         return jnp.sum(weights * task.target(nodes[None]) ** 2)
-    grid, weights = index_normals(order, indices)
-    return jnp.sum(weights * task.target(jnp.asarray(grid)) ** 2)
+    grid, mass = index_normals(order, indices)
+    return jnp.sum(mass * task.target(jnp.asarray(grid)) ** 2)
