@@ -20,10 +20,11 @@ else:
     os.environ["JAX_ENABLE_X64"] = "1"
 
 if TYPE_CHECKING:
-    from solvable import engines, models, papers
+    from solvable import activations, engines, models, papers, solvers, teachers
     from solvable.comparison import compare
     from solvable.files import load, save
     from solvable.models.base import Model
+    from solvable.models.committee import Committee
     from solvable.models.diagonal_network import DiagonalNetwork
     from solvable.models.linear_estimator import LinearEstimator
     from solvable.models.linear_features import LinearFeatures
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from solvable.plotting import plot
 
 _HOME = {
+    "Committee": "solvable.models.committee",
     "DiagonalNetwork": "solvable.models.diagonal_network",
     "LinearEstimator": "solvable.models.linear_estimator",
     "LinearFeatures": "solvable.models.linear_features",
@@ -47,9 +49,10 @@ _HOME = {
     "plot": "solvable.plotting",
     "save": "solvable.files",
 }
-_ROOMS = ("engines", "models", "papers")
+_ROOMS = ("activations", "engines", "models", "papers", "solvers", "teachers")
 
 __all__ = [
+    "Committee",
     "DiagonalNetwork",
     "LinearEstimator",
     "LinearFeatures",
@@ -59,6 +62,7 @@ __all__ = [
     "ScalarNetwork",
     "SkillModel",
     "__version__",
+    "activations",
     "compare",
     "engines",
     "load",
@@ -66,6 +70,8 @@ __all__ = [
     "papers",
     "plot",
     "save",
+    "solvers",
+    "teachers",
 ]
 
 

@@ -50,11 +50,11 @@ class Signals(Protocol):
 
 
 class Basis(NamedTuple):
-    """The latent coordinates of every sample. Columns of ``latents`` from ``count`` on are normals not yet used."""
+    """The latent coordinates of every sample. Columns of ``latents`` from ``used`` on are normals not yet used."""
 
     latents: Float[Array, "sample column"]
     directions: Float[Array, "sample direction"]
-    count: Int[Array, ""]
+    used: Int[Array, ""]
 
 
 class Evaluation(NamedTuple):
@@ -105,7 +105,7 @@ class LatentClosure:
     @property
     def rank(self) -> int:
         """Number of directions the signals have opened so far."""
-        return int(self._basis.count) - self._fixed
+        return int(self._basis.used) - self._fixed
 
     @property
     def width(self) -> int:
@@ -156,7 +156,7 @@ class LatentClosure:
     def _make_room(self) -> None:
         capacity = self._basis.latents.shape[1]
         if self._most + self._neurons > capacity:
-            self._most = int(self._basis.count)
+            self._most = int(self._basis.used)
         if self._most + self._neurons > capacity:
             self._grow(max(_rounded(_GROWTH * capacity), capacity + 2 * self._neurons))
         self._most += self._neurons

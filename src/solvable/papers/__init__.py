@@ -12,7 +12,11 @@ from solvable.papers.claims import Claim, Reproduction
 
 __all__ = ["Claim", "Reproduction", "figures", "load_figure", "papers"]
 
-_PAPERS = {"linear-grokking": "solvable.papers.linear_grokking", "layerwise": "solvable.papers.layerwise"}
+_PAPERS = {
+    "delayed-features": "solvable.papers.delayed_features",
+    "linear-grokking": "solvable.papers.linear_grokking",
+    "layerwise": "solvable.papers.layerwise",
+}
 
 
 def papers() -> list[str]:

@@ -25,7 +25,7 @@ from solvable.models.base import (
     provenance,
     rules,
 )
-from solvable.models.committee import checks
+from solvable.models.committee import checks, early
 from solvable.models.committee.latent import Latent
 from solvable.models.committee.meanings import DIMS, MEANINGS
 from solvable.models.committee.population import test_loss as population_loss
@@ -209,6 +209,37 @@ class Committee(Model):
         """
         return self._solve(times, self._solver(solver), Wanted(loss_gap=True), None, key, False, progress)
 
+    def escape_time(self) -> float:
+        """When alignment reaches the scale of zero loss, ``2/(3 eps) ln(1/(sqrt(alpha eps) A0))`` (eq. 20, corrected).
+
+        For the paper's task from alignments that are not too small: an error names the range.
+        """
+        return early.escape_time(self.task, jnp.asarray(self.initial_alignment), jnp.asarray(self.initial_overlap))
+
+    def early_alignment_rate(self) -> float:
+        """The rate at which a small alignment grows with many samples: ``3 eps / 2`` as alpha goes to 0 (eq. 19)."""
+        return early.early_alignment_rate(
+            self.task,
+            jnp.asarray(self.initial_overlap),
+            indices=self.initial_alignment.shape[1],
+            weight_decay=self.weight_decay,
+        )
+
+    def recovery(self) -> xr.Dataset:
+        """Alignment and overlap of weights with zero loss, where they are known: the paper's task."""
+        watch = Stopwatch()
+        alignment = early.recovery(self.task)
+        neurons = np.arange(alignment.shape[0])
+        return make_dataset(
+            {
+                "alignment": (("neuron", "index"), alignment),
+                "overlap": (("neuron", "neuron2"), alignment @ alignment.T),
+            },
+            {"neuron": neurons, "neuron2": neurons, "index": np.arange(1)},
+            provenance(self, "theory", {}, watch),
+            MEANINGS,
+        )
+
     def kernel(self, inputs: Any, other_inputs: Any, weights: Any) -> np.ndarray:
         """The tangent kernel ``sum_i c_i^2 phi'(w_i.x) phi'(w_i.x') x.x'`` of inputs (sample, dimension).
 
@@ -282,8 +313,9 @@ class Committee(Model):
                 warnings.warn(message, stacklevel=3)
                 break
             try:
-                larger = dataclasses.replace(solver, samples=4 * solver.samples)  # type: ignore[attr-defined,type-var]
-                larger.check_memory(problem)
+                larger: Any = dataclasses.replace(solver, samples=4 * solver.samples)  # type: ignore[attr-defined,type-var]
+                if hasattr(larger, "check_memory"):
+                    larger.check_memory(problem)
             except MemoryError as error:
                 warnings.warn(f"accuracy {accuracy:g} not reached, only {reached:.2g}: {error}", stacklevel=3)
                 break
