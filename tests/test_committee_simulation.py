@@ -17,6 +17,7 @@ from solvable.models.committee.simulation import (
     largest_curvature,
     sampled_test_loss,
     simulate,
+    tangent_kernel,
 )
 from solvable.models.committee.task import Task
 
@@ -323,6 +324,16 @@ class TestKernelAlignment:
         for at, when in enumerate((weights, student.weights)):
             explicit = self.explicit(task, when, inputs, inputs[:, :2].T)
             assert run.kernel_alignment[0, at] == pytest.approx(explicit, rel=1e-12)
+
+    def test_the_kernel_moves_the_output_whatever_the_readouts(self):
+        """df/dt = (1/P) K Delta in these units, b and c not proportional: by differentiating the network."""
+        task = Task(activations.tanh, teachers.square(), jnp.array([0.7, -0.4]), jnp.array([1.0, 0.3]))
+        inputs = jax.random.normal(jax.random.key(4), (9, 5))
+        student, data = Primal.start(task, inputs, jnp.asarray(start_weights(START, 5)), inputs[:, :1].T)
+        speed, error = velocity(task, data, student.weights)
+        moving = jax.jvp(lambda at: task.readout @ jnp.tanh(at @ inputs.T), (student.weights,), (speed,))[1]
+        kernel = tangent_kernel(task, student.fields(data), data.inner_products)
+        np.testing.assert_allclose(kernel @ error / 9, moving, rtol=1e-12, atol=1e-14)
 
     def test_large_datasets_are_measured_on_their_first_samples(self):
         run = simulate(quadratic_task(), samples_per_dimension=60, step=0.1, steps=[0], dimension=10, seeds=1, **START)

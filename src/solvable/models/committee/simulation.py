@@ -181,21 +181,30 @@ def initial_weights(
     return weights
 
 
+def tangent_kernel(
+    task: Task, fields: Float[Array, "neuron sample"], inner_products: Float[Array, "sample sample"]
+) -> Float[Array, "sample sample"]:
+    """``K(x, x') = sum_i b_i c_i phi'(h_i) phi'(h'_i) x.x'``, which moves ``df/dt = (1/gamma) sum_mu K(x, x_mu) Delta_mu``.
+
+    The tangent kernel of the network where b = c. With b = 1, c = alpha / N it is alpha times the kernel the paper
+    prints (sec. 3), which has no prefactor; corrected: see docs/errata.
+    """
+    slopes = jax.jvp(each(task.activation), (fields,), (jnp.ones_like(fields),))[1]
+    couplings = (task.readout * task.gradient_readout)[:, None]
+    return product((couplings * slopes).T, slopes) * inner_products
+
+
 def kernel_alignment(
     task: Task,
     fields: Float[Array, "neuron sample"],
     target: Float[Array, "sample"],
     inner_products: Float[Array, "sample sample"],
 ) -> Float[Array, ""]:
-    """``y^T K y / (|K|_F |y|^2)``, not centred; between 0 and 1 where all ``b_i c_i >= 0``, 0 where there is no kernel.
+    """``y^T K y / (|K|_F |y|^2)``: K the tangent kernel, y the target, neither centred.
 
-    ``K(x, x') = sum_i b_i c_i phi'(h_i) phi'(h'_i) x.x'`` is the kernel of ``df/dt = (1/gamma) sum_mu K(x, x_mu)
-    Delta_mu``, the tangent kernel of the network where b = c or b is constant and c too (delayed-features, sec. 3;
-    its prefactor, see docs/errata, drops out). ``y`` is the target.
+    Between 0 and 1 where all ``b_i c_i >= 0``; factors of K drop out. 0 where kernel or target vanish.
     """
-    slopes = jax.jvp(each(task.activation), (fields,), (jnp.ones_like(fields),))[1]
-    couplings = (task.readout * task.gradient_readout)[:, None]
-    kernel = product((couplings * slopes).T, slopes) * inner_products
+    kernel = tangent_kernel(task, fields, inner_products)
     size = jnp.linalg.norm(kernel) * jnp.sum(target**2)
     return jnp.where(size == 0, 0.0, target @ product(kernel, target) / jnp.where(size == 0, 1.0, size))
 
