@@ -184,7 +184,7 @@ def initial_weights(
 def tangent_kernel(
     task: Task, fields: Float[Array, "neuron sample"], inner_products: Float[Array, "sample sample"]
 ) -> Float[Array, "sample sample"]:
-    """``K(x, x') = sum_i b_i c_i phi'(h_i) phi'(h'_i) x.x'``, which moves ``df/dt = (1/gamma) sum_mu K(x, x_mu) Delta_mu``.
+    """``K(x, x') = sum_i b_i c_i phi'(h_i) phi'(h'_i) x.x'``; ``df/dt = (1/gamma) sum_mu K(x, x_mu) Delta_mu``.
 
     The tangent kernel of the network where b = c. With b = 1, c = alpha / N it is alpha times the kernel the paper
     prints (sec. 3), which has no prefactor; corrected: see docs/errata.
