@@ -87,12 +87,6 @@ class TestStart:
         with pytest.raises(ValueError, match="dimension = 5 has no room .* at least 6"):
             initial_weights(weights @ weights.T, weights[:, :1], 5)
 
-    def test_every_dataset_begins_there(self):
-        run = simulate(quadratic_task(), samples_per_dimension=2, step=0.1, steps=[0], dimension=9, seeds=3, **START)
-        np.testing.assert_allclose(run.overlap[:, 0], np.broadcast_to(OVERLAP, (3, 2, 2)), rtol=0, atol=1e-14)
-        np.testing.assert_array_equal(run.alignment[:, 0], np.broadcast_to(ALIGNMENT, (3, 2, 1)))
-        assert len(set(run.train_loss[:, 0])) == 3
-
 
 class TestStep:
     def test_velocity_is_the_gradient_in_the_papers_units(self):
@@ -175,6 +169,11 @@ class TestForms:
         options = {"samples_per_dimension": 1.7, "step": 0.3, "weight_decay": 0.1, "dimension": 41, "seeds": 2}
         primal, *others = (simulate(task, form=form, steps=[0, 1, 2, 40], **options, **start) for form in FORMS)
         assert len(others) == 2
+        # Every dataset is another one and begins with the prescribed overlaps and alignments.
+        assert primal.train_loss[0, 0] != primal.train_loss[1, 0]
+        for seed in range(2):
+            np.testing.assert_allclose(primal.overlap[seed, 0], start["initial_overlap"], rtol=0, atol=1e-14)
+            np.testing.assert_array_equal(primal.alignment[seed, 0], start["initial_alignment"])
         for other in others:
             for name, values in primal._asdict().items():
                 np.testing.assert_allclose(getattr(other, name), values, rtol=1e-10, atol=1e-11, err_msg=name)

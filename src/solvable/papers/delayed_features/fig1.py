@@ -32,8 +32,8 @@ SIZES = {"quick": (50, 3, 2000.0), "full": (100, 20, 5000.0)}
 MEANINGS = {
     "train_loss": Meaning("training loss", "1", "L_train"),
     "test_loss": Meaning("test loss", "1", "L_test"),
-    "kernel_alignment": Meaning("alignment of the tangent kernel with the target", "1", "y·Ky / |K||y|²"),
-    "time": Meaning("training time, steps times their length", "1", "t"),
+    "kernel_alignment": Meaning("alignment of the tangent kernel", "1", "y·Ky / |K||y|²"),
+    "time": Meaning("time (steps × their length)", "1", "t"),
 }
 
 
@@ -97,7 +97,7 @@ def _delay_claims(delays: dict[float, np.ndarray], runs: dict[float, xr.Dataset]
 
 
 def fall_times(losses: xr.DataArray) -> np.ndarray:
-    """When each dataset's loss first falls to a tenth of the target's mean square; interpolated on log axes, infinite if it never does."""
+    """When each dataset's loss first is a tenth of the target's mean square: interpolated on log axes, inf if never."""
     times, level = np.log(losses.time.values), np.log(TARGET_SQUARE / 10)
     found = []
     for curve in np.log(losses.values):
@@ -105,8 +105,9 @@ def fall_times(losses: xr.DataArray) -> np.ndarray:
         if not curve[after] < level:
             found.append(np.inf)
             continue
-        share = (curve[after - 1] - level) / (curve[after - 1] - curve[after])
-        found.append(float(np.exp(times[after - 1] + share * (times[after] - times[after - 1]))))
+        pair = slice(max(after - 1, 0), after + 1)
+        # np.interp wants its abscissae in ascending order, and losses fall.
+        found.append(float(np.exp(np.interp(level, curve[pair][::-1], times[pair][::-1]))))
     return np.array(found)
 
 
