@@ -32,7 +32,7 @@ SIZES = {"quick": (50, 3, 2000.0), "full": (100, 20, 5000.0)}
 MEANINGS = {
     "train_loss": Meaning("training loss", "1", "L_train"),
     "test_loss": Meaning("test loss", "1", "L_test"),
-    "kernel_alignment": Meaning("alignment of the tangent kernel", "1", "y·Ky / |K||y|²"),
+    "kernel_alignment": Meaning("tangent kernel alignment", "1", "y·Ky/|K||y|²"),
     "time": Meaning("time (steps × their length)", "1", "t"),
 }
 
