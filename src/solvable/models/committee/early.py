@@ -76,9 +76,10 @@ def escape_time(task: Task, alignment: Float[Array, "neuron 1"], overlap: Float[
     """When alignment reaches the scale of zero loss, ``2 / (3 eps) ln(1 / (sqrt(alpha eps) A0))`` (eq. 20, corrected).
 
     It is when the early exponential arrives; the alignment is half its final value somewhat before, by 0.3 to 0.8 times
-    ``2 ln 2 / (3 eps)`` (measured). A0 is the root mean square of the initial alignments; for ``alpha > eps / 10`` of their deviations from the mean,
-    since the network's linear part holds the mean back. Valid while ``alpha eps C^(3/2) < 0.3 A0`` (C the mean of
-    C_kk): from a smaller A0 the isotropic part of the weights saturates first, and the time hardly depends on alpha.
+    ``2 ln 2 / (3 eps)`` (measured). A0 is the root mean square of the initial alignments; for ``alpha > eps / 10`` of
+    their deviations from the mean, since the network's linear part holds the mean back. Valid while ``alpha eps
+    C^(3/2) < 0.3 A0`` (C the mean of C_kk): from a smaller A0 the isotropic part of the weights saturates first, and
+    the time hardly depends on alpha.
     """
     epsilon, output_scale, speed = quadratic_setting(task)
     values = np.asarray(alignment)[:, 0]
