@@ -9,6 +9,7 @@ For the paper's activation ``h + eps h^2 / 2``, target ``h*^2 / 2`` and equal re
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,17 +60,23 @@ def early_alignment_rate(
     """
     neurons = overlap.shape[0]
 
-    def pull(alignment: Array) -> Array:
-        return drift(task, factor(alignment, overlap))[:, :indices]
-
     start = jnp.zeros((neurons, indices))
-    if float(jnp.max(jnp.abs(pull(start)))) > 1e-9:
+    if float(jnp.max(jnp.abs(_pull(start, task, overlap)))) > 1e-9:
         raise ValueError(
             "alignment grows linearly here, not exponentially: this target pulls on weights that have none; read the "
             "early slope off the online limit"
         )
-    matrix = jax.jacfwd(pull)(start).reshape(neurons * indices, neurons * indices)
+    matrix = _pull_slopes(start, task, overlap).reshape(neurons * indices, neurons * indices)
     return float(np.max(np.linalg.eigvals(np.asarray(matrix)).real)) - weight_decay
+
+
+@eqx.filter_jit
+def _pull(alignment: Array, task: Task, overlap: Array) -> Array:
+    """``<g h*>``."""
+    return drift(task, factor(alignment, overlap))[:, : alignment.shape[1]]
+
+
+_pull_slopes = eqx.filter_jit(jax.jacfwd(_pull))
 
 
 def escape_time(task: Task, alignment: Float[Array, "neuron 1"], overlap: Float[Array, "neuron neuron"]) -> float:

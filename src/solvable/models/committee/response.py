@@ -15,6 +15,9 @@ derivatives along each sample's trajectory; no average of signals with latents (
 
 from typing import NamedTuple
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -180,11 +183,12 @@ def _orthonormal(vectors: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndar
 
 def test_losses(task: Task, alignment: np.ndarray, overlap: np.ndarray) -> np.ndarray:
     """The test loss at each time."""
-    import jax
-    import jax.numpy as jnp
+    return np.asarray(_losses(task, jnp.asarray(alignment), jnp.asarray(overlap)))
 
-    each = jax.jit(lambda a, c: jax.lax.map(lambda state: test_loss(task, *state), (a, c)))
-    return np.asarray(each(jnp.asarray(alignment), jnp.asarray(overlap)))
+
+@eqx.filter_jit
+def _losses(task: Task, alignment: Array, overlap: Array) -> Array:
+    return jax.lax.map(lambda state: test_loss(task, *state), (alignment, overlap))
 
 
 test_losses.__test__ = False  # type: ignore[attr-defined]
