@@ -15,6 +15,7 @@ from solvable.models.committee.task import Task
 
 ALIGNMENT = jnp.array([[0.3], [-0.1]])
 OVERLAP = jnp.array([[1.0, 0.2], [0.2, 1.0]])
+START = {"initial_overlap": OVERLAP, "initial_alignment": ALIGNMENT}
 
 
 def paper_task(scale=1.0, epsilon=0.5):
@@ -25,32 +26,33 @@ def mean_and_error(values):
     return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
-def descend(task, alignment, overlap, *, ratio, step, steps, dimension, seeds, decay=0.0, kick=None):
-    """Full-batch descent on finite data; ``kick`` (neuron, after-step) follows a random tangent as well."""
+def descend(task, alignment, overlap, *, ratio, step, steps, dimension, seeds, decay=0.0, kick=(0, 0)):
+    """Full-batch descent on finite data: losses, alignments, overlaps, and the response to a kick of neuron, after-step.
+
+    The kick has finite size, both ways, so that fields cross kinks; its curvature enters at the square of the size.
+    """
     latents = factor(alignment, overlap)
-    indices, count = alignment.shape[1], int(ratio * dimension)
+    indices, count, size = alignment.shape[1], int(ratio * dimension), 0.1
     start = jnp.zeros((len(latents), dimension)).at[:, : latents.shape[1]].set(latents * np.sqrt(dimension))
 
     def run(key):
         data_key, kick_key = jax.random.split(key)
         inputs = jax.random.normal(data_key, (count, dimension)) / np.sqrt(dimension)
         index_fields = np.sqrt(dimension) * inputs[:, :indices].T
-
-        def move(w):
-            signals, errors = task.signals(w @ inputs.T, index_fields)
-            return (1 - step * decay) * w + step / ratio * signals @ inputs, jnp.mean(errors**2)
-
         signs = jax.random.rademacher(kick_key, (dimension,), float)
 
-        def advance(state, t):
-            w, tangent = state
-            (following, loss), (carried, _) = jax.jvp(move, (w,), (tangent,))
-            if kick is not None:
-                carried = carried + (t == kick[1]) * jnp.zeros_like(w).at[kick[0]].set(signs)
-            out = (loss, w[:, :indices] / np.sqrt(dimension), w @ w.T / dimension, tangent @ signs / dimension)
-            return (following, carried), out
+        def path(size):
+            def advance(w, t):
+                signals, errors = task.signals(w @ inputs.T, index_fields)
+                following = (1 - step * decay) * w + step / ratio * signals @ inputs
+                kicked = following.at[kick[0]].add(jnp.where(t == kick[1], size, 0.0) * signs)
+                return kicked, (jnp.mean(errors**2), w)
 
-        return jax.lax.scan(advance, (start, jnp.zeros_like(start)), jnp.arange(steps + 1))[1]
+            return jax.lax.scan(advance, start, jnp.arange(steps + 1))[1]
+
+        losses, w = path(0.0)
+        response = (path(size)[1] - path(-size)[1]) @ signs / (2 * size * dimension)
+        return losses, w[:, :, :indices] / np.sqrt(dimension), w @ w.transpose(0, 2, 1) / dimension, response
 
     keys = jax.random.split(jax.random.key(1), seeds)
     return [np.asarray(values) for values in jax.jit(lambda keys: jax.lax.map(run, keys))(keys)]
@@ -100,7 +102,7 @@ def test_linear_network_is_regression_with_the_marchenko_pastur_law(ratio, decay
             ("test", found.test_loss[:, t]),
         ):
             mean, error = mean_and_error(values)
-            # 6 standard errors from four scrambles (Student, 3 degrees: false alarm 1%), and a floor for a lucky spread.
+            # 6 standard errors from four scrambles (Student, 3 degrees: 1%), and a floor for a lucky spread.
             assert mean == pytest.approx(expected[name], abs=6 * error + 1e-3)
     lagged = linear_closed_form(ratio, 0.25, decay, 0.3, 1.5, 16, lag=6)["response"]
     np.testing.assert_allclose(found.weight_response[:, 16, 10, 0, 0], lagged, rtol=1e-10)
@@ -156,7 +158,7 @@ def test_means_of_signals_and_fields_move_alignment_and_correlation(paper_run):
 
 
 def test_many_samples_are_the_online_limit_and_the_gap_of_eq_18():
-    settings = dict(initial_overlap=OVERLAP, initial_alignment=ALIGNMENT, step=0.2, steps=8, samples=4096, scrambles=2)
+    settings = START | {"step": 0.2, "steps": 8, "samples": 4096, "scrambles": 2}
     online = online_descent(paper_task(), ALIGNMENT, OVERLAP, step=0.2, steps=8)
     endless = solve_response(paper_task(), samples_per_dimension=1e12, **settings)
     # Samples estimate the responses only: 4096 Sobol points, spread of one run about 0.3% here.
@@ -183,7 +185,7 @@ def relu_task():
     return Task(activations.relu, two_index, readout, readout)
 
 
-RELU = dict(initial_overlap=jnp.eye(2), initial_alignment=jnp.zeros((2, 2)), step=0.6)
+RELU = {"initial_overlap": jnp.eye(2), "initial_alignment": jnp.zeros((2, 2)), "step": 0.6}
 
 
 def test_relu_needs_the_jump_and_then_agrees_with_descent(monkeypatch):
@@ -214,19 +216,18 @@ def test_relu_needs_the_jump_and_then_agrees_with_descent(monkeypatch):
 def test_jump_formula_gives_the_population_response_of_relu():
     """<dg_i/du_j> at once, by Stein: <g_i u_j> for orthonormal weights that know nothing of the target."""
     found = solve_response(relu_task(), samples_per_dimension=3.0, **RELU, steps=1, samples=8192, scrambles=2)
-    # <g_1 u_1> = -c^2 <relu' u relu> = -1/4;  <g_1 u_2> = c^2 <relu'(u_1) relu(u_2) u_2> = 1/8
     response = found.field_response[:, 0, 0].mean(axis=0)
-    # For u_1 at fixed u_2: Delta holds c_2 relu(u_2), so that <g_1 u_1> = -1/4 + c^2 <relu' u_1> <relu> = -1/4 + 1/(4 pi)
-    np.testing.assert_allclose(
-        response, [[-1 / 4 + 1 / (4 * np.pi), 1 / 8], [1 / 8, -1 / 4 + 1 / (4 * np.pi)]], atol=2e-3
-    )
+    # c^2 = 1/2. <g_1 u_1> = -c^2 <relu' relu u> + c^2 <relu' u> <relu>, <g_1 u_2> = c^2 <relu'> <relu u>
+    own, other = -1 / 4 + 1 / (4 * np.pi), 1 / 8
+    np.testing.assert_allclose(response, [[own, other], [other, own]], atol=2e-3)
 
 
 def test_fixed_point_agrees_with_marching():
-    settings = dict(samples_per_dimension=2.0, initial_overlap=OVERLAP, initial_alignment=ALIGNMENT, step=0.2, steps=8)
+    settings = START | {"samples_per_dimension": 2.0, "step": 0.3, "steps": 5}
     march = solve_response(paper_task(), **settings, samples=4096, scrambles=4)
-    found, changes = solve_fixed_point(paper_task(), **settings, samples=4000, iterations=12, scrambles=4)
-    assert np.all(changes[:, -1] < 0.2 * changes[:, 0])
+    found, changes = solve_fixed_point(paper_task(), **settings, samples=2000, iterations=10, scrambles=4)
+    # From the distance between the online limit and gamma = 2 down to the sampling noise.
+    assert changes[:, -1].mean() < 0.4 * changes[:, 0].mean()
     for name in ("test_loss", "alignment", "weight_correlation", "weight_response", "field_response"):
         one, other = getattr(march, name), getattr(found, name)
         difference = one.mean(axis=0) - other.mean(axis=0)

@@ -69,7 +69,9 @@ def solve_response(
     for scramble in range(scrambles):
         normals = sobol_normals(samples, latents.shape[1] + steps * latents.shape[0], (key, scramble)).T
         march = March(task, latents, normals, samples_per_dimension, step, weight_decay, steps)
-        runs.append(march.run())
+        # A run away from all bounds is found and reported at its first step that is not finite.
+        with np.errstate(over="ignore", invalid="ignore"):
+            runs.append(march.run())
     return TwoTime(*(np.stack(values) for values in zip(*runs, strict=True)))
 
 
