@@ -27,7 +27,7 @@ def mean_and_error(values):
 
 
 def descend(task, alignment, overlap, *, ratio, step, steps, dimension, seeds, decay=0.0, kick=(0, 0)):
-    """Full-batch descent on finite data: losses, alignments, overlaps, and the response to a kick of neuron, after-step.
+    """Full-batch descent on finite data: losses, alignments, overlaps, and the response to a kick (neuron, step).
 
     The kick has finite size, both ways, so that fields cross kinks; its curvature enters at the square of the size.
     """
@@ -225,13 +225,13 @@ def test_jump_formula_gives_the_population_response_of_relu():
 def test_fixed_point_agrees_with_marching():
     settings = START | {"samples_per_dimension": 2.0, "step": 0.3, "steps": 5}
     march = solve_response(paper_task(), **settings, samples=4096, scrambles=4)
-    found, changes = solve_fixed_point(paper_task(), **settings, samples=2000, iterations=10, scrambles=4)
+    found, changes = solve_fixed_point(paper_task(), **settings, samples=2000, iterations=10, scrambles=8)
     # From the distance between the online limit and gamma = 2 down to the sampling noise.
     assert changes[:, -1].mean() < 0.4 * changes[:, 0].mean()
     for name in ("test_loss", "alignment", "weight_correlation", "weight_response", "field_response"):
         one, other = getattr(march, name), getattr(found, name)
         difference = one.mean(axis=0) - other.mean(axis=0)
-        error = np.sqrt((one.var(axis=0, ddof=1) + other.var(axis=0, ddof=1)) / 4)
+        error = np.sqrt(one.var(axis=0, ddof=1) / 4 + other.var(axis=0, ddof=1) / 8)
         # Pooled over times and neurons; entries are strongly correlated, hence the room.
         assert np.sqrt(np.mean(difference**2)) < 2.5 * np.sqrt(np.mean(error**2))
 
