@@ -9,7 +9,15 @@ import pytest
 from solvable import activations, teachers
 from solvable.engines.gaussian_samples import sobol_normals
 from solvable.models.committee.early import early_alignment_rate, escape_time, recovery
-from solvable.models.committee.online import drift, factor, one_pass, online_descent, online_flow, signal_correlation
+from solvable.models.committee.online import (
+    descent_latents,
+    drift,
+    factor,
+    one_pass,
+    online_descent,
+    online_flow,
+    signal_correlation,
+)
 from solvable.models.committee.population import test_loss
 from solvable.models.committee.task import Task
 
@@ -86,8 +94,8 @@ def test_small_steps_of_descent_are_the_flow():
     flow = online_flow(paper_task(), ALIGNMENT, OVERLAP, jnp.array([2.0]))
     errors = []
     for steps in (200, 400):
-        path = online_descent(paper_task(), ALIGNMENT, OVERLAP, step=2.0 / steps, steps=steps)
-        errors.append(float(jnp.max(jnp.abs(path.overlap[-1] - flow.overlap[0]))))
+        end = descent_latents(paper_task(), ALIGNMENT, OVERLAP, step=2.0 / steps, steps=steps)[-1]
+        errors.append(float(jnp.max(jnp.abs(end @ end.T - flow.overlap[0]))))
     # First order: half the step, half the error.
     assert errors[0] < 0.02
     assert errors[0] / errors[1] == pytest.approx(2, rel=0.05)
@@ -108,10 +116,12 @@ def test_drift_is_the_slope_of_the_population_loss_and_the_mean_over_samples(nam
     task = Task(activation, teacher, readout, speed)
     latents = jnp.asarray(np.random.default_rng(1).normal(size=(2, indices + 2)) / np.sqrt(2))
     found = eqx.filter_jit(drift)(task, latents)
-    # d L_test / d U = -2 c <phi' Delta z>
-    slope = jax.jit(jax.grad(lambda u: test_loss(task, u[:, :indices], u @ u.T)))(latents)
-    # Quadrature near its double pole (tanh h, K = 2) is good to 1e-9, elsewhere to 1e-12.
-    np.testing.assert_allclose(found, -slope * (speed / readout / 2)[:, None], atol=1e-8)
+    # d L_test / d U = -2 c <phi' Delta z>, along a random direction by central differences of 1e-4.
+    way = np.random.default_rng(2).normal(size=latents.shape)
+    loss = eqx.filter_jit(lambda u: test_loss(task, u[:, :indices], u @ u.T))
+    slope = (loss(latents + 1e-4 * way) - loss(latents - 1e-4 * way)) / 2e-4
+    # Rounding 1e-15 / 1e-4, third derivatives times 1e-8.
+    assert -2 * jnp.sum((readout / speed)[:, None] * found * way) == pytest.approx(float(slope), rel=1e-6)
     normals = sobol_normals(2**14, latents.shape[1], 0).T
     signals, _ = task.signals(latents @ normals, jnp.asarray(normals[:indices]))
     # Plain samples would have the error below; five of those, for 24 numbers in all: no false alarm.
@@ -156,16 +166,16 @@ def stochastic_descent(task, alignment, overlap, *, step, samples, dimension, se
 
 
 def test_one_pass_descent_has_the_noise_of_saad_and_solla():
-    task, step, time, dimension, decay = paper_task(), 0.3, 1.5, 400, 0.1
+    task, step, time, dimension, decay = paper_task(), 0.3, 1.5, 200, 0.1
     samples = int(time / step * dimension)
     alignments, overlaps = stochastic_descent(
-        task, ALIGNMENT, OVERLAP, step=step, samples=samples, dimension=dimension, seeds=60, decay=decay
+        task, ALIGNMENT, OVERLAP, step=step, samples=samples, dimension=dimension, seeds=48, decay=decay
     )
     path = one_pass(task, ALIGNMENT, OVERLAP, jnp.array([time]), step=step, weight_decay=decay, tolerance=1e-6)
-    error = overlaps.std(axis=0) / np.sqrt(60)
+    error = overlaps.std(axis=0) / np.sqrt(48)
     # 4 standard errors, three numbers: false alarm below 1e-3; 1/D corrections are below one of them.
     assert np.all(np.abs(overlaps.mean(axis=0) - path.overlap[0]) < 4 * error)
-    assert np.all(np.abs(alignments.mean(axis=0) - path.alignment[0, :, 0]) < 4 * alignments.std(axis=0) / np.sqrt(60))
+    assert np.all(np.abs(alignments.mean(axis=0) - path.alignment[0, :, 0]) < 4 * alignments.std(axis=0) / np.sqrt(48))
     without = online_flow(task, ALIGNMENT, OVERLAP, jnp.array([time]), weight_decay=decay)
     assert np.all(np.abs(overlaps.mean(axis=0) - without.overlap[0])[[0, 1], [0, 1]] > 10 * error[[0, 1], [0, 1]])
 
@@ -179,11 +189,11 @@ def test_one_pass_descent_in_small_steps_is_the_flow():
 
 def test_gradients_with_respect_to_the_start_are_finite_and_right():
     def end(size):
-        path = online_descent(paper_task(), size * ALIGNMENT, OVERLAP, step=0.2, steps=5)
-        return path.test_loss[-1]
+        end = descent_latents(paper_task(), size * ALIGNMENT, OVERLAP, step=0.2, steps=5)[-1]
+        return test_loss(paper_task(), end[:, :1], end @ end.T)
 
-    slope = jax.grad(end)(1.0)
-    assert slope == pytest.approx(float(end(1 + 1e-5) - end(1 - 1e-5)) / 2e-5, rel=1e-6)
+    slope, value = jax.jit(jax.grad(end))(1.0), jax.jit(end)
+    assert slope == pytest.approx(float(value(1 + 1e-5) - value(1 - 1e-5)) / 2e-5, rel=1e-6)
 
 
 def test_early_rate_is_the_eigenvalue_of_the_corrected_equations():
@@ -225,11 +235,11 @@ def test_escape_time_says_where_it_does_not_hold():
         recovery(Task(activations.quadratic(0.1), teachers.square(), jnp.array([1.0, 2.0]), jnp.ones(2)))
 
 
-@pytest.mark.parametrize("neurons", [2, 3, 4])
+@pytest.mark.parametrize("neurons", [2, 3])
 def test_recovered_weights_have_no_loss_and_stay(neurons):
     task = paper_task(0.5, 0.3, neurons)
     alignment = jnp.asarray(recovery(task))
     assert test_loss(task, alignment, alignment @ alignment.T) == pytest.approx(0, abs=1e-13)
-    assert np.max(np.abs(drift(task, factor(alignment, alignment @ alignment.T)))) < 1e-6
+    assert np.max(np.abs(eqx.filter_jit(drift)(task, factor(alignment, alignment @ alignment.T)))) < 1e-6
     with pytest.raises(ValueError, match="one neuron"):
         recovery(paper_task(0.5, 0.3, 1))
