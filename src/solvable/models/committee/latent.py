@@ -55,10 +55,6 @@ class _Sampled:
             memory_limit=_memory() if self.memory_limit is None else self.memory_limit,
         )
 
-    def check_memory(self, problem: Problem) -> None:
-        """A MemoryError if not even the first coordinates would fit."""
-        self._closure(problem, 0, False, 0)
-
     def work(self, problem: Problem, times: np.ndarray) -> float:
         """How much :meth:`solve` will report as done."""
         return 2.0 * self.scrambles * float(times[-1])
@@ -67,6 +63,8 @@ class _Sampled:
         self, problem: Problem, times: np.ndarray, wanted: Wanted, key: int, advance: Advance, keep_diverged: bool
     ) -> Runs:
         """Every scramble, once with each convention for the self-term."""
+        if wanted.responses:
+            raise ValueError("the latent closure does without responses: use the solver Response for them")
         recorders = [
             [self._run(problem, times, wanted, scramble, shrunk, key, advance) for shrunk in (False, True)]
             for scramble in range(self.scrambles)
