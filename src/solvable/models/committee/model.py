@@ -55,8 +55,8 @@ class Committee(Model):
 
     name: ClassVar[str] = "committee"
     simulates_whole_steps: ClassVar[bool] = True
-    whole_step_options: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "solver": ("latent", "response", "fixed-point", "online")
+    whole_step_options: ClassVar[Mapping[str, tuple[str | None, ...]]] = {
+        "solver": ("latent", "response", "fixed-point", "online", None)
     }
     usual_times: ClassVar[str] = "0:12:41"
 
