@@ -98,7 +98,9 @@ def online_flow(
 ) -> OnlinePath:
     """Gradient flow on the population loss at ascending ``times``, from time zero."""
     start = factor(alignment, overlap)
-    latents = _integrate(_flow_velocity, start, times, tolerance, (task, jnp.asarray(weight_decay, float)))
+    latents = _integrate(
+        _flow_velocity, start, times, jnp.asarray(tolerance, float), (task, jnp.asarray(weight_decay, float))
+    )
     return _path(task, alignment.shape[1], latents)
 
 
@@ -119,7 +121,9 @@ def one_pass(
 ) -> OnlinePath:
     """Stochastic descent on one fresh input at a time, as D grows (Saad and Solla), at ascending ``times``."""
     parameters = (task, jnp.asarray(step, float), jnp.asarray(weight_decay, float))
-    alignments, overlaps = _integrate(_one_pass_velocity, (alignment, overlap), times, tolerance, parameters)
+    alignments, overlaps = _integrate(
+        _one_pass_velocity, (alignment, overlap), times, jnp.asarray(tolerance, float), parameters
+    )
     return OnlinePath(_losses(task, alignments, overlaps), alignments, overlaps)
 
 
@@ -240,7 +244,7 @@ def _hermite_grid(count: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @eqx.filter_jit
-def _integrate(velocity: Callable, start: Any, times: Array, tolerance: float, parameters: tuple) -> Any:
+def _integrate(velocity: Callable, start: Any, times: Array, tolerance: Array, parameters: tuple) -> Any:
     """The states at ``times`` of ``d state / dt = velocity(state, parameters)``, from time zero."""
     import diffrax
 

@@ -114,7 +114,7 @@ class March:
                 )
             if t < self.steps:
                 self._move_weights(t)
-        correlation = np.einsum("tia,sja->tsij", self.cavity, self.cavity)
+        correlation = np.einsum("tia,sja->tsij", self.cavity, self.cavity, optimize=True)
         signals = self.samples.signals
         signal_correlation = np.einsum("tin,sjn->tsij", signals, signals, optimize=True) / signals.shape[-1]
         alignment = self.cavity[:, :, : self.indices]
