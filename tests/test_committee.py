@@ -125,7 +125,7 @@ def test_a_kinked_student_of_two_index_fields_meets_simulation():
     )
     times = np.array([1, 6, 20]) * 0.6
     comparison = compare(
-        model.predict(times, solver=solvers.Latent(samples=8192)), model.simulate(times, dimension=200, seeds=40)
+        model.predict(times, solver=solvers.Latent(samples=8192)), model.simulate(times, dimension=150, seeds=100)
     )
     for name in ("train_loss", "alignment", "overlap"):
         assert np.abs(comparison[name].sel(statistic="z_score").values).max() < 3.8, name

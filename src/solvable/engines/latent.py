@@ -35,6 +35,7 @@ from jaxtyping import Array, Float, Int
 from solvable.engines.gaussian_samples import sobol_normals
 
 _BLOCK = 128
+_EVEN_BLOCKS = 2
 _FIRST_CAPACITY = 64
 _GROWTH = 1.5
 _CHUNK = 4096
@@ -90,11 +91,11 @@ class LatentClosure:
         self._signals, self._key, self._memory_limit = signals, key, memory_limit
         self._ratio, self._tolerance, self._shrunk = float(samples_per_dimension), float(tolerance), float(shrunk)
         self._fixed, self._indices, self._neurons = neurons + indices, indices, neurons
-        self._blocks: dict[int, np.ndarray] = {}
+        self._blocks: dict[int, Array] = {}
         capacity = self._fixed + max(_FIRST_CAPACITY, 2 * neurons)
         self._check_memory(capacity)
         self._basis = Basis(
-            jnp.asarray(self._normals(0, capacity)),
+            self._normals(0, capacity),
             jnp.zeros((samples, capacity - self._fixed)),
             jnp.asarray(self._fixed),
         )
@@ -165,25 +166,29 @@ class LatentClosure:
     def _grow(self, capacity: int) -> None:
         self._check_memory(capacity)
         latents, directions, count = self._basis
-        fresh = jnp.asarray(self._normals(latents.shape[1], capacity))
+        fresh = self._normals(latents.shape[1], capacity)
         wider = jnp.zeros((self.samples, capacity - self._fixed - directions.shape[1]))
         self._basis = Basis(jnp.concatenate([latents, fresh], 1), jnp.concatenate([directions, wider], 1), count)
 
-    def _normals(self, begin: int, end: int) -> np.ndarray:
-        """Columns of normals. Blocks after the first are shuffled: scrambles of the same points are not independent."""
+    def _normals(self, begin: int, end: int) -> Array:
+        """Columns of normals: evenly spread points for the first ones, which matter most, and random ones after."""
         parts = []
         for block in range(begin // _BLOCK, -(-end // _BLOCK)):
             low = block * _BLOCK
             if block not in self._blocks:
                 self._blocks = {block: self._block(block)}
             parts.append(self._blocks[block][:, max(begin - low, 0) : end - low])
-        return np.concatenate(parts, axis=1)
+        return jnp.concatenate(parts, axis=1)
 
-    def _block(self, block: int) -> np.ndarray:
+    def _block(self, block: int) -> Array:
+        if block >= _EVEN_BLOCKS:
+            seed = int(np.random.default_rng((*self._key, block)).integers(2**31))
+            return jax.random.normal(jax.random.key(seed), (self.samples, _BLOCK))
         columns = sobol_normals(self.samples, _BLOCK, (*self._key, block))
         if block:
+            # Scrambles of the same points are not independent of each other; shuffled ones are.
             columns = np.random.default_rng((*self._key, block, 1)).permutation(columns)
-        return columns
+        return jnp.asarray(columns)
 
     def _bytes(self, capacity: int) -> float:
         return 8.0 * self.samples * (4 * capacity + 8 * self._neurons)

@@ -200,7 +200,8 @@ class Flow(_Sampled):
         Both runs go side by side in one basis, as two students of one dataset do, so that their difference has no
         sampling noise.
         """
-        small = dataclasses.replace(self, samples=min(self.samples, _PILOT_SAMPLES))
+        enough = max(_PILOT_SAMPLES, 256 * problem.overlap.shape[0])
+        small = dataclasses.replace(self, samples=min(self.samples, enough))
         closure = small._closure(problem, 0, False, key)
         recorders = [Recorder(closure, problem, False, Wanted()) for _ in range(2)]
         whole = halved = _Place(problem, closure)
