@@ -32,7 +32,7 @@ class _Sampled:
 
     samples: int = 8192
     scrambles: int = 4
-    tolerance: float = 1e-2
+    tolerance: float = 3e-3
     memory_limit: float | None = None
     whole_steps: ClassVar[bool] = True
 
