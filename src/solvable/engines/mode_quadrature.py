@@ -155,22 +155,31 @@ def _interpolated(
     halvings = min(max(0, math.ceil(math.log2(speed))), 6) if speed > 0.2 else 0
     inner = edges[-1] + (edges[-2] - edges[-1]) * 0.5 ** np.arange(1, halvings + 1)
     edges = np.concatenate([edges[:-1], inner, edges[-1:]])
-    points = np.cos(np.pi * (np.arange(_CHEBYSHEV) + 0.5) / _CHEBYSHEV)
-    barycentric = (-1.0) ** np.arange(_CHEBYSHEV) * np.sin(np.pi * (np.arange(_CHEBYSHEV) + 0.5) / _CHEBYSHEV)
-    parts = []
-    for top, bottom in zip(edges[:-1], edges[1:], strict=True):
-        inside = (logs <= top) & (logs > bottom)
-        if inside.sum() <= _CHEBYSHEV:
-            parts.append(Modes(ranks[inside], eigenvalues[inside], np.ones(int(inside.sum())), targets[inside]))
-            continue
-        nodes = np.exp((top + bottom) / 2 + (top - bottom) / 2 * points)
-        distance = ((logs[inside] - (top + bottom) / 2) / ((top - bottom) / 2))[:, None] - points
-        ratio = barycentric / np.where(distance == 0, 1e-300, distance)
-        share = ratio / ratio.sum(axis=1, keepdims=True)
-        # Interpolating lambda w^2 / lambda keeps the total signal of the panel exact.
-        signal = share.T @ (eigenvalues[inside] * targets[inside])
-        parts.append(Modes(share.T @ ranks[inside] / share.sum(axis=0), nodes, share.sum(axis=0), signal / nodes))
+    parts = [_panel(ranks, logs, targets, top, bottom) for top, bottom in zip(edges[:-1], edges[1:], strict=True)]
     return Modes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _panel(ranks: np.ndarray, logs: np.ndarray, targets: np.ndarray, top: float, bottom: float) -> Modes:
+    """Chebyshev nodes for the modes between two values of ``log lambda``; the modes themselves where they are few.
+
+    Weights must be positive, or a node would be a mode of negative variance; a panel that makes such is halved.
+    """
+    inside = (logs <= top) & (logs > bottom)
+    ranks, logs, targets = ranks[inside], logs[inside], targets[inside]
+    if ranks.size <= _CHEBYSHEV:
+        return Modes(ranks, np.exp(logs), np.ones(ranks.size), targets)
+    angles = np.pi * (np.arange(_CHEBYSHEV) + 0.5) / _CHEBYSHEV
+    middle, half = (top + bottom) / 2, (top - bottom) / 2
+    distance = ((logs - middle) / half)[:, None] - np.cos(angles)
+    ratio = (-1.0) ** np.arange(_CHEBYSHEV) * np.sin(angles) / np.where(distance == 0, 1e-300, distance)
+    share = ratio / ratio.sum(axis=1, keepdims=True)
+    # Interpolating lambda w^2 / lambda keeps the total signal of the panel exact.
+    counts, signal = share.sum(axis=0), share.T @ (np.exp(logs) * targets)
+    if (counts <= 0).any() or (signal < 0).any():
+        upper, lower = _panel(ranks, logs, targets, top, middle), _panel(ranks, logs, targets, middle, bottom)
+        return Modes(*(np.concatenate(pair) for pair in zip(upper, lower, strict=True)))
+    nodes = np.exp(middle + half * np.cos(angles))
+    return Modes(share.T @ ranks / counts, nodes, counts, signal / nodes)
 
 
 def static_error(nodes: Modes, finer: Modes, times: Float[np.ndarray, "time"]) -> float:
