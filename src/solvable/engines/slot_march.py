@@ -101,8 +101,7 @@ def slot_march(
             records.append((now, row.test_loss, row.train_loss, row.node_loss, 1 + flow.richness * row.weight_norm))
             _check(records[-1], row, now)
             first_drive = row.drive if first_drive is None else first_drive
-            left = row.train_loss / records[0][2] if flow.samples < math.inf else row.drive / first_drive
-            if flow.noise == 0 and left < _AT_REST:
+            if flow.noise == 0 and (row.drive < _AT_REST * first_drive or row.train_loss < _AT_REST * records[0][2]):
                 at_rest = True
                 break
             if row.test_loss < _LOST * records[0][1]:
