@@ -58,7 +58,9 @@ def _flow(eigenvalues: Array, targets: Array, richness: Array, steps: Array) -> 
         mixed = (jnp.outer(signal, first) - second) * eigenvalues
         return mixed + mixed.T, 2 * (signal * first - jnp.diagonal(second)).sum()
 
-    def step(state: tuple[Array, Array, Array], length: Array) -> tuple[tuple[Array, Array, Array], tuple[Array, Array]]:
+    def step(
+        state: tuple[Array, Array, Array], length: Array
+    ) -> tuple[tuple[Array, Array, Array], tuple[Array, Array]]:
         error, spike, growth = state
         spike_rate, growth_rate = change(error, jnp.outer(error, error))
         growth_middle = growth + length / 2 * richness * growth_rate

@@ -47,7 +47,14 @@ class Modes(NamedTuple):
 
 
 def power_law_modes(
-    capacity: Any, source: Any, modes: float, scale: float, *, head: int = 16, per_decade: float = 7.0, reach: float = 1e3
+    capacity: Any,
+    source: Any,
+    modes: float,
+    scale: float,
+    *,
+    head: int = 16,
+    per_decade: float = 7.0,
+    reach: float = 1e3,
 ) -> Modes:
     """Nodes for ``lambda_k = k^-capacity``, ``lambda_k w_k^2 = k^(-capacity source - 1)``, ``k = 1 ... modes``.
 
@@ -105,7 +112,9 @@ def _tail(rank: float, trace_node: Any, trace: Any, signal_node: Any, signal: An
 def _join(first: Modes, second: Modes) -> Modes:
     traced = any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves((first, second)))
     library: Any = jnp if traced else np
-    return Modes(*(library.concatenate([library.asarray(a), library.asarray(b)]) for a, b in zip(first, second, strict=True)))
+    return Modes(
+        *(library.concatenate([library.asarray(a), library.asarray(b)]) for a, b in zip(first, second, strict=True))
+    )
 
 
 def compress_modes(
@@ -189,7 +198,12 @@ def static_error(nodes: Modes, finer: Modes, times: Float[np.ndarray, "time"]) -
         rates = np.multiply.outer(times, modes.eigenvalues)
         signal, trace = modes.eigenvalues * modes.targets, modes.eigenvalues * modes.counts
         decay = np.exp(-2 * rates)
-        rows = decay @ signal, decay @ (trace * modes.eigenvalues), (trace / (1 + rates)).sum(1), (signal / (1 + rates)).sum(1)
+        rows = (
+            decay @ signal,
+            decay @ (trace * modes.eigenvalues),
+            (trace / (1 + rates)).sum(1),
+            (signal / (1 + rates)).sum(1),
+        )
         return np.stack(rows)
 
     coarse, fine = sums(nodes), sums(finer)

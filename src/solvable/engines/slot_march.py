@@ -62,7 +62,7 @@ def slot_march(
     per_decade: int = 16,
     fast: tuple[np.ndarray, np.ndarray] | None = None,
     progress: bool | None = False,
-    limit: int = 3000,
+    limit: int = 700,
 ) -> Curve:
     """March to ``last_time``. ``fast`` are eigenvalues and counts of the modes that carry noise (default: the modes).
 

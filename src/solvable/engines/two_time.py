@@ -79,9 +79,7 @@ def march(
 
     Reverse-mode differentiation keeps every row's state; use forward mode (``jax.jacfwd``) beyond a hundred steps.
     """
-    kinds = Kinds(
-        is_finite(descent.features), is_finite(descent.batch), is_finite(descent.samples), exact_batch
-    )
+    kinds = Kinds(is_finite(descent.features), is_finite(descent.batch), is_finite(descent.samples), exact_batch)
     nodes = tuple(jnp.asarray(value) for value in modes[1:])
     # Infinite sizes are not used; as numbers they would only make NaN of the derivatives.
     numbers = tuple(jnp.asarray(value if is_finite(value) else 1.0, float) for value in descent)
@@ -200,7 +198,13 @@ def _responses(
 
 
 def _losses(
-    t: Array, s: dict[str, Array], row: Array, past: Array, nodes: tuple[Array, ...], batch: Array, samples: Array,
+    t: Array,
+    s: dict[str, Array],
+    row: Array,
+    past: Array,
+    nodes: tuple[Array, ...],
+    batch: Array,
+    samples: Array,
     kinds: Kinds,
 ) -> dict[str, Array]:
     """Row t of C0 (without reused samples its diagonal only), and the noise that the losses make at t."""

@@ -46,9 +46,7 @@ def fixed_point(
         new = _sweep(modes, descent, push, c3, c1, r3, r1)
         change = float(np.max(np.abs(new[0] - c3)) / np.max(np.abs(new[0])))
         keep = damping if sweep > 1 else 0.0
-        c3, c1, r3, r1 = (
-            keep * old + (1 - keep) * fresh for old, fresh in zip((c3, c1, r3, r1), new[:4], strict=True)
-        )
+        c3, c1, r3, r1 = (keep * old + (1 - keep) * fresh for old, fresh in zip((c3, c1, r3, r1), new[:4], strict=True))
         if not np.isfinite(change):
             raise ValueError(f"the iteration overflowed after {sweep} sweeps: raise damping, or use the march")
         if change < tolerance:
@@ -113,6 +111,8 @@ def _batch_noise(
         lam, count = (np.asarray(value[part])[:, None, None] for value in modes[1:3])
         response = np.linalg.inv(identity + lam * drive)
         transposed = response.transpose(0, 2, 1)
-        c0 = c0 + (lam**2 * count / descent.batch * (response @ drive * loss) @ (response @ drive).transpose(0, 2, 1)).sum(0)
+        c0 = c0 + (
+            lam**2 * count / descent.batch * (response @ drive * loss) @ (response @ drive).transpose(0, 2, 1)
+        ).sum(0)
         second = second + (lam * count / descent.batch * (response * loss) @ transposed).sum(0)
     return c0, second

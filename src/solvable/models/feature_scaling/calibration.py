@@ -20,9 +20,7 @@ class _Line(NamedTuple):
     scatter: float
 
 
-def fit_source_capacity(
-    spectrum: Any, target: Any, *, first: int | None = None, last: int | None = None
-) -> xr.Dataset:
+def fit_source_capacity(spectrum: Any, target: Any, *, first: int | None = None, last: int | None = None) -> xr.Dataset:
     """Capacity and source of a kernel with eigenvalues ``spectrum`` and target coefficients ``target``, any order.
 
     Eigenvalues are averaged over bins of equal length in ``log k``, as are ``lambda_k w_k^2 ~ k^(-capacity source - 1)``,

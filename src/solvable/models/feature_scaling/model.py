@@ -200,7 +200,10 @@ class FeatureScaling(Model):
         }
         return make_dataset(
             {
-                name: (("quantity", "regime"), [[column[quantity] for column in columns] for quantity in exponents.QUANTITIES])
+                name: (
+                    ("quantity", "regime"),
+                    [[column[quantity] for column in columns] for quantity in exponents.QUANTITIES],
+                )
                 for name, columns in tables.items()
             },
             {"quantity": list(exponents.QUANTITIES), "regime": list(exponents.REGIMES)},
@@ -308,7 +311,15 @@ class FeatureScaling(Model):
         return self._simulate(simulation.run_linear, times, seeds, key, modes, memory_limit, devices, progress)
 
     def _simulate(
-        self, run: Any, times: Any, seeds: int, key: int, modes: int | None, limit: float | None, devices: Any, show: Any
+        self,
+        run: Any,
+        times: Any,
+        seeds: int,
+        key: int,
+        modes: int | None,
+        limit: float | None,
+        devices: Any,
+        show: Any,
     ) -> xr.Dataset:
         watch = Stopwatch()
         times = check_times(times, whole=True)

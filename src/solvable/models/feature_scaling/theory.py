@@ -84,9 +84,7 @@ def _march(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) 
     solver = {"solver": "march", "nodes": len(modes.ranks), "rows": steps}
     if not is_traced(model):
         _check_diagonals(solution)
-    return Curves(
-        modes, solution.test_loss[places], train, solution.node_loss[places], growth, solver, error, solution
-    )
+    return Curves(modes, solution.test_loss[places], train, solution.node_loss[places], growth, solver, error, solution)
 
 
 def _check_diagonals(solution: Solution) -> None:
@@ -156,9 +154,14 @@ def _slots(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) 
     test, gap = both("test_loss", tiny)
     train = both("train_loss", tiny)[0] if plan.samples < np.inf else None
     node_loss = np.exp(at(runs[0].node_loss, runs[0], tiny * 1e-9))
+    node_loss *= (test / node_loss.sum(1))[:, None]
     solver = {
-        "solver": "slot march", "nodes": len(modes.ranks), "per_decade": per_decade, "slots": len(runs[0].times) - 1,
-        "row_residual": runs[0].residual, "at_rest": runs[0].at_rest,
+        "solver": "slot march",
+        "nodes": len(modes.ranks),
+        "per_decade": per_decade,
+        "slots": len(runs[0].times) - 1,
+        "row_residual": runs[0].residual,
+        "at_rest": runs[0].at_rest,
     }
     error = max(error or 0.0, float(np.max(gap)) / (3 if noise == 0 else 1))
     return Curves(modes, test, train, node_loss, both("growth", 0.0)[0], solver, error)
