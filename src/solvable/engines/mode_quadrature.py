@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 # Spectra up to this length are taken as they are.
 _FEW = 64
@@ -194,7 +194,7 @@ def _panel(ranks: np.ndarray, logs: np.ndarray, targets: np.ndarray, top: float,
 def static_error(nodes: Modes, finer: Modes, times: Float[np.ndarray, "time"]) -> float:
     """Largest relative difference of loss, noise and degrees of freedom between two sets of nodes over the times."""
 
-    def sums(modes: Modes) -> Array:
+    def sums(modes: Modes) -> np.ndarray:
         rates = np.multiply.outer(times, modes.eigenvalues)
         signal, trace = modes.eigenvalues * modes.targets, modes.eigenvalues * modes.counts
         decay = np.exp(-2 * rates)

@@ -83,7 +83,7 @@ def _average_ramp(x: np.ndarray) -> np.ndarray:
 
 def random_feature_spectrum(
     eigenvalues: Float[np.ndarray, "mode"], features: int, draws: int = 8, key: int = 0
-) -> Float[np.ndarray, "mode"]:
+) -> Float[np.ndarray, "eigenvalue"]:
     """Eigenvalues of ``A Lambda A^T / N`` for a few Gaussian A, all together, their trace made that of ``Lambda``."""
     generator = np.random.default_rng(key)
     kept = eigenvalues[: 20 * features]
