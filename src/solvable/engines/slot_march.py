@@ -26,8 +26,8 @@ from solvable.engines.slot_rows import Rows, Unknowns
 
 # The noise-driven drift of a step, beyond which the equations of a row have wrong solutions, too.
 _LARGEST_DRIFT = 0.3
-# Where less than this is left of what drives the network, nothing moves any more.
-_AT_REST = 1e-12
+# The network is at rest where so little drives it that the loss changes no more, or that rounding is all there is.
+_QUIET, _SILENT, _UNCHANGED = 1e-8, 1e-15, 1e-9
 _LOST = 1e-13
 
 
@@ -101,7 +101,10 @@ def slot_march(
             records.append((now, row.test_loss, row.train_loss, row.node_loss, 1 + flow.richness * row.weight_norm))
             _check(records[-1], row, now)
             first_drive = row.drive if first_drive is None else first_drive
-            if flow.noise == 0 and (row.drive < _AT_REST * first_drive or row.train_loss < _AT_REST * records[0][2]):
+            left = min(row.drive / first_drive, row.train_loss / records[0][2])
+            recent = [record[1] for record in records[-3:]]
+            still = left < _QUIET and max(recent) - min(recent) < _UNCHANGED * recent[-1]
+            if flow.noise == 0 and (still or left < _SILENT):
                 at_rest = True
                 break
             if row.test_loss < _LOST * records[0][1]:
