@@ -20,7 +20,9 @@ def within(theory: xr.DataArray, runs: xr.DataArray, share: float = 0.03) -> Non
     mean, error = runs.mean("seed"), runs.std("seed", ddof=1) / runs.sizes["seed"] ** 0.5
     off = np.abs(theory - mean)
     allowed = share * mean + 3 * error
-    assert (off <= allowed).all(), f"theory is off by {(off / mean).values}, standard errors are {(error / mean).values}"
+    assert (off <= allowed).all(), (
+        f"theory is off by {(off / mean).values}, standard errors are {(error / mean).values}"
+    )
 
 
 QUICK: list[dict[str, Any]] = [

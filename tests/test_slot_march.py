@@ -62,7 +62,9 @@ def test_lazy_batch_noise_to_late_times_is_exact(source: float, tolerance: float
     modes = Modes(*(value[modes.counts > 0] for value in modes))  # the exact solution needs noise on each node
     curve = slot_march(modes, Flow(0.0, noise=0.1), 1e6, per_decade=16)
     exact = lazy_noise(modes, 0.1, times)
-    noiseless = np.array([(modes.eigenvalues * modes.targets * np.exp(-2 * modes.eigenvalues * t)).sum() for t in times])
+    noiseless = np.array(
+        [(modes.eigenvalues * modes.targets * np.exp(-2 * modes.eigenvalues * t)).sum() for t in times]
+    )
     assert (exact[2:] > 1.1 * noiseless[2:]).all()
     np.testing.assert_allclose(at(curve, times), exact, rtol=tolerance)
 

@@ -90,10 +90,10 @@ def _march(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) 
 def _check_diagonals(solution: Solution) -> None:
     """Variances are positive; what breaks that has diverged."""
     for name, values in (("test loss", solution.test_loss), ("train loss", solution.train_loss)):
-        values = np.asarray(values)
-        bad = ~(np.isfinite(values) & (values > -1e-9 * values[0]))
+        losses = np.asarray(values)
+        bad = ~(np.isfinite(losses) & (losses > -1e-9 * losses[0]))
         if bad.any():
-            raise ValueError(f"training diverges: the {name} is {values[np.argmax(bad)]:.3g} at step {np.argmax(bad)}")
+            raise ValueError(f"training diverges: the {name} is {losses[np.argmax(bad)]:.3g} at step {np.argmax(bad)}")
     drive = np.asarray(jnp.diagonal(solution.correlation_3))
     if not (drive > -1e-9 * drive.max()).all():
         raise ValueError(f"training diverges: C3 is negative on its diagonal from step {np.argmax(drive <= 0)} on")
