@@ -1,6 +1,6 @@
 """FeatureScaling: the march beside the damped iteration, many modes beside few, and curves to late times.
 
-The iteration over 1000 explicit modes takes minutes; a few of its sweeps are timed and the number it needs is counted on
+The iteration over 1000 explicit modes takes minutes: one sweep is timed, and the number it needs is counted on
 a short spectrum with the same times. Cost against rows, nodes and decades is printed without a promise.
 """
 
