@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import zeta
 
 from solvable.models.feature_scaling import FeatureScaling, fit_source_capacity
 from solvable.models.feature_scaling.exponents import features_share
@@ -77,6 +78,42 @@ def test_finite_features_transient(source: float, richness: float) -> None:
     # The rich asymptote is reached slowly (.377 for .381 at t = 1e5).
     expected = exponent(model, "features-transient", regime)
     assert -slope(times, finite - endless) == pytest.approx(expected, abs=0.03 if richness else 0.01)
+
+
+def test_batch_noise_is_a_share_of_the_loss_while_the_kernel_rests() -> None:
+    """Lazy and hard: B (L_B - L) / (eta L) tends to half the trace, so that noise falls as the loss does."""
+    model = FeatureScaling(1.5, 0.4, richness=0.0, learning_rate=0.1)
+    times = np.geomspace(1e4, 1e5, 2)
+    quiet, noisy = (
+        model.replace(batch=size).predict(times, descent="flow", per_decade=8).test_loss.values for size in (1e9, 1e4)
+    )
+    share = (noisy - quiet) / quiet * 1e5
+    assert share == pytest.approx(zeta(1.5) / 2, rel=0.03)
+    assert -slope(times, noisy - quiet) == pytest.approx(exponent(model, "batch-transient", "lazy"), abs=0.01)
+
+
+@pytest.mark.slow
+def test_batch_noise_of_a_hard_task_grows_with_the_kernel() -> None:
+    model = FeatureScaling(1.5, 0.4, learning_rate=0.1)
+    times = np.geomspace(1e3, 1e4, 3)
+    quiet, noisy = (model.replace(batch=size).predict(times, descent="flow").test_loss.values for size in (1e12, 1e5))
+    # Approached slowly: .127 here, .143 in the end; printed is 1.90.
+    assert -slope(times, noisy - quiet) == pytest.approx(exponent(model, "batch-transient", "rich"), abs=0.03)
+
+
+def test_exponents_beside_the_printed_ones() -> None:
+    """alpha = 1.5: hard, easy and super-easy, lazy and rich, worked out by hand."""
+    quantities = ["time", "features", "samples", "features-transient", "batch-transient", "compute"]
+    expected = {
+        0.5: ([0.5, 0.75, 0.75, -1 / 6, 0.5, 0.3], [2 / 3, 0.75, 0.75, -2 / 9, 1 / 3, 6 / 17]),
+        1.2: ([1.2, 1.5, 1.8, 1 / 3, 1.2, 9 / 14],) * 2,
+        3.0: ([3.0, 1.5, 3.0, 1 / 3, 4 / 3, 2 / 3],) * 2,
+    }
+    for source, columns in expected.items():
+        data = FeatureScaling(1.5, source).exponents()
+        np.testing.assert_allclose(data.exponent.sel(quantity=quantities).T, columns, rtol=1e-12)
+    wrong = FeatureScaling(1.5, 0.5).exponents().printed.sel(regime="rich", quantity=quantities[3:5])
+    np.testing.assert_allclose(wrong, [4 / 9, 16 / 9], rtol=1e-12)
 
 
 def test_levels_alternate_towards_the_self_consistent_exponent() -> None:
