@@ -67,7 +67,14 @@ def test_data_bottleneck_exponent(source: float) -> None:
     assert -slope(sizes, np.array(losses)) == pytest.approx(exponent(model, "samples", "lazy"), abs=0.01)
 
 
-@pytest.mark.parametrize(("source", "richness"), [(0.4, 0.0), (0.4, 1.0), (1.8, 0.0)])
+@pytest.mark.parametrize(
+    ("source", "richness"),
+    [
+        (0.4, 1.0),
+        pytest.param(0.4, 0.0, marks=pytest.mark.slow),
+        pytest.param(1.8, 0.0, marks=pytest.mark.slow),
+    ],
+)
 def test_finite_features_transient(source: float, richness: float) -> None:
     """N (L_N - L) before the plateau, as a power of time; so many features that the second order is small."""
     model = FeatureScaling(1.5, source, richness=richness)
@@ -172,7 +179,7 @@ def test_limit_solves_its_equation_directly() -> None:
 @pytest.mark.parametrize(
     ("features", "samples"), [(20, None), (np.inf, 16), (12, 24), (24, 12)], ids=["N", "P", "N<P", "N>P"]
 )
-@pytest.mark.parametrize("richness", [0.0, 1.0])
+@pytest.mark.parametrize("richness", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_flow_ends_at_the_limit_whether_features_learn_or_not(features: float, samples: Any, richness: float) -> None:
     model = FeatureScaling(1.5, 0.6, features=features, samples=samples, richness=richness, modes=60)
     end = model.predict([1e5], descent="flow", per_decade=8)
@@ -375,13 +382,11 @@ def test_compute_exponents_of_table_1(source: float, richness: float, batch: flo
     assert slope(found.budget.values, found.test_loss.values) == pytest.approx(-expected, abs=0.01)
 
 
-def test_compute_optimum_balances_time_and_features() -> None:
+def test_compute_optimum_is_better_than_other_sizes() -> None:
     model = FeatureScaling(1.5, 0.5, richness=0.0)
-    found = model.compute_optimal([300.0, 1500.0], per_decade=4)
-    np.testing.assert_allclose(found.optimal_features * found.optimal_time, found.budget)
-    # So small budgets are not asymptotic: .30 would be.
-    assert found.exponent.values == pytest.approx(0.3, abs=0.05)
-    best = found.optimal_features.values[1]
+    found = model.compute_optimal([200.0], per_decade=4)
+    assert (found.optimal_features * found.optimal_time).item() == pytest.approx(200)
+    best = found.optimal_features.item()
     for size in (round(best / 3), round(best * 3)):
-        other = model.replace(features=size).predict([1500 / size], descent="flow", per_decade=4)
-        assert other.test_loss.item() > found.test_loss.values[1]
+        other = model.replace(features=size).predict([200 / size], descent="flow", per_decade=4)
+        assert other.test_loss.item() > found.test_loss.item()

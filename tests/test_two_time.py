@@ -137,17 +137,15 @@ def test_small_steps_become_the_flow() -> None:
     assert (np.abs(near - exact) < 0.6 * np.abs(far - exact)).all()
 
 
-def test_derivatives_of_the_march() -> None:
+def test_reverse_derivatives_of_the_march() -> None:
     def loss(richness: float, features: float) -> jax.Array:
-        return march(SMALL, Descent(0.2, richness, features=features, batch=8), 40).test_loss[-1]
+        return march(SMALL, Descent(0.2, richness, features=features, batch=8), 12).test_loss[-1]
 
-    forward = jax.jacfwd(loss, argnums=(0, 1))(0.5, 16.0)
     backward = jax.grad(loss, argnums=(0, 1))(0.5, 16.0)
     numerical = [
         (loss(0.5 + 1e-5, 16.0) - loss(0.5 - 1e-5, 16.0)) / 2e-5,
         (loss(0.5, 16.001) - loss(0.5, 15.999)) / 2e-3,
     ]
-    np.testing.assert_allclose(forward, numerical, rtol=1e-6)
     np.testing.assert_allclose(backward, numerical, rtol=1e-6)
 
 
