@@ -122,7 +122,7 @@ def _solve_stage(rows: Rows, fast: FastModes | None, stage: int, step: float) ->
 
     def correction(grid_loss: float, growth: float) -> tuple[float, float]:
         if fast is None:
-            return 0.0, 0.0
+            return 0.0, grid_loss
         found = fast.at_stage(stage, step, growth, grid_loss)
         return found.missing, found.loss
 
