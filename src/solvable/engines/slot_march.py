@@ -1,0 +1,142 @@
+"""The two-time equations of :mod:`solvable.engines.two_time` for gradient flow, on logarithmic times.
+
+Time is cut into steps that grow, each step into slots: with noise a *kick* at its beginning, then the two stages of an
+L-stable, stiffly accurate Runge-Kutta scheme (SDIRK2). Integrals over time become sums over slots with the
+lower triangular weights U: the scheme's own within a step, ``h b`` for earlier steps, 1 for earlier kicks. With
+E the projector on stages, ``o`` the product entry by entry and c the drift of :mod:`solvable.engines.slot_noise`,
+
+    H^w = [1 - gamma U (U o C3 + diag c)]^-1 U       G = H^w + gamma U o C_w          J = G R3 R1
+    Z_k = 1 - lambda_k (1 + lambda_k J E)^-1 J       (on stages H_k, on kicks minus the response to a kick)
+
+and the rest as there, with ``W = E C0 E / P + D_k`` and ``D_k`` the variance of the kicks. Because U has a diagonal, a
+row depends on itself: its unknown entries are the fixed point of one pass through the equations, found by Anderson
+acceleration (plain iteration fails for hard tasks). NumPy: rows are short, and the number of passes varies.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from solvable.engines.mode_quadrature import Modes
+from solvable.engines.progress import progress_bar
+from solvable.engines.slot_noise import STAGE, FastModes, impulse_share
+from solvable.engines.slot_rows import Rows, Unknowns
+
+# The noise-driven drift of a step, beyond which the equations of a row have wrong solutions, too.
+_LARGEST_DRIFT = 0.3
+# The network is at rest where so little drives it that the loss changes no more, or that rounding is all there is.
+_QUIET, _SILENT, _UNCHANGED = 1e-8, 1e-15, 1e-9
+_LOST = 1e-13
+
+
+class Flow(NamedTuple):
+    """Gradient flow with batch noise ``noise = learning rate / batch``; zero for none."""
+
+    richness: float
+    features: float = math.inf
+    samples: float = math.inf
+    noise: float = 0.0
+
+
+class Curve(NamedTuple):
+    """Values at the ends of the steps, the beginning included."""
+
+    times: Float[np.ndarray, "step"]
+    test_loss: Float[np.ndarray, "step"]
+    train_loss: Float[np.ndarray, "step"]
+    node_loss: Float[np.ndarray, "step node"]
+    growth: Float[np.ndarray, "step"]
+    # Largest residual of the rows, passes in all, and whether the network came to rest before the last time.
+    residual: float
+    passes: int
+    at_rest: bool
+
+
+def slot_march(
+    modes: Modes,
+    flow: Flow,
+    last_time: float,
+    *,
+    per_decade: int = 16,
+    fast: tuple[np.ndarray, np.ndarray] | None = None,
+    progress: bool | None = False,
+    limit: int = 700,
+) -> Curve:
+    """March to ``last_time``. ``fast`` are eigenvalues and counts of the modes that carry noise (default: the modes).
+
+    Steps are ``ln(10) / per_decade`` of the time, shorter where the noise would move the weights too far in one.
+    """
+    eigenvalues, trace = np.asarray(modes.eigenvalues, float), float(modes.trace)
+    begin = 0.3 / float(eigenvalues.max())
+    growth_of_step = math.log(10) / per_decade
+    rows = Rows(modes, flow.richness, flow.features, flow.samples)
+    rates, counts = fast if fast is not None else (eigenvalues, np.asarray(modes.counts, float))
+    fast_modes = FastModes(rates, counts, flow.noise, float(modes.signal))
+    signal = float(modes.signal)
+    records = [(0.0, signal, signal, eigenvalues * modes.targets, 1.0)]
+    now, earlier, growth, worst, at_rest = 0.0, 0.0, 1.0, 0.0, False
+    first_drive: float | None = None
+    with progress_bar("marching", math.log1p(last_time / begin), progress) as advance:
+        while now < last_time * (1 - 1e-12):
+            train = records[-1][2]
+            step = (now + begin) * math.expm1(growth_of_step)
+            if flow.noise * flow.richness > 0:
+                step = min(step, _LARGEST_DRIFT / (flow.richness * flow.noise / 2 * train * trace))
+            if rows.count + 3 > limit:
+                raise ValueError(
+                    f"the march needs more than {limit} slots to reach time {last_time:g} (it is at {now:g}): the "
+                    "noise keeps its steps short. Choose earlier times or a larger batch, or lower per_decade"
+                )
+            if flow.noise > 0:
+                area = flow.noise * train * (earlier + step) / 2
+                rows.kick(area * impulse_share(eigenvalues * growth * step))
+                fast_modes.kick(area, step)
+            for stage in range(2):
+                row, residual = _solve_stage(rows, fast_modes if flow.noise > 0 else None, stage, step)
+                worst = max(worst, residual)
+            now, earlier = now + step, step
+            advance(math.log1p(now / begin) - math.log1p((now - step) / begin))
+            growth = row.growth
+            records.append((now, row.test_loss, row.train_loss, row.node_loss, 1 + flow.richness * row.weight_norm))
+            _check(records[-1], row, now)
+            first_drive = row.drive if first_drive is None else first_drive
+            left = min(row.drive / first_drive, row.train_loss / records[0][2])
+            recent = [record[1] for record in records[-3:]]
+            still = left < _QUIET and max(recent) - min(recent) < _UNCHANGED * recent[-1]
+            if flow.noise == 0 and (still or left < _SILENT):
+                at_rest = True
+                break
+            if row.test_loss < _LOST * records[0][1]:
+                raise ValueError(
+                    f"at time {now:g} less than {_LOST:g} of the loss is left, which the two-time equations do not "
+                    "resolve in float64: choose earlier times"
+                )
+    times, test, training, node, growths = (np.array(column) for column in zip(*records, strict=True))
+    return Curve(times, test, training, node, growths, worst, rows.passes, at_rest)
+
+
+def _solve_stage(rows: Rows, fast: FastModes | None, stage: int, step: float) -> tuple[Unknowns, float]:
+    rows.begin_stage(step * STAGE, step * (1 - STAGE if stage == 0 else STAGE))
+
+    def correction(grid_loss: float, growth: float) -> tuple[float, float]:
+        if fast is None:
+            return 0.0, grid_loss
+        found = fast.at_stage(stage, step, growth, grid_loss)
+        return found.missing, found.loss
+
+    residual = rows.solve(correction)
+    row = rows.finish()
+    if fast is not None and stage == 1:
+        fast.accept(fast.at_stage(stage, step, row.growth, row.train_loss - row.missing), row.growth)
+    return row, residual
+
+
+def _check(record: tuple[float, float, float, np.ndarray, float], row: Unknowns, now: float) -> None:
+    _, test, train, _, _ = record
+    if not (np.isfinite(test) and test > 0 and train > -1e-9 * test and row.drive > -1e-9 * row.largest_drive):
+        raise ValueError(
+            f"the march lost the solution at time {now:g} (test loss {test:.3g}, train loss {train:.3g}): "
+            "raise per_decade, or choose earlier times"
+        )

@@ -1,0 +1,11 @@
+"""Scaling laws of networks whose features learn (feature-scaling paper).
+
+``model`` is the public class; ``spectrum`` turns its parameters into weighted modes, ``theory`` chooses the solver
+and reads the curves off it, ``exponents`` and ``limits`` are the closed forms, ``compute`` the compute optimum,
+``calibration`` measures capacity and source of a given kernel, ``simulation`` trains the finite networks.
+"""
+
+from solvable.models.feature_scaling.calibration import fit_source_capacity
+from solvable.models.feature_scaling.model import FeatureScaling
+
+__all__ = ["FeatureScaling", "fit_source_capacity"]

@@ -1,0 +1,88 @@
+"""The compute optimum: which number of features makes the loss least at a given product of features and time."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from solvable.engines.progress import progress_bar
+
+if TYPE_CHECKING:
+    from solvable.models.feature_scaling.model import FeatureScaling
+
+_AN_OCTAVE = 1.0
+# How far from the optimum that the exponents suggest sizes are tried, in decades.
+_MARGIN = 1.2
+
+
+def envelope(
+    model: "FeatureScaling", budgets: np.ndarray, share: float, per_decade: int, progress: bool | None
+) -> dict[str, Any]:
+    """Least loss, best size, its time and local exponents at each budget."""
+    if budgets[0] < 1e2:
+        raise ValueError(f"budgets must be at least 100, not {budgets[0]:g}: less buys no network")
+    sizes, losses = np.zeros(0, int), np.zeros((0, budgets.size))
+    low, high = _first_range(budgets, share)
+    with progress_bar("compute optimum", 1.0, progress) as advance:
+        for attempt in range(4):
+            wanted = np.unique(np.round(2.0 ** np.arange(low, high + 1e-9, _AN_OCTAVE)).astype(int))
+            new = np.setdiff1d(wanted, sizes)
+            rows = []
+            for size in new:
+                rows.append(_losses(model, int(size), budgets, per_decade))
+                advance(1 / (len(new) * 4))
+            order = np.argsort(np.concatenate([sizes, new]))
+            sizes = np.concatenate([sizes, new])[order]
+            losses = np.concatenate([losses, rows])[order] if rows else losses
+            best = np.argmin(losses, axis=0)
+            inside = (best.min() > 0 or sizes[0] <= 2) and best.max() < sizes.size - 1
+            if inside or attempt == 3:
+                break
+            low, high = (low - 2 if best.min() == 0 else low), (high + 2 if best.max() == sizes.size - 1 else high)
+            low = max(low, 1.0)
+    return _refined(sizes, losses, budgets)
+
+
+def _first_range(budgets: np.ndarray, share: float) -> tuple[float, float]:
+    decade = math.log2(10)
+    low = share * math.log2(budgets[0]) - _MARGIN * decade
+    high = share * math.log2(budgets[-1]) + _MARGIN * decade
+    return max(1.0, round(low)), max(3.0, round(high))
+
+
+def _losses(model: "FeatureScaling", size: int, budgets: np.ndarray, per_decade: int) -> np.ndarray:
+    """Loss of one size at the time that each budget leaves it; infinite where it leaves none."""
+    times = budgets / size
+    usable = times > 0.5
+    result = np.full(budgets.size, np.inf)
+    if usable.any():
+        curve = model.replace(features=size).predict(times[usable], descent="flow", per_decade=per_decade)
+        result[usable] = curve.test_loss.values
+    return result
+
+
+def _refined(sizes: np.ndarray, losses: np.ndarray, budgets: np.ndarray) -> dict[str, Any]:
+    """The minimum of the parabola through the best size and its neighbours, in the logarithms."""
+    best_size, best_loss = np.zeros(budgets.size), np.zeros(budgets.size)
+    logs, x = np.log(losses), np.log(sizes)
+    for place in range(budgets.size):
+        middle = int(np.argmin(losses[:, place]))
+        around = slice(middle - 1, middle + 2)
+        if not 0 < middle < sizes.size - 1 or not np.isfinite(logs[around, place]).all():
+            best_size[place], best_loss[place] = sizes[middle], losses[middle, place]
+            continue
+        curvature, slope, height = np.polyfit(x[around] - x[middle], logs[around, place], 2)
+        shift = -slope / (2 * curvature)
+        best_size[place] = np.exp(x[middle] + shift)
+        best_loss[place] = np.exp(height + slope * shift / 2)
+    return {
+        "test_loss": best_loss,
+        "optimal_features": best_size,
+        "optimal_time": budgets / best_size,
+        "exponent": -_slope(budgets, best_loss),
+        "features_exponent": _slope(budgets, best_size),
+    }
+
+
+def _slope(budgets: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return np.gradient(np.log(values), np.log(budgets)) if budgets.size > 1 else np.full(1, np.nan)

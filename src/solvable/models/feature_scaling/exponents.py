@@ -1,0 +1,75 @@
+"""Exponents of the scaling laws, corrected, beside the printed ones (feature-scaling, eqs. 8 to 12, 62, Table 1)."""
+
+import numpy as np
+
+QUANTITIES = ("time", "features", "samples", "features-transient", "batch-transient", "compute")
+REGIMES = ("lazy", "rich")
+PHASES = ("hard", "easy", "super-easy")
+
+
+def phase_number(capacity: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """0 for a target outside the kernel's space (hard), 1 inside (easy), 2 if batch noise outlives it (super-easy)."""
+    return np.where(source < 1, 0, np.where(source < 2 - 1 / capacity, 1, 2))
+
+
+def speed_up(source: np.ndarray, rich: bool) -> np.ndarray:
+    """``chi / beta = max(1, 2 / (1 + beta))`` where features learn, 1 where not."""
+    return np.maximum(1.0, 2 / (1 + source)) if rich else np.ones_like(source)
+
+
+def level(source: float, depth: int) -> float:
+    """The time exponent after ``depth`` rounds of the self-consistency ``chi = beta (2 - chi)`` (eq. 62)."""
+    exponent = source
+    for _ in range(depth):
+        exponent = source * max(1.0, 2 - exponent)
+    return exponent
+
+
+def table(capacity: np.ndarray, source: np.ndarray, rich: bool) -> dict[str, np.ndarray]:
+    """Exponents of the decaying terms of the loss; a negative one grows.
+
+    ``features-transient`` and ``batch-transient`` are of the corrections of first order in 1/N and 1/B, in time.
+    """
+    faster = speed_up(source, rich)
+    hard = source < 1
+    time = source * faster
+    return {
+        "time": time,
+        "features": capacity * np.minimum(1.0, source),
+        "samples": capacity * np.minimum(2.0, source),
+        "features-transient": np.where(hard, (source - 1 / capacity) * faster, 1 - 1 / capacity),
+        # A share (eta / 2 B) M Tr Lambda of the loss itself, where M ~ t^(1 - chi) if features learn a hard task.
+        "batch-transient": np.where(hard, (2 * time - 1) if rich else time, np.minimum(source, 2 - 1 / capacity)),
+        "compute": _compute(capacity, source, time),
+    }
+
+
+def printed(capacity: np.ndarray, source: np.ndarray, rich: bool) -> dict[str, np.ndarray]:
+    """The same as printed in eqs. 8, 9, 78 and Table 1."""
+    faster = speed_up(source, rich)
+    return {
+        "time": source * faster,
+        "features": capacity * np.minimum(2.0, source),
+        "samples": capacity * np.minimum(2.0, source),
+        "features-transient": (1 - 1 / capacity) * faster,
+        "batch-transient": (2 - 1 / capacity) * faster,
+        "compute": _compute(capacity, source, source * faster),
+    }
+
+
+def _compute(capacity: np.ndarray, source: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """Table 1, which holds: the terms that balance at ``C = N t`` change with the phase."""
+    hard = capacity * source * time / (capacity * source + time)
+    easy = capacity * source / (capacity * source + 1)
+    return np.choose(phase_number(capacity, source), [hard, easy, 1 - 1 / (2 * capacity)])
+
+
+def features_share(capacity: float, source: float, rich: bool) -> float:
+    """The exponent of the compute-optimal number of features, ``N* ~ C^x``: from the balance of the same terms."""
+    time = float(source * speed_up(np.asarray(source), rich))
+    number = int(phase_number(np.asarray(capacity), np.asarray(source)))
+    if number == 0:
+        return time / (capacity * source + time)
+    # easy: t^-beta = t^(-1 + 1/alpha) / N; super-easy: N = t.
+    power = source - 1 + 1 / capacity if number == 1 else 1.0
+    return power / (1 + power)

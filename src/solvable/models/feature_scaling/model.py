@@ -1,0 +1,368 @@
+"""The public face of the feature-scaling model: parameters, theory, simulation and summaries."""
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import jax
+import numpy as np
+import xarray as xr
+
+from solvable.engines.timegrid import check_times
+from solvable.models.base import (
+    Model,
+    Rule,
+    Stopwatch,
+    check_choice,
+    check_count,
+    make_dataset,
+    parameter,
+    provenance,
+    rules,
+)
+from solvable.models.feature_scaling import compute, exponents, limits, simulation
+from solvable.models.feature_scaling.meanings import MEANINGS
+from solvable.models.feature_scaling.spectrum import is_traced, listed, nodes
+from solvable.models.feature_scaling.theory import Curves, curves
+
+_TRACE_CLASS = Rule(
+    "a finite number above 1, or the eigenvalues k^-capacity would not have a finite sum (no kernel on real data has "
+    "that: use a finite explicit spectrum instead)",
+    lambda value: 1 < value < math.inf,
+)
+_STABLE, _QUIET = 1.9, 0.9
+
+
+class FeatureScaling(Model):
+    """A two-layer linear network on power-law features, whose features learn: scaling laws beyond the kernel limit.
+
+    The network ``f = w^T A psi / N`` sees modes ``psi_k`` of variance ``lambda_k = k^-capacity`` and learns a target
+    with ``lambda_k w_k^2 = k^(-capacity source - 1)``, both not normalised, ``k = 1 ... modes``; or any ``spectrum``
+    (lambda_k) and ``target`` (w_k) given as lists. ``A(0)`` is standard normal, ``w(0) = 0``. Projected gradient
+    descent (eq. 4) moves w, and A as fast as ``richness`` says; ``richness = 0`` is the lazy (kernel) limit. Each step
+    takes a new ``batch``, or with ``samples`` draws it, with replacement, from that many that are kept.
+
+    Times are descent steps (``descent="discrete"``) or flow time, learning rate times steps (``"flow"``).
+    Losses are ``sum_k lambda_k v_k^2`` without a factor 1/2.
+    """
+
+    name: ClassVar[str] = "feature-scaling"
+    predict_like_simulation: ClassVar[Mapping[str, Any]] = {"descent": "discrete"}
+    simulates_whole_steps: ClassVar[bool] = True
+
+    capacity: float | None = parameter(
+        "exponent of the eigenvalues", _TRACE_CLASS, symbol="α", default=None, optional=True
+    )
+    source: float | None = parameter(
+        "exponent of the target's tail in terms of the eigenvalues",
+        rules.positive,
+        symbol="β",
+        default=None,
+        optional=True,
+    )
+    features: float = parameter("number of features", rules.count_or_infinite, symbol="N", default=math.inf)
+    batch: float = parameter("batch size", rules.count_or_infinite, symbol="B", default=math.inf)
+    richness: float = parameter("how fast features learn; 0 is lazy", rules.not_negative, symbol="γ", default=1.0)
+    learning_rate: float = parameter("learning rate", rules.positive, symbol="η", default=0.1)
+    modes: float = parameter("number of modes", rules.count_or_infinite, symbol="M", default=math.inf)
+    samples: int | None = parameter(
+        "number of samples that are reused", rules.count, symbol="P", default=None, optional=True
+    )
+    spectrum: Any = parameter(
+        "eigenvalues, in place of capacity", rules.positive_vector, symbol="λ_k", default=None, optional=True
+    )
+    target: Any = parameter(
+        "coefficients, in place of source", rules.finite_vector, symbol="w*_k", default=None, optional=True
+    )
+
+    def __check_init__(self) -> None:
+        if (self.spectrum is None) != (self.target is None):
+            raise ValueError("spectrum and target belong together: give both, or neither with capacity and source")
+        if self.spectrum is None:
+            if self.capacity is None or self.source is None:
+                raise ValueError("give capacity and source, or spectrum and target in place of them")
+            return
+        if self.capacity is not None or self.source is not None or self.modes != math.inf:
+            raise ValueError(
+                "a spectrum says it all: leave out capacity, source and modes (fit_source_capacity measures them)"
+            )
+        if isinstance(self.spectrum, np.ndarray) and isinstance(self.target, np.ndarray):
+            if self.spectrum.shape != self.target.shape:
+                raise ValueError(f"target must have one entry for each of the {self.spectrum.size} eigenvalues")
+            if not self.target.any():
+                raise ValueError("target is zero: at least one coefficient must not be")
+
+    def sample_count(self) -> Any:
+        """Number of samples that are reused; infinitely many if each is new."""
+        return math.inf if self.samples is None else self.samples
+
+    def predict(
+        self,
+        times: Any,
+        *,
+        descent: Annotated[Literal["discrete", "flow"], "whole steps of descent, or gradient flow"] = "discrete",
+        two_time: Annotated[bool, "also the correlation and response matrices (discrete only)"] = False,
+        exact_batch: Annotated[bool, "add the 1/B term per mode that the theory drops (discrete, new samples)"] = False,
+        per_decade: Annotated[int, "time steps a decade on logarithmic grids (flow only)"] = 16,
+        progress: bool | None = False,
+    ) -> xr.Dataset:
+        """Theory's losses at the given times, from corrected equations of the paper (see docs/errata).
+
+        Solvers: ``march``, the two-time equations step by step; ``slot march``, the same for gradient flow on
+        logarithmic times at any finite features, batch and samples; without any of these, ``descent`` of the infinite
+        network and ``exponential midpoint`` for its flow. All but the slot march can be differentiated; sizes and
+        richness may be traced. ``numerical_error`` is relative, of nodes and time grid.
+        """
+        watch = Stopwatch()
+        check_choice("descent", descent, ("discrete", "flow"))
+        times = check_times(times, whole=descent == "discrete")
+        options = {
+            "two_time": two_time,
+            "exact_batch": exact_batch,
+            "per_decade": check_count("per_decade", per_decade, least=4),
+            "progress": progress,
+        }
+        self._check_options(descent, two_time, exact_batch)
+        found = curves(self, times, descent, options)
+        attributes = provenance(self, "theory", {"descent": descent, **found.solver}, watch, found.error)
+        if not is_traced(self):
+            attributes |= self._guards(found, descent)
+        variables: dict[str, Any] = {"test_loss": (("time",), found.test_loss)}
+        if found.train_loss is not None:
+            variables["train_loss"] = (("time",), found.train_loss)
+        variables["kernel_growth"] = (("time",), found.growth)
+        # Tail nodes stand for no number of modes: theirs is what all together add.
+        heavy = np.asarray(found.modes.counts) if not is_traced(self) else found.modes.counts
+        weight = jax.numpy.where(heavy > 0, heavy, 1.0)
+        variables["mode_error"] = (("time", "mode"), found.node_loss / weight)
+        variables["mode_weight"] = (("mode",), weight)
+        variables["mode_eigenvalue"] = (("mode",), found.modes.eigenvalues)
+        coordinates = {"time": times, "mode": found.modes.ranks}
+        if two_time and found.two_time is not None:
+            coordinates["earlier_time"] = times
+            variables |= _matrices(found, times)
+        return make_dataset(variables, coordinates, attributes, MEANINGS)
+
+    def _check_options(self, descent: str, two_time: bool, exact_batch: bool) -> None:
+        if descent == "flow" and (two_time or exact_batch):
+            raise ValueError('two_time and exact_batch are for whole steps: use descent="discrete"')
+        if exact_batch and (self.samples is not None or self.batch == math.inf):
+            raise ValueError("exact_batch is for batches of new samples: give a finite batch, and no samples")
+        if descent == "discrete" and not is_traced(self):
+            strongest = 1.0 if self.spectrum is None else float(np.max(self.spectrum))
+            if self.learning_rate * strongest >= 2:
+                raise ValueError(
+                    f"learning_rate = {self.learning_rate:g} is not below 2 / lambda_1 = {2 / strongest:g}: descent "
+                    "diverges from the first step on; lower it"
+                )
+
+    def _guards(self, found: Curves, descent: str) -> dict[str, float]:
+        """How near training is to its instabilities, with a warning where it is too near for theory to be trusted."""
+        growth = float(np.max(found.growth))
+        strongest, trace = float(np.max(found.modes.eigenvalues)), float(found.modes.trace)
+        guards = {}
+        if descent == "discrete":
+            guards["edge_of_stability"] = self.learning_rate * growth * strongest / 2
+            if guards["edge_of_stability"] * 2 > _STABLE:
+                warnings.warn(
+                    f"the kernel grew by {growth:.3g}, so that learning_rate * growth * lambda_1 = "
+                    f"{2 * guards['edge_of_stability']:.3g} is near 2, the edge of stability: losses stop falling as "
+                    'a power law; lower learning_rate or use descent="flow"',
+                    stacklevel=3,
+                )
+        if self.batch < math.inf:
+            guards["noise_gain"] = self.learning_rate * growth * trace / (2 * self.batch)
+            if guards["noise_gain"] > _QUIET:
+                warnings.warn(
+                    f"learning_rate * growth * Tr Lambda / (2 batch) = {guards['noise_gain']:.3g} is near 1, where the "
+                    "noise of the batches feeds itself: lower learning_rate or raise batch",
+                    stacklevel=3,
+                )
+        return guards
+
+    def _power_law(self) -> tuple[np.ndarray, np.ndarray]:
+        if self.spectrum is not None:
+            raise ValueError("exponents belong to power laws: fit_source_capacity(spectrum, target) finds them")
+        return np.asarray(self.capacity, float), np.asarray(self.source, float)
+
+    def exponents(self) -> xr.Dataset:
+        """Exponents of the loss in time, features, samples, compute and of its transients, lazy and rich.
+
+        ``printed`` holds what the paper says, which differs for the model bottleneck (eqs. 8, 9: the exponent is
+        ``capacity min(1, source)``) and the transients of hard tasks. Negative exponents grow.
+        """
+        watch = Stopwatch()
+        capacity, source = self._power_law()
+        tables = {
+            name: [make(capacity, source, regime == "rich") for regime in exponents.REGIMES]
+            for name, make in (("exponent", exponents.table), ("printed", exponents.printed))
+        }
+        return make_dataset(
+            {
+                name: (
+                    ("quantity", "regime"),
+                    [[column[quantity] for column in columns] for quantity in exponents.QUANTITIES],
+                )
+                for name, columns in tables.items()
+            },
+            {"quantity": list(exponents.QUANTITIES), "regime": list(exponents.REGIMES)},
+            provenance(self, "asymptotic theory", {"phase": self.phase()}, watch),
+            MEANINGS,
+        )
+
+    def level(self, n: int) -> float:
+        """Time exponent after n rounds of self-consistency (eq. 62), from lazy (0) towards ``2 beta / (1 + beta)``."""
+        return exponents.level(float(self._power_law()[1]), check_count("n", n, least=0))
+
+    def phase(self) -> str:
+        """``hard``, ``easy`` or ``super-easy``."""
+        return exponents.PHASES[int(exponents.phase_number(*self._power_law()))]
+
+    def phase_map(self, capacities: Any, sources: Any) -> xr.Dataset:
+        """Phase and exponents over a grid of capacities and sources (Fig. 1), lazy and rich."""
+        watch = Stopwatch()
+        capacities, sources = (np.atleast_1d(np.asarray(values, float)) for values in (capacities, sources))
+        for capacity in capacities:
+            self.replace(capacity=capacity, source=1.0, spectrum=None, target=None)
+        if not (np.isfinite(sources) & (sources > 0)).all():
+            raise ValueError(f"sources must be positive finite numbers, not {sources.tolist()}")
+        across, along = np.meshgrid(capacities, sources, indexing="ij")
+        tables = [exponents.table(across, along, regime == "rich") for regime in exponents.REGIMES]
+        values = np.array([[table[quantity] for table in tables] for quantity in exponents.QUANTITIES])
+        dims = ("capacity", "source")
+        coordinates = {"capacity": capacities, "source": sources}
+        coordinates |= {"quantity": np.array(exponents.QUANTITIES), "regime": np.array(exponents.REGIMES)}
+        return make_dataset(
+            {
+                "phase": (dims, exponents.phase_number(across, along)),
+                "exponent": (("quantity", "regime", *dims), values),
+            },
+            coordinates,
+            provenance(self, "asymptotic theory", {}, watch),
+            MEANINGS,
+        )
+
+    def limit(self) -> xr.Dataset:
+        """Losses as time goes to infinity, without batch noise; the same for every richness."""
+        watch = Stopwatch()
+        if self.batch < math.inf and (self.features < math.inf or self.samples is not None):
+            raise ValueError("batch noise does not die out: limit() is for full batches, replace(batch=inf)")
+        fewest = min(self.features, self.sample_count())
+        scale = 10.0 if fewest == math.inf else 10 * fewest ** (self.capacity or 3.0)
+        found = limits.limit(nodes(self, scale, fine=True), self.features, self.sample_count())
+        variables = {"test_loss": ((), found.test_loss)}
+        if self.samples is not None:
+            variables["train_loss"] = ((), found.train_loss)
+        return make_dataset(variables, {}, provenance(self, "theory", {}, watch), MEANINGS)
+
+    def compute_optimal(
+        self,
+        budgets: Any,
+        *,
+        per_decade: Annotated[int, "time steps a decade"] = 8,
+        progress: bool | None = None,
+    ) -> xr.Dataset:
+        """The least loss at each compute ``C = features * time``, over the number of features; gradient flow.
+
+        The model's own ``features`` are not used. Local exponents are slopes between neighbouring budgets, positive
+        where the loss falls; the loss near its minimum is a parabola in the logarithm of the number of features.
+        """
+        watch = Stopwatch()
+        budgets = check_times(budgets)
+        capacity, source = self._power_law()
+        share = exponents.features_share(float(capacity), float(source), self.richness > 0)
+        found = compute.envelope(self, budgets, share, check_count("per_decade", per_decade, least=4), progress)
+        return make_dataset(
+            {name: (("budget",), values) for name, values in found.items()},
+            {"budget": budgets},
+            provenance(self, "theory", {"per_decade": per_decade}, watch),
+            MEANINGS,
+        )
+
+    def simulate(
+        self,
+        times: Any,
+        *,
+        seeds: Annotated[int, "number of independent runs"] = 32,
+        key: Annotated[int, "key of the random numbers"] = 0,
+        modes: Annotated[int | None, "number of modes (default: the model's, or 1000)"] = None,
+        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
+        devices: Any = None,
+        progress: bool | None = None,
+    ) -> xr.Dataset:
+        """Train networks of finite size by eq. 4, one for each seed; times are descent steps."""
+        return self._simulate(simulation.run, times, seeds, key, modes, memory_limit, devices, progress)
+
+    def simulate_linear_network(
+        self,
+        times: Any,
+        *,
+        seeds: Annotated[int, "number of independent runs"] = 8,
+        key: Annotated[int, "key of the random numbers"] = 0,
+        modes: Annotated[int | None, "number of modes (default: the model's, or 1000)"] = None,
+        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
+        devices: Any = None,
+        progress: bool | None = None,
+    ) -> xr.Dataset:
+        """Train both layers of a plain linear network (appendix G), with the squared norm of its readout, the spike."""
+        if self.richness == 0 or self.features == math.inf:
+            raise ValueError("the linear network needs richness > 0 and a finite number of features")
+        return self._simulate(simulation.run_linear, times, seeds, key, modes, memory_limit, devices, progress)
+
+    def _simulate(
+        self,
+        run: Any,
+        times: Any,
+        seeds: int,
+        key: int,
+        modes: int | None,
+        limit: float | None,
+        devices: Any,
+        show: Any,
+    ) -> xr.Dataset:
+        watch = Stopwatch()
+        times = check_times(times, whole=True)
+        seeds = check_count("seeds", seeds)
+        if modes is not None:
+            modes = check_count("modes", modes)
+        elif self.spectrum is None:
+            modes = int(min(self.modes, 1000))
+        eigenvalues, target = listed(self, modes)
+        features, batch, samples = (
+            None if size == math.inf else int(size) for size in (self.features, self.batch, self.sample_count())
+        )
+        plan = simulation.Plan(
+            features,
+            batch,
+            samples,
+            float(self.learning_rate),
+            float(self.richness),
+            tuple(eigenvalues.tolist()),
+            tuple(target.tolist()),
+        )
+        options = {"seeds": seeds, "key": key, "memory_limit": limit, "devices": devices, "progress": show}
+        found = run(plan, times, options)
+        return make_dataset(
+            {name: (("seed", "time"), values) for name, values in found.items()},
+            {"seed": np.arange(seeds), "time": times},
+            provenance(self, "simulation", {"modes": len(plan.target), "seeds": seeds, "key": key}, watch),
+            MEANINGS,
+        )
+
+
+def _matrices(found: Curves, times: np.ndarray) -> dict[str, Any]:
+    solution = found.two_time
+    assert solution is not None
+    places = np.ix_(times.astype(int), times.astype(int))
+    names = {
+        "C_2": solution.correlation_2,
+        "C_3": solution.correlation_3,
+        "C_w": solution.weight_correlation,
+        "R_3": solution.response_3,
+        "R_24": solution.response_24,
+    }
+    if found.train_loss is not None:
+        # With new samples only its diagonal, the loss, is needed and computed.
+        names["C_0"] = solution.correlation_0
+    return {name: (("time", "earlier_time"), values[places]) for name, values in names.items()}

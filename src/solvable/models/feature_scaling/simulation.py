@@ -1,0 +1,128 @@
+"""Finite networks: the projected descent of eq. 4 in a cheap equivalent form, and the two-layer linear network.
+
+Equation 4 moves ``A`` (N x M) along ``A(0)^T A(0)``. With ``A = V A(0)`` it is (appendix B)
+
+    w += eta V v3,   V += (eta gamma / N) w v3^T,   v3 = A(0) v2,   v2 = Psi^T Psi v / B,   v = w* - A(0)^T V^T w / N
+
+which costs two products with A(0) a step. Infinitely many features mean ``A(0)^T A(0) / N = 1``.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from solvable.engines.ensemble import trajectories
+
+
+class Plan(NamedTuple):
+    """The sizes of a run; infinite ones are None."""
+
+    features: int | None
+    batch: int | None
+    samples: int | None
+    learning_rate: float
+    richness: float
+    eigenvalues: tuple[float, ...]
+    target: tuple[float, ...]
+
+
+def _error(plan: Plan, state: dict[str, Any]) -> Any:
+    weights, goal = state["w"], jnp.array(plan.target)
+    moved = weights + state["V"].T @ weights if plan.richness else weights
+    return goal - moved if plan.features is None else goal - state["A"].T @ moved / plan.features
+
+
+def start(plan: Plan, key: Any) -> dict[str, Any]:
+    """Weights at zero, features and samples drawn. ``V`` is what features moved, without its beginning 1."""
+    of_features, of_samples, of_batches = jax.random.split(key, 3)
+    size = len(plan.target) if plan.features is None else plan.features
+    state = {"w": jnp.zeros(size), "key": of_batches}
+    if plan.richness:
+        state["V"] = jnp.zeros((size, size))
+    if plan.features is not None:
+        state["A"] = jax.random.normal(of_features, (plan.features, len(plan.target)))
+    if plan.samples is not None:
+        draws = jax.random.normal(of_samples, (plan.samples, len(plan.target)))
+        state["inputs"] = draws * jnp.sqrt(jnp.array(plan.eigenvalues))
+    return state
+
+
+def _gradient(plan: Plan, state: dict[str, Any], error: Any, count: Any) -> Any:
+    """v2: the covariance of the batch on the error."""
+    key = jax.random.fold_in(state["key"], count)
+    if plan.samples is not None:
+        inputs = state["inputs"]
+        if plan.batch is not None:
+            inputs = inputs[jax.random.randint(key, (plan.batch,), 0, plan.samples)]
+        return inputs.T @ (inputs @ error) / inputs.shape[0]
+    eigenvalues = jnp.array(plan.eigenvalues)
+    if plan.batch is None:
+        return eigenvalues * error
+    inputs = jax.random.normal(key, (plan.batch, eigenvalues.size)) * jnp.sqrt(eigenvalues)
+    return inputs.T @ (inputs @ error) / plan.batch
+
+
+def step(plan: Plan, state: dict[str, Any], count: Any) -> dict[str, Any]:
+    gradient = _gradient(plan, state, _error(plan, state), count)
+    if plan.features is not None:
+        gradient = state["A"] @ gradient
+    if not plan.richness:
+        return {**state, "w": state["w"] + plan.learning_rate * gradient}
+    # Without features of their own the weights count modes, each of size 1 instead of 1 / N.
+    rate = plan.learning_rate * plan.richness / (plan.features or 1)
+    weights = state["w"] + plan.learning_rate * (gradient + state["V"] @ gradient)
+    return {**state, "w": weights, "V": state["V"] + rate * jnp.outer(state["w"], gradient)}
+
+
+def measure(plan: Plan, state: dict[str, Any]) -> dict[str, Any]:
+    error = _error(plan, state)
+    found = {
+        "test_loss": (jnp.array(plan.eigenvalues) * error**2).sum(),
+        "kernel_growth": 1 + plan.richness * (state["w"] ** 2).sum() / (plan.features or 1),
+    }
+    if plan.samples is not None:
+        found["train_loss"] = ((state["inputs"] @ error) ** 2).mean()
+    return found
+
+
+def run(plan: Plan, times: np.ndarray, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Losses and kernel growth with axes (seed, time)."""
+    modes, size = len(plan.target), plan.features or len(plan.target)
+    numbers = size**2 * 3 + (plan.features or 0) * modes * 2 + ((plan.batch or 0) + 2 * (plan.samples or 0)) * modes
+    begin, move, look = (partial(function, plan) for function in (start, step, measure))
+    return trajectories(begin, move, look, times.astype(int).tolist(), bytes_per_run=8.0 * numbers + 1e5, **options)
+
+
+def linear_start(plan: Plan, key: Any) -> dict[str, Any]:
+    """Both layers Gaussian of variance 1/N, so that the kernel begins as that of the inputs, twice."""
+    of_readout, of_layer, of_batches = jax.random.split(key, 3)
+    width = plan.features or 1
+    readout = jax.random.normal(of_readout, (width,)) / width**0.5
+    layer = jax.random.normal(of_layer, (width, len(plan.target))) / width**0.5
+    return {"w": readout, "A": layer, "begin": layer.T @ readout, "key": of_batches}
+
+
+def _linear_error(plan: Plan, state: dict[str, Any]) -> Any:
+    return jnp.array(plan.target) - (state["A"].T @ state["w"] - state["begin"]) / plan.richness
+
+
+def linear_step(plan: Plan, state: dict[str, Any], count: Any) -> dict[str, Any]:
+    """Plain descent on both layers of eq. 84, its rate times gamma squared, so that gamma -> 0 is the kernel limit."""
+    gradient = _gradient(plan, state, _linear_error(plan, state), count)
+    rate = plan.learning_rate * plan.richness
+    weights, layer = state["w"], state["A"]
+    return {**state, "w": weights + rate * layer @ gradient, "A": layer + rate * jnp.outer(weights, gradient)}
+
+
+def linear_measure(plan: Plan, state: dict[str, Any]) -> dict[str, Any]:
+    error = _linear_error(plan, state)
+    return {"test_loss": (jnp.array(plan.eigenvalues) * error**2).sum(), "spike": (state["w"] ** 2).sum()}
+
+
+def run_linear(plan: Plan, times: np.ndarray, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    numbers = ((plan.features or 1) * 4 + (plan.batch or 0)) * len(plan.target)
+    begin, move, look = (partial(function, plan) for function in (linear_start, linear_step, linear_measure))
+    return trajectories(begin, move, look, times.astype(int).tolist(), bytes_per_run=8.0 * numbers + 1e5, **options)

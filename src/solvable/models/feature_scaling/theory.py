@@ -1,0 +1,191 @@
+"""Which solver a prediction needs, and the curves it gives."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from solvable.engines import kernel_flow
+from solvable.engines.mode_quadrature import Modes
+from solvable.engines.two_time import Descent, Solution, march, memory
+from solvable.models.feature_scaling.spectrum import is_traced, listed, nodes_until
+
+if TYPE_CHECKING:
+    from solvable.models.feature_scaling.model import FeatureScaling
+
+# Two-time functions take memory as the square of the steps.
+_MEMORY = 8 * 2**30
+_CURVE_MEMORY = 2 * 2**30
+# Above this number of features, the noise's modes are those of the infinite network.
+_MOST_FEATURES = 256
+
+
+class Curves(NamedTuple):
+    """Losses at the times asked for, with the nodes they were computed from and how."""
+
+    modes: Modes
+    test_loss: Any
+    train_loss: Any | None
+    node_loss: Any
+    growth: Any
+    solver: dict[str, Any]
+    error: float | None
+    two_time: Solution | None = None
+
+
+def curves(model: "FeatureScaling", times: np.ndarray, descent: str, options: dict[str, Any]) -> Curves:
+    """The curves from the cheapest solver that is exact for the model's sizes."""
+    noiseless = all(_infinite(size) for size in (model.features, model.batch, model.sample_count()))
+    if descent == "discrete":
+        if noiseless and not options["two_time"]:
+            return _descent(model, times)
+        return _march(model, times, options)
+    if noiseless:
+        return _kernel_flow(model, times, options["per_decade"])
+    return _slots(model, times, options)
+
+
+def _infinite(size: Any) -> bool:
+    return not isinstance(size, jax.core.Tracer) and size == np.inf
+
+
+def _descent(model: "FeatureScaling", times: np.ndarray) -> Curves:
+    steps = int(times[-1]) + 1
+    modes, error = nodes_until(model, float(times[-1]) * _number(model.learning_rate, 0.1))
+    needed = 8.0 * steps * (len(modes.ranks) + 2) * 2
+    if needed > _CURVE_MEMORY:
+        raise ValueError(
+            f"{steps - 1} steps need about {needed / 2**30:.3g} GiB, more than {_CURVE_MEMORY / 2**30:g}: "
+            'use descent="flow", which reaches late times in few steps'
+        )
+    curve = kernel_flow.descend(modes, model.richness, model.learning_rate, steps)
+    places = times.astype(int)
+    node_loss = curve.node_loss[places]
+    solver = {"solver": "descent", "nodes": len(modes.ranks)}
+    return Curves(modes, node_loss.sum(1), None, node_loss, curve.growth[places], solver, error)
+
+
+def _march(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) -> Curves:
+    steps = int(times[-1]) + 1
+    modes, error = nodes_until(model, float(times[-1]) * _number(model.learning_rate, 0.1))
+    needed = memory(steps, len(modes.ranks))
+    if needed > _MEMORY:
+        raise ValueError(
+            f"the two-time functions of {steps - 1} steps need about {needed / 2**30:.3g} GiB, more than "
+            f'{_MEMORY / 2**30:g}: use descent="flow", which reaches late times in few steps, or earlier times'
+        )
+    sizes = (model.features, model.batch, model.sample_count())
+    plan = Descent(model.learning_rate, model.richness, *sizes)
+    solution = march(modes, plan, steps, exact_batch=options["exact_batch"], progress=options["progress"])
+    places = times.astype(int)
+    growth = 1 + model.richness * jnp.diagonal(solution.weight_correlation)[places]
+    train = None if _infinite(sizes[2]) else solution.train_loss[places]
+    solver = {"solver": "march", "nodes": len(modes.ranks), "rows": steps}
+    if not is_traced(model):
+        _check_diagonals(solution)
+    return Curves(modes, solution.test_loss[places], train, solution.node_loss[places], growth, solver, error, solution)
+
+
+def _check_diagonals(solution: Solution) -> None:
+    """Variances are positive; what breaks that has diverged."""
+    for name, values in (("test loss", solution.test_loss), ("train loss", solution.train_loss)):
+        losses = np.asarray(values)
+        bad = ~(np.isfinite(losses) & (losses > -1e-9 * losses[0]))
+        if bad.any():
+            raise ValueError(f"training diverges: the {name} is {losses[np.argmax(bad)]:.3g} at step {np.argmax(bad)}")
+    drive = np.asarray(jnp.diagonal(solution.correlation_3))
+    if not (drive > -1e-9 * drive.max()).all():
+        raise ValueError(f"training diverges: C3 is negative on its diagonal from step {np.argmax(drive <= 0)} on")
+
+
+def _kernel_flow(model: "FeatureScaling", times: np.ndarray, per_decade: int) -> Curves:
+    modes, error = nodes_until(model, float(times[-1]))
+    # Nodes without signal do nothing here.
+    kept = slice(None) if is_traced(model) else np.asarray(modes.targets) > 0
+    used = Modes(*(value[kept] for value in modes)) if not is_traced(model) else modes
+    fine = kernel_flow.flow(used, model.richness, times, 4 * per_decade)
+    solver = {"solver": "exponential midpoint", "nodes": len(used.ranks), "per_decade": 4 * per_decade}
+    if is_traced(model):
+        return Curves(used, fine.node_loss.sum(1), None, fine.node_loss, fine.growth, solver, None)
+    coarse = kernel_flow.flow(used, model.richness, times, 2 * per_decade)
+    # Second order in the step: a third of the difference is left in the finer one, and removed.
+    loss, rough = np.asarray(fine.node_loss.sum(1)), np.asarray(coarse.node_loss.sum(1))
+    gap = (loss - rough) / 3
+    seen = loss > 1e-12 * loss[0]
+    error = max(error or 0.0, float(np.max(np.abs(gap / loss)[seen], initial=0.0)))
+    factor = np.where(seen, 1 + gap / np.where(loss == 0, 1.0, loss), 1.0)
+    growth = fine.growth + (fine.growth - coarse.growth) / 3
+    return Curves(used, loss * factor, None, np.asarray(fine.node_loss) * factor[:, None], growth, solver, error)
+
+
+def _slots(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) -> Curves:
+    from solvable.engines.slot_march import Curve, Flow, slot_march
+
+    if is_traced(model):
+        raise ValueError(
+            'gradient flow at finite sizes is computed without JAX and cannot be differentiated: use descent="discrete"'
+        )
+    last = max(float(times[-1]), 1e-6)
+    modes, error = nodes_until(model, last)
+    noise = 0.0 if _infinite(model.batch) else float(model.learning_rate / model.batch)
+    plan = Flow(float(model.richness), float(model.features), float(model.sample_count()), noise)
+    fast = _fast_modes(model) if noise > 0 and model.features <= _MOST_FEATURES else None
+    per_decade, progress = options["per_decade"], options["progress"]
+    runs = [
+        slot_march(modes, plan, last, per_decade=count, fast=fast, progress=progress)
+        for count in (per_decade, max(4, per_decade // 2))
+    ]
+    begin = 0.3 / float(np.max(modes.eigenvalues))
+
+    def at(values: Any, curve: Curve, floor: float) -> np.ndarray:
+        from scipy.interpolate import CubicSpline
+
+        logs = np.log(np.maximum(values, floor))
+        when = np.minimum(times, curve.times[-1])
+        return CubicSpline(np.log1p(curve.times / begin), logs)(np.log1p(when / begin))
+
+    def both(name: str, floor: float) -> tuple[np.ndarray, np.ndarray]:
+        fine, coarse = (at(getattr(curve, name), curve, floor) for curve in runs)
+        # Without noise the scheme is of second order, and the leading error can be removed.
+        return np.exp(fine + (fine - coarse) / 3 if noise == 0 else fine), np.abs(fine - coarse)
+
+    tiny = 1e-14 * runs[0].test_loss[0]
+    test, gap = both("test_loss", tiny)
+    train = both("train_loss", tiny)[0] if plan.samples < np.inf else None
+    node_loss = np.exp(at(runs[0].node_loss, runs[0], tiny * 1e-9))
+    node_loss *= (test / node_loss.sum(1))[:, None]
+    solver = {
+        "solver": "slot march",
+        "nodes": len(modes.ranks),
+        "per_decade": per_decade,
+        "slots": len(runs[0].times) - 1,
+        "row_residual": runs[0].residual,
+        "at_rest": runs[0].at_rest,
+    }
+    # The whole difference of the two grids: the coarser one may not be in the asymptotic range yet.
+    error = max(error or 0.0, float(np.max(gap)))
+    return Curves(modes, test, train, node_loss, both("growth", 0.0)[0], solver, error)
+
+
+def _fast_modes(model: "FeatureScaling") -> tuple[np.ndarray, np.ndarray]:
+    """The spectrum of the finite network's kernel, which is what holds the noise of its batches."""
+    from solvable.engines.slot_noise import random_feature_spectrum
+
+    most = 20 * int(model.features)
+    if model.spectrum is not None:
+        eigenvalues = np.sort(model.spectrum)[::-1]
+    else:
+        eigenvalues = listed(model, int(min(most, model.modes)))[0]
+        if model.modes > most:
+            # All weaker modes act as one: they only shift the eigenvalues.
+            whole = nodes_until(model, 1.0)[0].trace
+            eigenvalues = np.append(eigenvalues, whole - eigenvalues.sum())
+    draws = 8
+    found = random_feature_spectrum(eigenvalues, int(model.features), draws)
+    return found, np.full(found.size, 1 / draws)
+
+
+def _number(value: Any, otherwise: float) -> float:
+    """A traced number is only needed for its size here."""
+    return otherwise if isinstance(value, jax.core.Tracer) else float(value)

@@ -1,0 +1,106 @@
+"""Theory against networks of finite size.
+
+Theory is the leading order in 1/N, 1/B and 1/P; at N = 128, B = 8 what it leaves out is 1 to 3 percent. So theory
+must be within 3 % of the mean of the runs, give or take three of its standard errors (a false alarm in some hundred
+independent comparisons, but times of one run are not independent, and keys are fixed).
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from solvable.models.feature_scaling import FeatureScaling, simulation
+
+BASE = FeatureScaling(1.5, 0.4, modes=100, learning_rate=0.2)
+
+
+def within(theory: xr.DataArray, runs: xr.DataArray, share: float = 0.03) -> None:
+    mean, error = runs.mean("seed"), runs.std("seed", ddof=1) / runs.sizes["seed"] ** 0.5
+    off = np.abs(theory - mean)
+    allowed = share * mean + 3 * error
+    assert (off <= allowed).all(), (
+        f"theory is off by {(off / mean).values}, standard errors are {(error / mean).values}"
+    )
+
+
+QUICK: list[dict[str, Any]] = [
+    {"source": 0.4, "richness": 1.0, "features": 128, "batch": 16},
+    {"source": 1.2, "richness": 1.0, "features": 128, "samples": 64, "batch": 8},
+]
+
+
+@pytest.mark.parametrize("changes", QUICK, ids=str)
+def test_runs_agree_with_theory(changes: dict[str, Any]) -> None:
+    model = BASE.replace(**changes)
+    times = np.array([0, 1, 2, 4, 8, 16, 32, 48, 63])
+    theory, runs = model.predict(times), model.simulate(times, seeds=60, key=1)
+    for name in ("test_loss", "kernel_growth", *(["train_loss"] if "samples" in changes else [])):
+        within(theory[name], runs[name])
+
+
+ALL = [
+    {"source": source, "richness": richness, **sizes}
+    for source in (0.4, 1.2)
+    for richness in (0.0, 1.0)
+    for sizes in (
+        {"features": 128, "batch": 16},
+        {"features": 256, "batch": 8},
+        {"features": 128, "samples": 100},
+        {"features": 256, "samples": 100, "batch": 16},
+    )
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", ALL, ids=str)
+def test_runs_agree_with_theory_in_sixteen_settings(changes: dict[str, Any]) -> None:
+    model = BASE.replace(modes=300, learning_rate=0.1, **changes)
+    times = np.unique(np.geomspace(1, 200, 10).round())
+    theory, runs = model.predict(times), model.simulate(times, seeds=100, key=2)
+    for name in ("test_loss", "kernel_growth", *(["train_loss"] if "samples" in changes else [])):
+        within(theory[name], runs[name])
+
+
+def test_without_noise_runs_are_the_theory_of_infinite_features() -> None:
+    model = BASE.replace(modes=20, richness=0.7)
+    times = [0, 1, 5, 30]
+    runs, theory = model.simulate(times, seeds=1), model.predict(times)
+    np.testing.assert_allclose(runs.test_loss[0], theory.test_loss, rtol=1e-10)
+    np.testing.assert_allclose(runs.kernel_growth[0], theory.kernel_growth, rtol=1e-10)
+
+
+def test_the_cheap_form_is_equation_4() -> None:
+    """Eq. 4 written out with the whole matrix A."""
+    import jax
+
+    model = FeatureScaling(1.5, 0.4, features=6, samples=9, richness=0.8, learning_rate=0.2, modes=11)
+    runs = model.simulate([0, 1, 2, 7], seeds=1, key=5)
+    ranks = np.arange(1, 12.0)
+    lam, goal = ranks**-1.5, ranks**-0.05
+    plan = simulation.Plan(6, None, 9, 0.2, 0.8, tuple(lam), tuple(goal))
+    begin = simulation.start(plan, jax.random.fold_in(jax.random.key(5), 0))
+    first, inputs = np.asarray(begin["A"]), np.asarray(begin["inputs"])
+    layer, weights, losses = first.copy(), np.zeros(6), []
+    for _ in range(8):
+        error = goal - layer.T @ weights / 6
+        losses.append((lam * error**2).sum())
+        pull = inputs.T @ (inputs @ error) / 9
+        step = 0.2 * 0.8 * np.outer(weights, pull) @ (first.T @ first / 6)
+        weights, layer = weights + 0.2 * layer @ pull, layer + step
+    np.testing.assert_allclose(runs.test_loss[0], np.array(losses)[[0, 1, 2, 7]], rtol=1e-12)
+
+
+def test_linear_network_is_lazy_for_little_richness_and_grows_a_spike_for_more() -> None:
+    model = FeatureScaling(2.0, 1.2, features=200, richness=1e-3, learning_rate=0.1, modes=60)
+    lazy = model.simulate_linear_network([0, 50], seeds=4)
+    lam = np.arange(1, 61.0) ** -2.0
+    signal = np.arange(1, 61.0) ** (-2.0 * 1.2 - 1)
+    # Both layers learn, so that the kernel is twice that of the inputs, up to 1 / sqrt(200) = 7 %.
+    expected = (signal * (1 - 0.1 * 2 * lam) ** 100).sum()
+    assert lazy.test_loss[:, 1].mean().item() == pytest.approx(expected, rel=0.3)
+    assert lazy.test_loss[0, 0].item() == pytest.approx(signal.sum(), rel=1e-12)
+    np.testing.assert_allclose(lazy.spike[:, 1], lazy.spike[:, 0], rtol=0.02)
+    rich = model.replace(richness=1.0).simulate_linear_network([0, 50], seeds=4)
+    assert (rich.spike[:, 1] > 1.5 * rich.spike[:, 0]).all()
