@@ -40,7 +40,8 @@ def reproduce(scale: Scale) -> Reproduction:
     figure, axes = new_figure(3)
     pairs: dict[Setting, Pair] = {}
     claims: list[Claim] = []
-    for panel, (symbol, (place, values)) in zip(axes, PANELS.items(), strict=True):
+    for letter, panel, (symbol, (place, values)) in zip("abc", axes, PANELS.items(), strict=True):
+        panel.set_title(f"({letter})", loc="left", fontsize="medium")
         settings = [(*CENTRE[:place], value, *CENTRE[place + 1 :]) for value in values]
         for colour, value, setting in zip(COLOURS, values, settings, strict=False):
             if setting not in pairs:

@@ -1,0 +1,75 @@
+"""The delay between fitting and learning over γ and α, from theory alone.
+
+Four neurons as in the figure on grokking. Below a sample ratio that grows with nothing but the task the network never
+learns; above it the delay shrinks with more samples and grows with the output scale.
+"""
+
+import numpy as np
+import xarray as xr
+
+from solvable import solvers
+from solvable.engines.progress import progress_bar
+from solvable.engines.timegrid import log_times
+from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.delayed_features._shared import LOSSES, fall_time, paper_task
+from solvable.papers.delayed_features.grokking import ALIGNMENT, EPSILON
+from solvable.plotting import draw_plane, new_figure
+
+# (sample ratios, output scales, samples of the theory, scrambles, last time)
+SIZES = {
+    "quick": ((4.0, 5.0, 7.0, 10.0), (0.25, 0.7, 2.0), 2048, 2, 3000.0),
+    "full": (tuple(np.linspace(2.5, 12, 20)), tuple(np.geomspace(0.125, 4, 16)), 32768, 2, 10000.0),
+}
+
+
+def reproduce(scale: Scale) -> Reproduction:
+    gammas, alphas, samples, scrambles, last_time = SIZES[scale]
+    times = log_times(5, last_time, 22 if scale == "quick" else 40)
+    solver = solvers.Flow(samples=samples, scrambles=scrambles, ratio=1.2)
+    found = {name: np.full((len(gammas), len(alphas)), np.nan) for name in LOSSES}
+    with progress_bar("mapping the delay", len(gammas) * len(alphas), None) as advance:
+        for row, gamma in enumerate(gammas):
+            for column, alpha in enumerate(alphas):
+                model = paper_task(gamma, alpha, EPSILON, ALIGNMENT, np.eye(4))
+                theory = model.predict(times, solver=solver, progress=False)
+                for name in LOSSES:
+                    found[name][row, column] = fall_time(theory[name])
+                advance(1)
+    plane = _dataset(gammas, alphas, found)
+    figure, panels = new_figure(2)
+    for panel, name in zip(panels, ("delay", "share"), strict=True):
+        panel.grid(False)
+        draw_plane(figure, panel, plane[name], "gamma", "alpha", log=("alpha",))
+    return Reproduction({"delay": plane}, figure, _claims(plane))
+
+
+def _dataset(gammas: tuple[float, ...], alphas: tuple[float, ...], found: dict[str, np.ndarray]) -> xr.Dataset:
+    fitted, learned = (found[name] for name in LOSSES)
+    over = ("gamma", "alpha")
+    return xr.Dataset(
+        {
+            "fit_time": (over, fitted, {"long_name": "time to fit", "units": "1"}),
+            "learn_time": (over, learned, {"long_name": "time to learn", "units": "1"}),
+            "delay": (over, learned - fitted, {"long_name": "delay of learning", "units": "1", "symbol": "Δt"}),
+            "share": (over, learned / fitted, {"long_name": "time to learn over time to fit", "units": "1"}),
+        },
+        {
+            "gamma": ("gamma", list(gammas), {"long_name": "samples for each dimension", "units": "1", "symbol": "γ"}),
+            "alpha": ("alpha", list(alphas), {"long_name": "scale of the output", "units": "1", "symbol": "α"}),
+        },
+        {"model": "committee", "method": "theory"},
+    )
+
+
+def _claims(plane: xr.Dataset) -> list[Claim]:
+    # Never to learn is the longest delay of all.
+    delay = plane.delay.fillna(np.inf)
+    more_samples = delay.values[1:] < delay.values[:-1]
+    both = np.isfinite(delay.values[1:])
+    larger_scale = delay.values[:, -1] > delay.values[:, 0]
+    learned = np.isfinite(delay.values[:, -1])
+    because = "the paper's words, cell by cell; the map's differences are larger than the errors of its cells"
+    return [
+        Claim("share of cells where more samples shorten the delay", float(np.mean(more_samples[both])), 1.0, 0.1, because),
+        Claim("share of sample ratios where the largest α delays most", float(np.mean(larger_scale[learned])), 1.0, 0.0, because),
+    ]  # fmt: skip
