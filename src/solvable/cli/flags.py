@@ -10,24 +10,28 @@ from typing import Annotated, Any, Literal, Union
 
 import typer
 
-from solvable.cli.ranges import parse_range
+from solvable.cli.ranges import parse_matrix, parse_range
 from solvable.models.base import Model
+
+_WRITTEN = {1: "1,2,3 or 1:100:20log", 2: "rows 1,0.2;0.2,1"}
 
 
 def field_flags(model: type[Model], required: bool = True) -> list[inspect.Parameter]:
-    """A flag for each parameter of the model, with its help, symbol and rule; matrices are for Python only."""
+    """A flag for each parameter of the model, with its help, symbol and rule."""
     hints = typing.get_type_hints(model)
     flags = []
     for field in dataclasses.fields(model):
         about = field.metadata
-        if about["rule"].dimensions > 1:
-            continue
         text = f"{about['help']} ({about['symbol']}): {about['rule'].text}"
         must = field.default is dataclasses.MISSING
         annotation = hints[field.name]
         if about["rule"].dimensions:
-            annotation, text = str | None if about["optional"] else str, f"{text}, as 1,2,3 or 1:100:20log"
-        if must and not required:
+            annotation = str | None if about["optional"] else str
+            text = f"{text}, as {_WRITTEN[about['rule'].dimensions]}"
+        if about["rule"].function or (about["rule"].dimensions > 1 and not must):
+            # Their defaults have no short spelling: the flag left out stands for them.
+            annotation, default = str | None, None
+        elif must and not required:
             annotation, default = annotation | None, None
         else:
             default = inspect.Parameter.empty if must else field.default
@@ -88,14 +92,17 @@ def as_function(body: Callable[[dict[str, Any]], None], flags: Iterable[inspect.
 
 def build(model: type[Model], values: dict[str, Any], flags: Iterable[inspect.Parameter]) -> Model:
     """The model from the values of its flags; lists are parsed."""
-    lists = {field.name for field in dataclasses.fields(model) if field.metadata["rule"].dimensions}
-    chosen = pick(values, flags)
-    return model(
-        **{
-            name: parse_range(value, f"--{name}") if name in lists and isinstance(value, str) else value
-            for name, value in chosen.items()
-        }
-    )
+    fields = {field.name: field for field in dataclasses.fields(model)}
+    chosen = {}
+    for name, value in pick(values, flags).items():
+        dimensions = fields[name].metadata["rule"].dimensions
+        if value is None and fields[name].default is not dataclasses.MISSING:
+            continue
+        if isinstance(value, str) and dimensions:
+            parse = parse_range if dimensions == 1 else parse_matrix
+            value = parse(value, f"--{name.replace('_', '-')}")
+        chosen[name] = value
+    return model(**chosen)
 
 
 def pick(values: dict[str, Any], flags: Iterable[inspect.Parameter]) -> dict[str, Any]:

@@ -31,3 +31,11 @@ def parse_axis(text: str, flag: str) -> tuple[str, np.ndarray]:
     if not equals:
         raise ValueError(f"{flag} {text!r} must look like weight_decay=1e-6:1e-1:100log")
     return name.strip().replace("-", "_"), parse_range(values, flag)
+
+
+def parse_matrix(text: str, what: str) -> np.ndarray:
+    """Rows separated by semicolons, ``1,0.2;0.2,1``."""
+    try:
+        return np.array([[float(number) for number in row.split(",")] for row in text.split(";")])
+    except ValueError as error:
+        raise ValueError(f"{what} {text!r} is no matrix: write equally long rows as 1,0.2;0.2,1") from error

@@ -38,6 +38,7 @@ _BLOCK = 128
 _FIRST_CAPACITY = 64
 _GROWTH = 1.5
 _CHUNK = 4096
+_ONE_BY_ONE = 8
 
 
 @runtime_checkable
@@ -242,11 +243,8 @@ def _evaluate(
         return (rest.T @ rest,), (rest,)
 
     (spread,), (rest,) = _pass(project_again, chunk, (directions, rest))
-    strength, turn = jnp.linalg.eigh(spread / samples)
-    strength, turn = strength[::-1], turn[:, ::-1]
-    kept = strength > tolerance**2
-    root = jnp.sqrt(jnp.where(kept, strength, 1.0))
-    new = jnp.where(kept, rest @ turn / root, 0.0)
+    turn, kept = _orthonormal(spread / samples, tolerance)
+    new = rest @ turn
     normals = normals - new @ (new.T @ normals / samples)
     taken = shrunk * (count + jnp.arange(neurons)) * ratio / samples
     step = jnp.sqrt(jnp.maximum(1 - taken, 0.0) / ratio)
@@ -254,11 +252,39 @@ def _evaluate(
     latents = jax.lax.dynamic_update_slice(latents, opened, (0, count))
     directions = jax.lax.dynamic_update_slice(directions, new, (0, count - fixed))
     known = (known[:, :neurons] + again).T
-    projections = jax.lax.dynamic_update_slice(known, jnp.where(kept, turn * root, 0.0), (0, count - fixed))
+    # <scaled e_new> = spread . turn, since what was taken off is orthogonal to the new directions.
+    projections = jax.lax.dynamic_update_slice(known, spread @ turn / samples, (0, count - fixed))
     velocity = jax.lax.dynamic_update_slice(velocity, moving.T @ opened / samples, (0, count))
     count = count + kept.sum()
     velocity = jnp.where(jnp.arange(capacity) < count, velocity, 0.0)
     return Evaluation(velocity, projections * size[:, None], loss), Basis(latents, directions, count)
+
+
+def _orthonormal(gram: Array, tolerance: Array | float) -> tuple[Array, Array]:
+    """Combinations (columns) of vectors with these inner products that are orthonormal, and which of them are kept.
+
+    Those shorter than ``tolerance`` are zero, and come last. A few vectors are taken one by one, which unlike an
+    eigensolver costs an accelerator next to nothing; many by eigenvectors.
+    """
+    size = gram.shape[0]
+    if size > _ONE_BY_ONE:
+        strength, turn = jnp.linalg.eigh(gram)
+        kept = strength[::-1] > tolerance**2
+        return jnp.where(kept, turn[:, ::-1] / jnp.sqrt(jnp.where(kept, strength[::-1], 1.0)), 0.0), kept
+    columns: list[Array] = []
+    flags: list[Array] = []
+    for unit in jnp.eye(size, dtype=gram.dtype):
+        rest = unit
+        # Twice, as everywhere: the vectors may be nearly parallel.
+        for _ in range(2):
+            for column in columns:
+                rest = rest - column * (column @ gram @ rest)
+        square = rest @ gram @ rest
+        flags.append(square > tolerance**2)
+        columns.append(jnp.where(flags[-1], rest / jnp.sqrt(jnp.where(flags[-1], square, 1.0)), 0.0))
+    kept = jnp.stack(flags)
+    order = jnp.argsort(~kept, stable=True)
+    return jnp.stack(columns, axis=1)[:, order], kept[order]
 
 
 def _pass(

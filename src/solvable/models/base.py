@@ -109,7 +109,7 @@ class Model(eqx.Module):
     # Whether ``simulate`` counts whole descent steps, so that the command line rounds the times it is given, and which
     # options of ``predict`` do.
     simulates_whole_steps: ClassVar[bool] = False
-    whole_step_options: ClassVar[Mapping[str, tuple[str, ...]]] = {"descent": ("discrete",)}
+    whole_step_options: ClassVar[Mapping[str, tuple[str | None, ...]]] = {"descent": ("discrete",)}
     # The times the command line asks for if it is given none.
     usual_times: ClassVar[str] = "1:1e5:60log"
 

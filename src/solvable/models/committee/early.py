@@ -9,6 +9,7 @@ For the paper's activation ``h + eps h^2 / 2``, target ``h*^2 / 2`` and equal re
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,26 +60,33 @@ def early_alignment_rate(
     """
     neurons = overlap.shape[0]
 
-    def pull(alignment: Array) -> Array:
-        return drift(task, factor(alignment, overlap))[:, :indices]
-
     start = jnp.zeros((neurons, indices))
-    if float(jnp.max(jnp.abs(pull(start)))) > 1e-9:
+    if float(jnp.max(jnp.abs(_pull(start, task, overlap)))) > 1e-9:
         raise ValueError(
             "alignment grows linearly here, not exponentially: this target pulls on weights that have none; read the "
             "early slope off the online limit"
         )
-    matrix = jax.jacfwd(pull)(start).reshape(neurons * indices, neurons * indices)
+    matrix = _pull_slopes(start, task, overlap).reshape(neurons * indices, neurons * indices)
     return float(np.max(np.linalg.eigvals(np.asarray(matrix)).real)) - weight_decay
+
+
+@eqx.filter_jit
+def _pull(alignment: Array, task: Task, overlap: Array) -> Array:
+    """``<g h*>``."""
+    return drift(task, factor(alignment, overlap))[:, : alignment.shape[1]]
+
+
+_pull_slopes = eqx.filter_jit(jax.jacfwd(_pull))
 
 
 def escape_time(task: Task, alignment: Float[Array, "neuron 1"], overlap: Float[Array, "neuron neuron"]) -> float:
     """When alignment reaches the scale of zero loss, ``2 / (3 eps) ln(1 / (sqrt(alpha eps) A0))`` (eq. 20, corrected).
 
     It is when the early exponential arrives; the alignment is half its final value somewhat before, by 0.3 to 0.8 times
-    ``2 ln 2 / (3 eps)`` (measured). A0 is the root mean square of the initial alignments; for ``alpha > eps / 10`` of their deviations from the mean,
-    since the network's linear part holds the mean back. Valid while ``alpha eps C^(3/2) < 0.3 A0`` (C the mean of
-    C_kk): from a smaller A0 the isotropic part of the weights saturates first, and the time hardly depends on alpha.
+    ``2 ln 2 / (3 eps)`` (measured). A0 is the root mean square of the initial alignments; for ``alpha > eps / 10`` of
+    their deviations from the mean, since the network's linear part holds the mean back. Valid while ``alpha eps
+    C^(3/2) < 0.3 A0`` (C the mean of C_kk): from a smaller A0 the isotropic part of the weights saturates first, and
+    the time hardly depends on alpha.
     """
     epsilon, output_scale, speed = quadratic_setting(task)
     values = np.asarray(alignment)[:, 0]

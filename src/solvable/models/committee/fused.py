@@ -14,9 +14,9 @@ from jaxtyping import Array, Float
 from solvable.models.committee.task import Task
 
 # Rows held at once, rows of one program, and columns of one piece: powers of two, which the compiler wants.
-ROWS_AT_ONCE = 2
+ROWS_AT_ONCE = 4
 ROWS_PER_PROGRAM = 64
-PIECE = 256
+PIECE = 512
 # Every neuron keeps a row of partial sums in registers; more of them would spill.
 MOST_NEURONS = 8
 

@@ -1,7 +1,6 @@
 """Descent and gradient flow by the latent closure: the default solvers of the committee."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import jax
@@ -19,7 +18,7 @@ from solvable.models.committee.recorder import Recorder, fastest_rate
 _LOOK_EVERY = 64
 _DEFAULT_MEMORY = 4 * 2**30
 # The error of the time steps hardly depends on the number of samples.
-_PILOT_SAMPLES = 2048
+_PILOT_SAMPLES = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +55,6 @@ class _Sampled:
             memory_limit=_memory() if self.memory_limit is None else self.memory_limit,
         )
 
-    def check_memory(self, problem: Problem) -> None:
-        """A MemoryError if not even the first coordinates would fit."""
-        self._closure(problem, 0, False, 0)
-
     def work(self, problem: Problem, times: np.ndarray) -> float:
         """How much :meth:`solve` will report as done."""
         return 2.0 * self.scrambles * float(times[-1])
@@ -68,6 +63,8 @@ class _Sampled:
         self, problem: Problem, times: np.ndarray, wanted: Wanted, key: int, advance: Advance, keep_diverged: bool
     ) -> Runs:
         """Every scramble, once with each convention for the self-term."""
+        if wanted.responses:
+            raise ValueError("the latent closure does without responses: use the solver Response for them")
         recorders = [
             [self._run(problem, times, wanted, scramble, shrunk, key, advance) for shrunk in (False, True)]
             for scramble in range(self.scrambles)
@@ -176,64 +173,54 @@ class Flow(_Sampled):
         return recorder
 
     def _follow(
-        self,
-        problem: Problem,
-        times: np.ndarray,
-        closure: LatentClosure,
-        recorder: Recorder,
-        advance: Advance,
-        given: Sequence[float] | None = None,
-    ) -> list[float]:
-        """Integrate through the times, by steps of its own choice or by the ``given`` ones; returns the steps taken."""
-        decay, steps, todo = problem.weight_decay, list[float](), iter(given or ())
-
-        def slope_of(evaluation: Evaluation, weights: Array) -> Array:
-            return combine((1.0, -decay), (evaluation.velocity, weights)) if decay else evaluation.velocity
-
-        weights: Array = closure.start
-        evaluation = closure.evaluate(weights)
-        now, proposed, factor = 0.0, np.inf, np.inf
+        self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: Recorder, advance: Advance
+    ) -> None:
+        """Integrate through the times."""
+        now, proposed, place = 0.0, np.inf, _Place(problem, closure)
         for target in map(float, times):
             while now < target:
-                rate = fastest_rate(problem, closure, weights) + decay
-                length = self._length(now, target, proposed, rate) if given is None else next(todo)
-                slope = slope_of(evaluation, weights)
-                after = chebyshev_step(
-                    lambda at: slope_of(closure.evaluate(at), at), weights, slope, length, stages_needed(length, rate)
-                )
-                next_evaluation = closure.evaluate(after)
-                if self.grid == "adaptive" and given is None:
-                    error = local_error(weights, slope, after, slope_of(next_evaluation, after), length)
-                    share = float(jnp.linalg.norm(error) / (jnp.linalg.norm(after) * self.accuracy))
+                length = self._length(now, target, proposed, place.rate())
+                following = place.after(length)
+                if self.grid == "adaptive":
+                    share = place.local_error(following, length) / self.accuracy
                     factor = 0.8 * max(share, 1e-6) ** (-1 / 3) if np.isfinite(share) else 0.1
-                    if not share <= 1 and length > 1e-9 / rate:
+                    if not share <= 1 and length > 1e-9 / place.rate():
                         proposed = length * float(np.clip(factor, 0.1, 0.9))
                         continue
                     proposed = length * float(np.clip(factor, 0.2, 3.0))
-                weights, evaluation = closure.widen(after), next_evaluation
-                now = target if abs(now + length - target) <= 1e-9 * target else now + length
-                steps.append(length)
+                place, now = following, _later(now, length, target)
                 advance(length)
-            recorder.record(closure.widen(weights), evaluation)
-            if recorder.ran_away(evaluation, now):
+            recorder.record(closure.widen(place.weights), place.evaluation)
+            if recorder.ran_away(place.evaluation, now):
                 break
-        return steps
 
     def _time_error(self, problem: Problem, times: np.ndarray, key: int) -> dict[str, np.ndarray]:
         """4/3 of the change when every step is halved: the scheme is of second order.
 
-        Both runs share one basis, as two students of one dataset do, so that their difference has no sampling noise.
+        Both runs go side by side in one basis, as two students of one dataset do, so that their difference has no
+        sampling noise.
         """
         small = dataclasses.replace(self, samples=min(self.samples, _PILOT_SAMPLES))
         closure = small._closure(problem, 0, False, key)
         recorders = [Recorder(closure, problem, False, Wanted()) for _ in range(2)]
-        steps = self._follow(problem, times, closure, recorders[0], lambda amount: None)
-        halves = [length / 2 for length in steps for _ in range(2)]
-        self._follow(problem, times, closure, recorders[1], lambda amount: None, halves)
+        whole = halved = _Place(problem, closure)
+        now, proposed = 0.0, np.inf
+        for target in map(float, times):
+            while now < target:
+                length = self._length(now, target, proposed, whole.rate())
+                following = whole.after(length)
+                if self.grid == "adaptive":
+                    share = max(whole.local_error(following, length) / self.accuracy, 1e-6)
+                    proposed = length * float(np.clip(0.8 * share ** (-1 / 3), 0.2, 3.0))
+                whole, halved = following, halved.after(length / 2).after(length / 2)
+                now = _later(now, length, target)
+            for recorder, place in zip(recorders, (whole, halved), strict=True):
+                recorder.record(closure.widen(place.weights), place.evaluation)
+                recorder.ran_away(place.evaluation, now)
         for recorder in recorders:
             recorder.finish(times)
-        whole, halved = (recorder.arrays(problem, times, Wanted()) for recorder in recorders)
-        return {name: 4 / 3 * np.abs(whole[name] - halved[name]) for name in whole}
+        one, two = (recorder.arrays(problem, times, Wanted()) for recorder in recorders)
+        return {name: 4 / 3 * np.abs(one[name] - two[name]) for name in one}
 
     def _length(self, now: float, target: float, proposed: float, rate: float) -> float:
         """The next step: not beyond the next time wanted, and at first no longer than the fastest relaxation."""
@@ -244,6 +231,50 @@ class Flow(_Sampled):
         left = target - now
         # Two equal steps rather than a long one and a scrap.
         return left if proposed >= left else min(proposed, left / 2) if proposed > left / 2 else proposed
+
+
+class _Place:
+    """Weights on a flow, with what the samples say of them."""
+
+    def __init__(self, problem: Problem, closure: LatentClosure, weights: Array | None = None) -> None:
+        self._problem, self._closure = problem, closure
+        self.weights = closure.start if weights is None else weights
+        self.evaluation = closure.evaluate(self.weights)
+        self._rate: float | None = None
+
+    def rate(self) -> float:
+        """The fastest relaxation here."""
+        if self._rate is None:
+            self._rate = fastest_rate(self._problem, self._closure, self.weights) + self._problem.weight_decay
+        return self._rate
+
+    def _velocity(self, evaluation: Evaluation, weights: Array) -> Array:
+        decay = self._problem.weight_decay
+        return combine((1.0, -decay), (evaluation.velocity, weights)) if decay else evaluation.velocity
+
+    def velocity(self) -> Array:
+        return self._velocity(self.evaluation, self.weights)
+
+    def after(self, length: float) -> "_Place":
+        """One stabilised step on."""
+        weights = chebyshev_step(
+            lambda at: self._velocity(self._closure.evaluate(at), at),
+            self.weights,
+            self.velocity(),
+            length,
+            stages_needed(length, self.rate()),
+        )
+        return _Place(self._problem, self._closure, weights)
+
+    def local_error(self, following: "_Place", length: float) -> float:
+        """The error of the step to ``following``, as a share of the weights."""
+        error = local_error(self.weights, self.velocity(), following.weights, following.velocity(), length)
+        return float(jnp.linalg.norm(error) / jnp.linalg.norm(following.weights))
+
+
+def _later(now: float, length: float, target: float) -> float:
+    """The time after a step; exactly the target where it is met but for rounding."""
+    return target if abs(now + length - target) <= 1e-9 * target else now + length
 
 
 def _memory() -> float:

@@ -55,8 +55,8 @@ class Committee(Model):
 
     name: ClassVar[str] = "committee"
     simulates_whole_steps: ClassVar[bool] = True
-    whole_step_options: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "solver": ("latent", "response", "fixed-point", "online")
+    whole_step_options: ClassVar[Mapping[str, tuple[str | None, ...]]] = {
+        "solver": ("latent", "response", "fixed-point", "online", None)
     }
     usual_times: ClassVar[str] = "0:12:41"
 
@@ -300,26 +300,15 @@ class Committee(Model):
         check_count("key", key, 0)
         if accuracy is not None and not 0 < accuracy < 1:
             raise ValueError(f"accuracy must lie between 0 and 1, not {accuracy!r}")
-        problem, message = self._problem(), None
-        while True:
+        problem = self._problem()
+
+        def solved(solver: Solver) -> Runs:
             with progress_bar(f"solving {self.name}", solver.work(problem, times), progress) as advance:
-                runs = solver.solve(problem, times, wanted, key, advance, keep_diverged)
-            values, errors = summarise(runs)
-            reached = relative_error(values, errors)
-            if accuracy is None or reached <= accuracy:
-                break
-            message = _cannot(solver, reached, accuracy)
-            if message:
-                warnings.warn(message, stacklevel=3)
-                break
-            try:
-                larger: Any = dataclasses.replace(solver, samples=4 * solver.samples)  # type: ignore[attr-defined,type-var]
-                if hasattr(larger, "check_memory"):
-                    larger.check_memory(problem)
-            except MemoryError as error:
-                warnings.warn(f"accuracy {accuracy:g} not reached, only {reached:.2g}: {error}", stacklevel=3)
-                break
-            solver = larger
+                return solver.solve(problem, times, wanted, key, advance, keep_diverged)
+
+        solver, runs = (solver, solved(solver)) if accuracy is None else refine(solved, solver, accuracy)
+        values, errors = summarise(runs)
+        reached = relative_error(values, errors)
         attributes = provenance(self, "theory", {"solver": str(solver), "key": key, **runs.notes}, watch, reached)
         if accuracy is not None:
             attributes["accuracy_reached"] = str(reached <= accuracy)
@@ -333,6 +322,24 @@ class Committee(Model):
         variables = {name: (DIMS[name], value) for name, value in values.items()}
         variables |= {f"{name}_error": (DIMS[name], error) for name, error in errors.items()}
         return make_dataset(variables, coordinates, attributes, MEANINGS)
+
+
+def refine(solved: Callable[[Solver], Runs], solver: Solver, accuracy: float) -> tuple[Solver, Runs]:
+    """Raise the samples, fourfold at a time, until the error is small enough; a warning says if it cannot be had."""
+    runs = solved(solver)
+    while (reached := relative_error(*summarise(runs))) > accuracy:
+        message = _cannot(solver)
+        if message is None:
+            larger: Any = dataclasses.replace(solver, samples=4 * solver.samples)  # type: ignore[attr-defined,type-var]
+            try:
+                runs = solved(larger)
+                solver = larger
+                continue
+            except MemoryError as error:
+                message = str(error)
+        warnings.warn(f"accuracy {accuracy:g} not reached, only {reached:.2g}: {message}", stacklevel=4)
+        break
+    return solver, runs
 
 
 def summarise(runs: Runs) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -359,13 +366,13 @@ def relative_error(values: dict[str, np.ndarray], errors: dict[str, np.ndarray])
     return max(shares)
 
 
-def _cannot(solver: Any, reached: float, accuracy: float) -> str | None:
+def _cannot(solver: Any) -> str | None:
     """Why more samples would not help, or None if they may."""
     if not hasattr(solver, "samples"):
-        return f"accuracy {accuracy:g} not reached, only {reached:.2g}: {solver} has no samples to raise"
+        return f"{solver} has no samples to raise"
     if 4 * solver.samples > _MOST_SAMPLES:
         return (
-            f"accuracy {accuracy:g} not reached, only {reached:.2g}, with {solver.samples} samples: the error falls "
-            "slowly with samples; pass a solver with more of them, or ask for earlier times"
+            f"the error falls slowly with samples, and {solver.samples} are much: pass a solver with more of them, or "
+            "ask for earlier times"
         )
     return None

@@ -15,8 +15,9 @@ each time and time counted as ``step / D`` a sample, has the same drift and Saad
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,7 +60,7 @@ def online_descent(
     steps: int,
     weight_decay: float = 0.0,
 ) -> OnlinePath:
-    """Full-batch descent on infinitely many samples, at steps 0 to ``steps``."""
+    """Full-batch descent on infinitely many samples, at steps 0 to ``steps``; a step too large ends in infinities."""
     latents = descent_latents(task, alignment, overlap, step=step, steps=steps, weight_decay=weight_decay)
     return _path(task, alignment.shape[1], latents)
 
@@ -74,12 +75,15 @@ def descent_latents(
     weight_decay: float = 0.0,
 ) -> Float[Array, "time neuron latent"]:
     """``U`` at steps 0 to ``steps``; the overlaps of two times are ``U(t) U(s)^T``."""
+    return _descent(task, factor(alignment, overlap), jnp.asarray(step, float), steps, jnp.asarray(weight_decay, float))
 
+
+@eqx.filter_jit
+def _descent(task: Task, start: Array, step: Array, steps: int, weight_decay: Array) -> Array:
     def advance(latents: Array, _: None) -> tuple[Array, Array]:
         following = (1 - step * weight_decay) * latents + step * drift(task, latents)
         return following, following
 
-    start = factor(alignment, overlap)
     return jnp.concatenate([start[None], jax.lax.scan(advance, start, None, length=steps)[1]])
 
 
@@ -94,8 +98,13 @@ def online_flow(
 ) -> OnlinePath:
     """Gradient flow on the population loss at ascending ``times``, from time zero."""
     start = factor(alignment, overlap)
-    latents = _integrate(lambda latents: drift(task, latents) - weight_decay * latents, start, times, tolerance)
+    latents = _integrate(_flow_velocity, start, times, tolerance, (task, jnp.asarray(weight_decay, float)))
     return _path(task, alignment.shape[1], latents)
+
+
+def _flow_velocity(latents: Array, parameters: tuple[Task, Array]) -> Array:
+    task, weight_decay = parameters
+    return drift(task, latents) - weight_decay * latents
 
 
 def one_pass(
@@ -109,20 +118,22 @@ def one_pass(
     tolerance: float = 1e-8,
 ) -> OnlinePath:
     """Stochastic descent on one fresh input at a time, as D grows (Saad and Solla), at ascending ``times``."""
-
-    def velocity(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        alignment, overlap = state
-        latents = factor(alignment, overlap)
-        force = drift(task, latents)
-        both = force @ latents.T
-        noise = step * signal_correlation(task, latents)
-        return (
-            force[:, : alignment.shape[1]] - weight_decay * alignment,
-            both + both.T - 2 * weight_decay * overlap + noise,
-        )
-
-    alignments, overlaps = _integrate(velocity, (alignment, overlap), times, tolerance)
+    parameters = (task, jnp.asarray(step, float), jnp.asarray(weight_decay, float))
+    alignments, overlaps = _integrate(_one_pass_velocity, (alignment, overlap), times, tolerance, parameters)
     return OnlinePath(_losses(task, alignments, overlaps), alignments, overlaps)
+
+
+def _one_pass_velocity(state: tuple[Array, Array], parameters: tuple[Task, Array, Array]) -> tuple[Array, Array]:
+    alignment, overlap = state
+    task, step, weight_decay = parameters
+    latents = factor(alignment, overlap)
+    force = drift(task, latents)
+    both = force @ latents.T
+    noise = step * signal_correlation(task, latents)
+    return (
+        force[:, : alignment.shape[1]] - weight_decay * alignment,
+        both + both.T - 2 * weight_decay * overlap + noise,
+    )
 
 
 def factor(
@@ -228,17 +239,20 @@ def _hermite_grid(count: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     return grid, functools.reduce(np.multiply.outer, [weights / math.sqrt(2 * math.pi)] * dimension).reshape(-1)
 
 
-def _integrate(velocity: Callable, start, times: Array, tolerance: float):  # type: ignore[no-untyped-def]
+@eqx.filter_jit
+def _integrate(velocity: Callable, start: Any, times: Array, tolerance: float, parameters: tuple) -> Any:
+    """The states at ``times`` of ``d state / dt = velocity(state, parameters)``, from time zero."""
     import diffrax
 
     times = jnp.asarray(times, float)
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(lambda time, state, _: velocity(state)),
+        diffrax.ODETerm(lambda time, state, parameters: velocity(state, parameters)),
         diffrax.Tsit5(),
         t0=0.0,
         t1=times[-1],
         dt0=None,
         y0=start,
+        args=parameters,
         saveat=diffrax.SaveAt(ts=times),
         stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=1e-3 * tolerance),
         max_steps=200_000,
@@ -251,5 +265,6 @@ def _path(task: Task, indices: int, latents: Float[Array, "time neuron latent"])
     return OnlinePath(_losses(task, alignment, overlap), alignment, overlap)
 
 
+@eqx.filter_jit
 def _losses(task: Task, alignment: Array, overlap: Array) -> Array:
     return jax.lax.map(lambda state: test_loss(task, *state), (alignment, overlap))

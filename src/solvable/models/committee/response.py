@@ -15,6 +15,9 @@ derivatives along each sample's trajectory; no average of signals with latents (
 
 from typing import NamedTuple
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -66,7 +69,9 @@ def solve_response(
     for scramble in range(scrambles):
         normals = sobol_normals(samples, latents.shape[1] + steps * latents.shape[0], (key, scramble)).T
         march = March(task, latents, normals, samples_per_dimension, step, weight_decay, steps)
-        runs.append(march.run())
+        # A run away from all bounds is found and reported at its first step that is not finite.
+        with np.errstate(over="ignore", invalid="ignore"):
+            runs.append(march.run())
     return TwoTime(*(np.stack(values) for values in zip(*runs, strict=True)))
 
 
@@ -180,11 +185,12 @@ def _orthonormal(vectors: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndar
 
 def test_losses(task: Task, alignment: np.ndarray, overlap: np.ndarray) -> np.ndarray:
     """The test loss at each time."""
-    import jax
-    import jax.numpy as jnp
+    return np.asarray(_losses(task, jnp.asarray(alignment), jnp.asarray(overlap)))
 
-    each = jax.jit(lambda a, c: jax.lax.map(lambda state: test_loss(task, *state), (a, c)))
-    return np.asarray(each(jnp.asarray(alignment), jnp.asarray(overlap)))
+
+@eqx.filter_jit
+def _losses(task: Task, alignment: Array, overlap: Array) -> Array:
+    return jax.lax.map(lambda state: test_loss(task, *state), (alignment, overlap))
 
 
 test_losses.__test__ = False  # type: ignore[attr-defined]

@@ -193,8 +193,8 @@ def kernel_alignment(
 
     ``K(x, x') = sum_i b_i c_i phi'(h_i) phi'(h'_i) x.x'`` is the kernel of ``df/dt = (1/gamma) sum_mu K(x, x_mu)
     Delta_mu``, the tangent kernel of the network where b and c are proportional (delayed-features, sec. 3; its
-    prefactor, see docs/errata, drops out). ``y`` is the target, ``inner(rows) = rows X X^T``. The kernel itself is never
-    formed: ``|K|_F^2`` is the mean of ``|K z|^2`` over random signs z, or exact for few samples.
+    prefactor, see docs/errata, drops out). ``y`` is the target, ``inner(rows) = rows X X^T``. The kernel itself is
+    never formed: ``|K|_F^2`` is the mean of ``|K z|^2`` over random signs z, or exact for few samples.
     """
     slopes, couplings = task.slopes(fields), task.readout * task.gradient_readout
     samples = target.shape[0]

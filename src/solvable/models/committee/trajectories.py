@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,21 +73,29 @@ def memory(weight_response: np.ndarray, past: np.ndarray) -> np.ndarray:
 
 def local_signals(task: Task, index_fields: np.ndarray) -> Callable[[np.ndarray], Local]:
     """Everything about one time that depends on the fields there alone."""
-    target = task.target(jnp.asarray(index_fields))
-    target_slopes = jax.vmap(jax.grad(lambda h: task.target(h)), in_axes=-1, out_axes=-1)(jnp.asarray(index_fields))
+    target, target_slopes = _targets(task, jnp.asarray(index_fields))
+
+    def local(fields: np.ndarray) -> Local:
+        return Local(*(np.asarray(value) for value in _local(task, target, target_slopes, jnp.asarray(fields))))
+
+    return local
+
+
+@eqx.filter_jit
+def _targets(task: Task, index_fields: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.vmap(jax.value_and_grad(task.target), in_axes=-1, out_axes=-1)(index_fields)
+
+
+@eqx.filter_jit
+def _local(task: Task, target: jax.Array, target_slopes: jax.Array, fields: jax.Array) -> tuple[jax.Array, ...]:
     phi = task.activation
-
-    @jax.jit
-    def compute(fields: jax.Array) -> tuple[jax.Array, ...]:
-        values, slopes, curvatures = (each(f)(fields) for f in (phi, jax.grad(phi), jax.grad(jax.grad(phi))))
-        errors = target - task.readout @ values
-        scaled = task.gradient_readout[:, None] * slopes
-        own = task.gradient_readout[:, None] * curvatures * errors
-        others = scaled[:, None] * (task.readout[:, None] * slopes)
-        response = jnp.eye(len(slopes))[:, :, None] * own[:, None] - others
-        return scaled * errors, errors, response, scaled[:, None] * target_slopes
-
-    return lambda fields: Local(*(np.asarray(value) for value in compute(jnp.asarray(fields))))
+    values, slopes, curvatures = (each(f)(fields) for f in (phi, jax.grad(phi), jax.grad(jax.grad(phi))))
+    errors = target - task.readout @ values
+    scaled = task.gradient_readout[:, None] * slopes
+    own = task.gradient_readout[:, None] * curvatures * errors
+    others = scaled[:, None] * (task.readout[:, None] * slopes)
+    response = jnp.eye(len(slopes))[:, :, None] * own[:, None] - others
+    return scaled * errors, errors, response, scaled[:, None] * target_slopes
 
 
 def mean_field_response(slopes: np.ndarray, kernel: np.ndarray) -> np.ndarray:

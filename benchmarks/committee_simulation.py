@@ -1,0 +1,123 @@
+"""Descent of finite committees: what the forms of a step cost, and how near memory's own speed they come."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.timing import Result, seconds
+from solvable import activations, teachers
+from solvable.models.committee.forms import FORMS, choose_form, draw_inputs
+from solvable.models.committee.simulation import initial_weights, simulate
+from solvable.models.committee.task import Task
+
+OVERLAP, ALIGNMENT = np.array([[1, 0.2], [0.2, 1]]), np.array([[0.3], [-0.1]])
+TASK = Task(activations.quadratic(0.5), teachers.square(), jnp.full(2, 0.5), jnp.ones(2))
+STEP = 0.1
+
+
+def run() -> list[Result]:
+    on_gpu = jax.default_backend() == "gpu"
+    dimension, seeds, count = (3500, 10, 100) if on_gpu else (500, 2, 20)
+    results = [*_bandwidth(dimension, seeds, count, on_gpu), *_forms(dimension, seeds, count)]
+    if on_gpu:
+        results += _fused(dimension, seeds, count)
+    return [*results, *_whole(dimension, seeds)]
+
+
+def steps_of(form: str, samples: int, dimension: int, seeds: int, count: int) -> Callable[[], Any]:
+    """A function that takes ``count`` steps of that form on fixed datasets, and gives the students."""
+    weights = jnp.asarray(initial_weights(OVERLAP, ALIGNMENT, dimension))
+
+    def start(key: jax.Array) -> Any:
+        inputs = draw_inputs(key, samples, dimension, "float64")
+        return FORMS[form].start(TASK, inputs, weights, inputs[:, :1].T)
+
+    @jax.jit
+    def many(students: Any, data: Any) -> Any:
+        def one(student: Any, data: Any) -> Any:
+            return jax.lax.fori_loop(0, count, lambda _, at: at.moved(TASK, data, STEP, 0.0)[0], student)
+
+        return jax.vmap(one)(students, data)
+
+    students, data = jax.jit(jax.vmap(start))(jax.random.split(jax.random.key(0), seeds))
+    return partial(many, students, data)
+
+
+def copy_bandwidth(numbers: int) -> float:
+    """Bytes a second that are read and written when an array of float64 is copied."""
+    values = jnp.ones(numbers)
+    # Adding one makes the compiler really write; it costs nothing beside the memory.
+    return 16 * numbers / seconds(lambda: _plus_one(values), repeats=10)
+
+
+@jax.jit
+def _plus_one(values: jax.Array) -> jax.Array:
+    return values + 1
+
+
+def _bandwidth(dimension: int, seeds: int, count: int, on_gpu: bool) -> list[Result]:
+    samples = 2 * dimension
+    copied = copy_bandwidth(seeds * samples * dimension)
+    taken = seconds(steps_of("primal", samples, dimension, seeds, count)) / count
+    read = 2 * 8 * seeds * samples * dimension / taken
+    label = f"D = {dimension}, γ = 2, {seeds} datasets, float64"
+    return [
+        Result(f"copying {8e-6 * seeds * samples * dimension:.0f} MB, read and written", copied / 1e9, "GB/s"),
+        Result(f"primal, {label}: one step", 1e3 * taken, "ms"),
+        Result("primal, two reads of X a step", read / 1e9, "GB/s"),
+        # Caches and two cores make this number mean little on a CPU: promised on an accelerator alone.
+        Result("primal, share of the copy bandwidth", read / copied, "", at_least=0.85 if on_gpu else None),
+    ]
+
+
+def _forms(dimension: int, seeds: int, count: int) -> list[Result]:
+    results = []
+    for gamma in (0.5, 1.0, 2.0, 4.0):
+        samples = round(gamma * dimension)
+        primal, dual = (seconds(steps_of(form, samples, dimension, seeds, count)) for form in ("primal", "dual"))
+        chosen = choose_form(samples, dimension, 2, 10**4)
+        # Where the dual form reads a quarter it must win clearly, whatever else the machine does.
+        promise = 1.5 if gamma == 0.5 else None
+        results.append(Result(f"γ = {gamma:g}: primal over dual time (auto: {chosen})", primal / dual, "x", promise))
+    return results
+
+
+def _fused(dimension: int, seeds: int, count: int) -> list[Result]:
+    results = []
+    for gamma in (2.0, 4.0):
+        samples = round(gamma * dimension)
+        primal = steps_of("primal", samples, dimension, seeds, count)
+        try:
+            fused = steps_of("fused", samples, dimension, seeds, count)
+            students = fused()
+        except Exception as error:
+            # A kernel the compiler of this machine refuses is a finding, not the end of the other measurements.
+            print(f"  fused: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
+            return []
+        difference = jnp.abs(students.weights[..., :dimension] - primal().weights).max()
+        results += [
+            Result(f"γ = {gamma:g}: primal over fused time", seconds(primal) / seconds(fused), "x"),
+            Result(f"γ = {gamma:g}: largest difference of their weights", float(difference), "", at_most=1e-10),
+        ]
+    return results
+
+
+def _whole(dimension: int, seeds: int) -> list[Result]:
+    def whole() -> Any:
+        return simulate(
+            TASK,
+            samples_per_dimension=2,
+            initial_overlap=OVERLAP,
+            initial_alignment=ALIGNMENT,
+            step=STEP,
+            steps=[0, 10, 100],
+            dimension=dimension,
+            seeds=seeds,
+            progress=False,
+        )
+
+    return [Result("simulate, 100 steps, compilation and drawing of data included", seconds(whole, 1), "s")]
