@@ -65,7 +65,9 @@ def fall_time(losses: xr.DataArray, level: float = LEARNED) -> xr.DataArray:
     return first_crossing(-np.log(losses.sel(time=losses.time > 0)), -np.log(level))
 
 
-def draw_losses(panel: "Axes", theory: xr.Dataset | None, simulation: xr.Dataset | None, colour: str, label: str) -> None:
+def draw_losses(
+    panel: "Axes", theory: xr.Dataset | None, simulation: xr.Dataset | None, colour: str, label: str
+) -> None:
     """Theory as lines, simulation as points; training dashed and hollow."""
     for name in LOSSES:
         train = name == "train_loss"

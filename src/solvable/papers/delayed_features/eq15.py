@@ -38,7 +38,9 @@ def reproduce(scale: Scale) -> Reproduction:
             draw_curve(panel, _component(simulation, name), colour)
         claims += _claims(alpha, theory.sel(time=simulated_times), simulation, datasets["printed"], gamma)
     for panel, name in zip(panels, COMPONENTS, strict=True):
-        panel.plot(times, _component(datasets["printed"], name), color="black", linestyle=":", label="as printed, any α")
+        panel.plot(
+            times, _component(datasets["printed"], name), color="black", linestyle=":", label="as printed, any α"
+        )
         set_axis(panel, "x", theory.time)
         panel.set_ylabel(f"${name.replace('_', '_{')}}}$")
         panel.legend(fontsize="small")
@@ -52,9 +54,7 @@ def _component(data: xr.Dataset, name: str) -> xr.DataArray:
     return data.overlap.isel(neuron=row, neuron2=column)
 
 
-def _claims(
-    alpha: float, theory: xr.Dataset, simulation: xr.Dataset, printed: xr.Dataset, gamma: float
-) -> list[Claim]:
+def _claims(alpha: float, theory: xr.Dataset, simulation: xr.Dataset, printed: xr.Dataset, gamma: float) -> list[Claim]:
     claims, misses = [], []
     comparison = compare(theory, simulation)
     for name in COMPONENTS:
@@ -75,7 +75,9 @@ def _claims(
             )
         )
     because = "as printed the equations do not know α; the worst component, in standard errors over datasets"
-    claims.append(at_least(f"α = {alpha:g}: the printed equations miss the simulation, z-score", max(misses), 10.0, because))
+    claims.append(
+        at_least(f"α = {alpha:g}: the printed equations miss the simulation, z-score", max(misses), 10.0, because)
+    )
     return claims
 
 

@@ -73,5 +73,7 @@ def _claims(ratios: dict[float, xr.DataArray]) -> list[Claim]:
     )
     reason = "the paper calls the formula a quantitative characterisation of the gap that is grokking"
     for gamma, bound in ((10.0, 1.3), (2.0, 2.0)):
-        claims.append(at_least(f"γ = {gamma:g}, t = 6: true gap over eq. 18", at(gamma, 6.0), bound, reason, printed=1.0))
+        claims.append(
+            at_least(f"γ = {gamma:g}, t = 6: true gap over eq. 18", at(gamma, 6.0), bound, reason, printed=1.0)
+        )
     return claims

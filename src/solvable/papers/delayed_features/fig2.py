@@ -55,7 +55,9 @@ def reproduce(scale: Scale) -> Reproduction:
         claims += _agreement(symbol, [pairs[setting] for setting in settings], SIZES[scale][-1])
     claims += _what_the_paper_says(pairs)
     named = {f"γ{g:g}-α{a:g}-ε{e:g}": pair for (g, a, e), pair in pairs.items()}
-    datasets = {f"{kind}-{name}": pair[i] for name, pair in named.items() for i, kind in enumerate(("theory", "simulation"))}
+    datasets = {
+        f"{kind}-{name}": pair[i] for name, pair in named.items() for i, kind in enumerate(("theory", "simulation"))
+    }
     return Reproduction(datasets, figure, claims)
 
 
@@ -90,7 +92,9 @@ def _agreement(symbol: str, pairs: list[Pair], limit: float) -> list[Claim]:
 def _what_the_paper_says(pairs: dict[Setting, Pair]) -> list[Claim]:
     theory = {setting: pair[0] for setting, pair in pairs.items()}
     gaps = {setting: float((data.test_loss - data.train_loss).isel(time=-1)) for setting, data in theory.items()}
-    half = {setting: float(fall_time(data.train_loss, 0.5 * float(data.train_loss[0]))) for setting, data in theory.items()}
+    half = {
+        setting: float(fall_time(data.train_loss, 0.5 * float(data.train_loss[0]))) for setting, data in theory.items()
+    }
     by = {symbol: [(*CENTRE[:i], v, *CENTRE[i + 1 :]) for v in values] for symbol, (i, values) in PANELS.items()}
     order = "the paper's words; theory alone, differences many times its error"
     return [

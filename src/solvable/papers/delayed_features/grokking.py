@@ -62,9 +62,7 @@ def reproduce(scale: Scale) -> Reproduction:
     return Reproduction(datasets, figure, claims)
 
 
-def against_simulation(
-    label: str, theory: xr.Dataset, simulation: xr.Dataset, limit: float
-) -> list[Claim]:
+def against_simulation(label: str, theory: xr.Dataset, simulation: xr.Dataset, limit: float) -> list[Claim]:
     """Losses at all times, and the times at which they fall to the level of what counts as learned."""
     because = (
         "root mean square z-score; a curve rises and falls as one, so that it is hardly better than one t-variate with "
