@@ -70,6 +70,6 @@ def _claims(plane: xr.Dataset) -> list[Claim]:
     learned = np.isfinite(delay.values[:, -1])
     because = "the paper's words, cell by cell; the map's differences are larger than the errors of its cells"
     return [
-        Claim("share of cells where more samples shorten the delay", float(np.mean(more_samples[both])), 1.0, 0.1, because),
-        Claim("share of sample ratios where the largest α delays most", float(np.mean(larger_scale[learned])), 1.0, 0.0, because),
+        Claim("share of steps up in γ that shorten the delay", float(np.mean(more_samples[both])), 1.0, 0.1, because),
+        Claim("share of γ whose delay is longer at the largest α", float(np.mean(larger_scale[learned])), 1.0, 0.0, because),
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Eqs. 19 and 20: how fast alignment grows at first, and when the loss falls, with many samples and small α.
 
-The rate is right. The time is not: alignment must reach the scale 1/√(αε) of the weights of zero loss and not 1/α, which
-halves its dependence on ln α; and from a very small alignment it does not depend on α at all.
+The rate is right. The time is not: alignment must reach the scale 1/√(αε) of the weights of zero loss and not 1/α,
+which halves its dependence on ln α; and from a very small alignment it does not depend on α at all.
 """
 
 import numpy as np
@@ -62,7 +62,7 @@ def _claims(alpha: float, alignment: xr.DataArray, half_time: float, escape_time
             rate / (1.5 * EPSILON),
             1.0,
             0.1 * alpha + 1e-6,
-            "what α takes from the rate, α ε² (C_11 + C_22 + 2)/4 at the start, over 3ε/2: α/15, and a little more by t = 1",
+            "what α takes from the rate at the start, α ε² (C_11 + C_22 + 2)/4 over 3ε/2: α/15; a little more by t = 1",
         ),
         Claim(
             f"α = {alpha:g}: alignment at the end",

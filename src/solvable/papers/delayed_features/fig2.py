@@ -4,6 +4,8 @@ The paper gives no values of its parameters beyond N = 2 and D = 3500; these sho
 are standard deviations over ten datasets, ours standard errors of the mean.
 """
 
+from typing import cast
+
 import numpy as np
 import xarray as xr
 
@@ -40,9 +42,9 @@ def reproduce(scale: Scale) -> Reproduction:
     figure, axes = new_figure(3)
     pairs: dict[Setting, Pair] = {}
     claims: list[Claim] = []
-    for letter, panel, (symbol, (place, values)) in zip("abc", axes, PANELS.items(), strict=True):
+    for letter, panel, (symbol, (_, values)) in zip("abc", axes, PANELS.items(), strict=True):
         panel.set_title(f"({letter})", loc="left", fontsize="medium")
-        settings = [(*CENTRE[:place], value, *CENTRE[place + 1 :]) for value in values]
+        settings = settings_of(symbol)
         for colour, value, setting in zip(COLOURS, values, settings, strict=False):
             if setting not in pairs:
                 pairs[setting] = _theory_and_simulation(setting, scale, key=len(pairs))
@@ -59,6 +61,12 @@ def reproduce(scale: Scale) -> Reproduction:
         f"{kind}-{name}": pair[i] for name, pair in named.items() for i, kind in enumerate(("theory", "simulation"))
     }
     return Reproduction(datasets, figure, claims)
+
+
+def settings_of(symbol: str) -> list[Setting]:
+    """The parameters of a panel's curves: those of the centre but one."""
+    place, values = PANELS[symbol]
+    return [cast(Setting, (*CENTRE[:place], value, *CENTRE[place + 1 :])) for value in values]
 
 
 def _theory_and_simulation(setting: Setting, scale: Scale, key: int) -> Pair:
@@ -95,7 +103,7 @@ def _what_the_paper_says(pairs: dict[Setting, Pair]) -> list[Claim]:
     half = {
         setting: float(fall_time(data.train_loss, 0.5 * float(data.train_loss[0]))) for setting, data in theory.items()
     }
-    by = {symbol: [(*CENTRE[:i], v, *CENTRE[i + 1 :]) for v in values] for symbol, (i, values) in PANELS.items()}
+    by = {symbol: settings_of(symbol) for symbol in PANELS}
     order = "the paper's words; theory alone, differences many times its error"
     return [
         _steps("the gap between the losses grows as γ falls", [gaps[s] for s in reversed(by["γ"])], order),

@@ -11,9 +11,14 @@ import xarray as xr
 from solvable import solvers
 from solvable.engines.timegrid import log_times, whole_steps
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.delayed_features._shared import LEARNED, LOSSES, at_least, draw_losses, fall_time, paper_task
-from solvable.papers.delayed_features.grokking import against_simulation
-from solvable.plotting import COLOURS, log_losses, new_figure, set_axis
+from solvable.papers.delayed_features._shared import (
+    against_simulation,
+    draw_losses,
+    finish_losses,
+    is_delayed,
+    paper_task,
+)
+from solvable.plotting import COLOURS, new_figure
 
 GAMMA, ALPHA, EPSILON = 4.5, 0.5, 0.05
 STEP = 0.5
@@ -39,14 +44,9 @@ def reproduce(scale: Scale) -> Reproduction:
         simulation = model.simulate(times[::2], dimension=dimension, seeds=seeds, key=10)
         draw_losses(panel, theory, simulation, colour, f"N = {neurons}")
         datasets |= {f"theory-{neurons}": theory, f"simulation-{neurons}": simulation}
-        fitted, learned = (float(fall_time(theory[name])) for name in LOSSES)
-        claims.append(at_least(f"N = {neurons}: time to learn over time to fit, theory", learned / fitted, 3.0, "delayed: seen at sight"))  # fmt: skip
+        claims.append(is_delayed(f"N = {neurons}", theory))
         claims += against_simulation(f"N = {neurons}", theory, simulation, limit)
-    panel.axhline(LEARNED, color="grey", linewidth=0.8, linestyle=":", label="a tenth of ⟨y²⟩")
-    set_axis(panel, "x", theory.time, log=True)
-    panel.set_ylabel("loss (dashed: training, solid: test)")
-    log_losses(panel)
-    panel.legend(fontsize="small")
+    finish_losses(panel, theory.time)
     return Reproduction(datasets, figure, claims)
 
 
