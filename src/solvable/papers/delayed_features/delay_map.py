@@ -63,13 +63,11 @@ def _dataset(gammas: tuple[float, ...], alphas: tuple[float, ...], found: dict[s
 
 def _claims(plane: xr.Dataset) -> list[Claim]:
     # Never to learn is the longest delay of all.
-    delay = plane.delay.fillna(np.inf)
-    more_samples = delay.values[1:] < delay.values[:-1]
-    both = np.isfinite(delay.values[1:])
-    larger_scale = delay.values[:, -1] > delay.values[:, 0]
-    learned = np.isfinite(delay.values[:, -1])
-    because = "the paper's words, cell by cell; the map's differences are larger than the errors of its cells"
+    delay = plane.delay.fillna(np.inf).values
+    shorter, reached = delay[1:] < delay[:-1], np.isfinite(delay[1:])
+    longer, learned = delay[:, -1] > delay[:, 0], np.isfinite(delay[:, -1])
+    because = "the paper's words, cell by cell, of those that learn; differences are larger than the errors of a cell"
     return [
-        Claim("share of steps up in γ that shorten the delay", float(np.mean(more_samples[both])), 1.0, 0.1, because),
-        Claim("share of γ whose delay is longer at the largest α", float(np.mean(larger_scale[learned])), 1.0, 0.0, because),
-    ]  # fmt: skip
+        Claim("share of steps up in γ that shorten the delay", float(np.mean(shorter[reached])), 1.0, 0.1, because),
+        Claim("share of γ with a longer delay at the largest α", float(np.mean(longer[learned])), 1.0, 0.0, because),
+    ]

@@ -56,7 +56,9 @@ def _claims(ratios: dict[float, xr.DataArray]) -> list[Claim]:
     def at(gamma: float, time: float) -> float:
         return float(ratios[gamma].sel(time=time, method="nearest"))
 
-    early = "terms of order 1/γ², dropped, have a constant near 1 early in training: 1/γ, as much again, and 0.01 for sampling"
+    early = (
+        "what is dropped, of order 1/γ², has a constant near 1 early in training; as much again and 0.01 for sampling"
+    )
     claims = [
         Claim(f"γ = {gamma:g}, t = {time:g}: true gap over eq. 18", at(gamma, time), 1.0, 2 / gamma + 0.01, early)
         for gamma in (50.0, 200.0)
