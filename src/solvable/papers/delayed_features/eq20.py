@@ -71,7 +71,7 @@ def _claims(alpha: float, alignment: xr.DataArray, half_time: float, escape_time
             1e-2,
             "what the two neurons have in common relaxes at the rate α only, and keeps below a percent of their length",
             relative=True,
-            printed=1 / alpha,
+            printed=round(1 / alpha, 2),
         ),
         Claim(
             f"α = {alpha:g}: time to half of that alignment (eq. 20)",
@@ -79,7 +79,7 @@ def _claims(alpha: float, alignment: xr.DataArray, half_time: float, escape_time
             escape_time,
             DOUBLING,
             "a scale is given up to a factor of two: one doubling time",
-            printed=printed_time(alpha, SMALL_START),
+            printed=round(printed_time(alpha, SMALL_START), 2),
         ),
     ]
 
@@ -96,7 +96,7 @@ def _dependence_claims(half_times: dict[tuple[float, float], float], alphas: tup
             0.15,
             "towards α = 0.01 the isotropic part of the weights begins to saturate, which takes a tenth off",
             relative=True,
-            printed=2 * np.log(10) / (3 * EPSILON),
+            printed=round(2 * np.log(10) / (3 * EPSILON), 2),
         ),
         Claim(
             "spread of the times over three decades of α, A0 = 0.0001",
@@ -104,7 +104,7 @@ def _dependence_claims(half_times: dict[tuple[float, float], float], alphas: tup
             0.0,
             DOUBLING,
             "the isotropic part saturates first and α drops out: less than one doubling time",
-            printed=printed_time(TINY_ALPHAS[0], TINY_START) - printed_time(TINY_ALPHAS[-1], TINY_START),
+            printed=round(printed_time(TINY_ALPHAS[0], TINY_START) - printed_time(TINY_ALPHAS[-1], TINY_START), 2),
         ),
     ]
 
