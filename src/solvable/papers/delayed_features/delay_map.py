@@ -74,7 +74,8 @@ def _claims(plane: xr.Dataset) -> list[Claim]:
     shorter, reached = delay[1:] < delay[:-1], np.isfinite(delay[1:])
     longer, learned = delay[:, -1] > delay[:, 0], np.isfinite(delay[:, -1])
     because = (
-        "the paper's words, cell by cell of those that learn; cells share their samples, and so much of their errors"
+        "the paper's words, cell by cell of those that learn; in quick scale the errors of the cells are as large as "
+        "their differences along α, but common to them, since they share their samples"
     )
     return [
         Claim("share of steps up in γ that shorten the delay", float(np.mean(shorter[reached])), 1.0, 0.1, because),
