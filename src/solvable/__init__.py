@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from solvable.models.base import Model
     from solvable.models.committee import Committee
     from solvable.models.diagonal_network import DiagonalNetwork
+    from solvable.models.feature_scaling import FeatureScaling
     from solvable.models.linear_estimator import LinearEstimator
     from solvable.models.linear_features import LinearFeatures
     from solvable.models.linear_network import LinearNetwork
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Committee": "solvable.models.committee",
     "DiagonalNetwork": "solvable.models.diagonal_network",
+    "FeatureScaling": "solvable.models.feature_scaling",
     "LinearEstimator": "solvable.models.linear_estimator",
     "LinearFeatures": "solvable.models.linear_features",
     "LinearNetwork": "solvable.models.linear_network",
@@ -54,6 +56,7 @@ _ROOMS = ("activations", "engines", "models", "papers", "solvers", "teachers")
 __all__ = [
     "Committee",
     "DiagonalNetwork",
+    "FeatureScaling",
     "LinearEstimator",
     "LinearFeatures",
     "LinearNetwork",

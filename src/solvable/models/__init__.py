@@ -40,6 +40,7 @@ for _name, _home, _summary in (
     ("scalar-network", "scalar_network:ScalarNetwork", "scalar linear network: rich and lazy, solved exactly"),
     ("skills", "skills:SkillModel", "skills of power-law frequency: scaling laws and emergence"),
     ("committee", "committee:Committee", "two-layer network on index fields: mean-field theory of grokking"),
+    ("feature-scaling", "feature_scaling:FeatureScaling", "power-law features that learn: scaling laws"),
     ("parity-mode", "parity_mode:ParityMode", "small ReLU network that learns parity mode by mode"),
 ):
     register(_name, f"solvable.models.{_home}", _summary)

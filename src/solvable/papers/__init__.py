@@ -16,6 +16,7 @@ _PAPERS = {
     "delayed-features": "solvable.papers.delayed_features",
     "linear-grokking": "solvable.papers.linear_grokking",
     "layerwise": "solvable.papers.layerwise",
+    "feature-scaling": "solvable.papers.feature_scaling",
 }
 
 

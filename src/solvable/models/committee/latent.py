@@ -1,6 +1,7 @@
 """Descent and gradient flow by the latent closure: the default solvers of the committee."""
 
 import dataclasses
+import math
 from typing import ClassVar, Literal
 
 import jax
@@ -83,10 +84,10 @@ class _Sampled:
             "evaluations": max(recorder.evaluations for recorder in every),
             "peak_bytes": max(recorder.bytes for recorder in every),
         }
-        time_error = {} if stopped else self._time_error(problem, times, key)
+        time_error = {} if stopped else self._time_error(problem, times, key, int(notes["rank"]))
         return Runs(values, bias, time_error, notes, None if first is None else first.stopped)
 
-    def _time_error(self, problem: Problem, times: np.ndarray, key: int) -> dict[str, np.ndarray]:
+    def _time_error(self, problem: Problem, times: np.ndarray, key: int, rank: int) -> dict[str, np.ndarray]:
         """Errors of the time steps; whole steps have none."""
         return {}
 
@@ -194,14 +195,15 @@ class Flow(_Sampled):
             if recorder.ran_away(place.evaluation, now):
                 break
 
-    def _time_error(self, problem: Problem, times: np.ndarray, key: int) -> dict[str, np.ndarray]:
+    def _time_error(self, problem: Problem, times: np.ndarray, key: int, rank: int) -> dict[str, np.ndarray]:
         """4/3 of the change when every step is halved: the scheme is of second order.
 
         Both runs go side by side in one basis, as two students of one dataset do, so that their difference has no
         sampling noise.
         """
-        enough = max(_PILOT_SAMPLES, 256 * problem.overlap.shape[0])
-        small = dataclasses.replace(self, samples=min(self.samples, enough))
+        # The closure breaks down where rank * gamma reaches the samples, and two runs find up to twice the rank of one.
+        enough = 2 ** math.ceil(math.log2(3 * rank * problem.samples_per_dimension))
+        small = dataclasses.replace(self, samples=max(min(self.samples, _PILOT_SAMPLES), enough))
         closure = small._closure(problem, 0, False, key)
         recorders = [Recorder(closure, problem, False, Wanted()) for _ in range(2)]
         whole = halved = _Place(problem, closure)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from solvable.models.base import Meaning
 
-_TIME = "step × number of steps"
+_TIME = "steps × dt"
 
 _VALUES = {
     "train_loss": Meaning("training loss", "1", "L_train"),

@@ -1,0 +1,133 @@
+"""What the figures share: the paper's task, theory held against simulation, and the times at which losses fall."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from solvable import activations
+from solvable.comparison import compare, first_crossing
+from solvable.models.committee import Committee
+from solvable.papers.claims import Claim
+from solvable.plotting import draw_curve, log_losses, set_axis
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# <y^2> of the target y = h*^2 / 2: the loss of a network that knows nothing.
+TARGET_SQUARE = 0.75
+LEARNED = TARGET_SQUARE / 10
+LOSSES = ("train_loss", "test_loss")
+
+
+def paper_task(
+    samples_per_dimension: float,
+    output_scale: float,
+    epsilon: float,
+    alignment: Sequence[float] | np.ndarray = (0.3, -0.1),
+    overlap: Any = ((1.0, 0.2), (0.2, 1.0)),
+    step: float = 0.1,
+) -> Committee:
+    """The network of eq. 1; two neurons that overlap a little, unless other ones are given."""
+    return Committee(
+        samples_per_dimension=samples_per_dimension,
+        output_scale=output_scale,
+        activation=activations.quadratic(epsilon),
+        initial_alignment=np.asarray(alignment, float)[:, None],
+        initial_overlap=np.asarray(overlap, float),
+        step=step,
+    )
+
+
+def z_scores(theory: xr.Dataset, simulation: xr.Dataset, name: str) -> np.ndarray:
+    """At the simulation's times after the start, where both are the same by construction."""
+    times = simulation.time.values[simulation.time.values > 0]
+    comparison = compare(theory[[name, *_error_of(theory, name)]].sel(time=times), simulation[[name]].sel(time=times))
+    return np.asarray(comparison[name].sel(statistic="z_score").values)
+
+
+def _error_of(theory: xr.Dataset, name: str) -> list[str]:
+    return [f"{name}_error"] if f"{name}_error" in theory else []
+
+
+def root_mean_square(scores: Iterable[np.ndarray]) -> float:
+    return float(np.sqrt(np.mean(np.concatenate([np.ravel(part) for part in scores]) ** 2)))
+
+
+def at_least(name: str, measured: float, bound: float, because: str, printed: float | str | None = None) -> Claim:
+    """A claim that a number is not below a bound, or above it."""
+    return Claim(f"{name}, at least {bound:g}", min(measured, bound), bound, 0.0, because, printed=printed)
+
+
+def fall_time(losses: xr.DataArray, level: float = LEARNED) -> xr.DataArray:
+    """When a loss first falls to ``level``, interpolated on log axes; NaN if it never does."""
+    depth = xr.apply_ufunc(lambda loss: -np.log(loss / level), losses.sel(time=losses.time > 0))
+    return first_crossing(depth, 0.0)
+
+
+def draw_losses(
+    panel: "Axes", theory: xr.Dataset | None, simulation: xr.Dataset | None, colour: str, label: str
+) -> None:
+    """Theory as lines, simulation as points; training dashed and hollow."""
+    for name in LOSSES:
+        train = name == "train_loss"
+        text = None if train else label
+        if theory is not None:
+            draw_curve(panel, theory[name], colour, text, dashed=train)
+            text = None
+        if simulation is not None:
+            draw_curve(panel, simulation[name], colour, text, dashed=train)
+
+
+def finish_losses(panel: "Axes", times: xr.DataArray) -> None:
+    """Axes, legend and the level that counts as learned, for losses over long times."""
+    panel.axhline(LEARNED, color="grey", linewidth=0.8, linestyle=":", label="a tenth of ⟨y²⟩")
+    set_axis(panel, "x", times, log=True)
+    panel.set_ylabel("loss (dashed: training, solid: test)")
+    log_losses(panel)
+    panel.legend(fontsize="small")
+
+
+def is_delayed(label: str, theory: xr.Dataset) -> Claim:
+    fitted, learned = (float(fall_time(theory[name])) for name in LOSSES)
+    because = "half a decade between the curves: seen at sight"
+    return at_least(f"{label}: time to learn over time to fit, theory", learned / fitted, 3.0, because)
+
+
+def against_simulation(label: str, theory: xr.Dataset, simulation: xr.Dataset, limit: float) -> list[Claim]:
+    """Losses at all times, and the times at which they fall to the level of what counts as learned."""
+    because = (
+        "root mean square z-score; a curve rises and falls as one, so that it is hardly better than one t-variate with "
+        "one degree of freedom less than there are datasets; by chance above this once in two hundred"
+    )
+    claims = [
+        Claim(
+            f"{label}: {name.replace('_', ' ')} of theory and simulation, root mean square z-score",
+            root_mean_square([z_scores(theory, simulation, name)]),
+            0.0,
+            limit,
+            because,
+        )
+        for name in LOSSES
+    ]
+    for name, what in zip(LOSSES, ("fit", "learn"), strict=True):
+        # A dataset that never gets there must not drop out of the mean.
+        times = fall_time(simulation[name]).fillna(np.inf)
+        spread = float(times.std("seed", ddof=1)) / np.sqrt(times.sizes["seed"])
+        claims.append(
+            Claim(
+                f"{label}: time to {what}, mean over datasets",
+                float(times.mean("seed")),
+                float(fall_time(theory[name])),
+                3 * float(np.hypot(spread, fall_time_error(theory, name))),
+                "three errors: over datasets, and those of theory's loss where it crosses",
+            )
+        )
+    return claims
+
+
+def fall_time_error(theory: xr.Dataset, name: str) -> float:
+    """Half the time between the crossings of the loss less and plus its error."""
+    early, late = (fall_time(theory[name] + sign * theory[f"{name}_error"]) for sign in (-1, 1))
+    return float(late - early) / 2

@@ -1,0 +1,83 @@
+"""The delay between fitting and learning over γ and α, from theory alone.
+
+Four neurons as in the figure on grokking. With too few samples the network never learns;
+with more of them the delay shrinks, and it grows with the output scale.
+"""
+
+import numpy as np
+import xarray as xr
+
+from solvable import solvers
+from solvable.engines.progress import progress_bar
+from solvable.engines.timegrid import log_times
+from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.delayed_features._shared import LOSSES, fall_time, fall_time_error, paper_task
+from solvable.papers.delayed_features.grokking import ALIGNMENT, EPSILON
+from solvable.plotting import draw_plane, new_figure
+
+# (sample ratios, output scales, samples of the theory, scrambles, last time)
+SIZES = {
+    "quick": ((4.5, 6.0, 9.0), (0.25, 0.7, 2.0), 2048, 2, 1000.0),
+    "full": (tuple(np.geomspace(3, 12, 12)), tuple(np.geomspace(0.125, 4, 8)), 32768, 2, 5000.0),
+}
+
+
+def reproduce(scale: Scale) -> Reproduction:
+    gammas, alphas, samples, scrambles, last_time = SIZES[scale]
+    times = log_times(10, last_time, 14 if scale == "quick" else 40)
+    solver = solvers.Flow(samples=samples, scrambles=scrambles, ratio=1.3 if scale == "quick" else 1.15)
+    found = {name: np.full((len(gammas), len(alphas)), np.nan) for name in LOSSES}
+    errors = {name: np.full((len(gammas), len(alphas)), np.nan) for name in LOSSES}
+    with progress_bar("mapping the delay", len(gammas) * len(alphas), None) as advance:
+        for row, gamma in enumerate(gammas):
+            for column, alpha in enumerate(alphas):
+                model = paper_task(gamma, alpha, EPSILON, ALIGNMENT, np.eye(4))
+                theory = model.predict(times, solver=solver, progress=False)
+                for name in LOSSES:
+                    found[name][row, column] = fall_time(theory[name])
+                    errors[name][row, column] = fall_time_error(theory, name)
+                advance(1)
+    plane = _dataset(gammas, alphas, found, np.hypot(*(errors[name] for name in LOSSES)))
+    figure, panels = new_figure(2)
+    for panel, name in zip(panels, ("delay", "share"), strict=True):
+        panel.grid(False)
+        draw_plane(figure, panel, plane[name], "gamma", "alpha", log=("alpha",))
+        # Cells reach halfway to their neighbours on a linear scale; the lowest would fill the figure.
+        panel.set_ylim(alphas[0] * np.sqrt(alphas[0] / alphas[1]))
+    return Reproduction({"delay": plane}, figure, _claims(plane))
+
+
+def _dataset(
+    gammas: tuple[float, ...], alphas: tuple[float, ...], found: dict[str, np.ndarray], error: np.ndarray
+) -> xr.Dataset:
+    fitted, learned = (found[name] for name in LOSSES)
+    over = ("gamma", "alpha")
+    return xr.Dataset(
+        {
+            "fit_time": (over, fitted, {"long_name": "time to fit", "units": "1"}),
+            "learn_time": (over, learned, {"long_name": "time to learn", "units": "1"}),
+            "delay": (over, learned - fitted, {"long_name": "delay of learning", "units": "1", "symbol": "Δt"}),
+            "delay_error": (over, error, {"long_name": "error of: delay of learning", "units": "1"}),
+            "share": (over, learned / fitted, {"long_name": "time to learn over time to fit", "units": "1"}),
+        },
+        {
+            "gamma": ("gamma", list(gammas), {"long_name": "samples for each dimension", "units": "1", "symbol": "γ"}),
+            "alpha": ("alpha", list(alphas), {"long_name": "scale of the output", "units": "1", "symbol": "α"}),
+        },
+        {"model": "committee", "method": "theory"},
+    )
+
+
+def _claims(plane: xr.Dataset) -> list[Claim]:
+    # Never to learn is the longest delay of all.
+    delay = plane.delay.fillna(np.inf).values
+    shorter, reached = delay[1:] < delay[:-1], np.isfinite(delay[1:])
+    longer, learned = delay[:, -1] > delay[:, 0], np.isfinite(delay[:, -1])
+    because = (
+        "the paper's words, cell by cell of those that learn; in quick scale the errors of the cells are as large as "
+        "their differences along α, but common to them, since they share their samples"
+    )
+    return [
+        Claim("share of steps up in γ that shorten the delay", float(np.mean(shorter[reached])), 1.0, 0.1, because),
+        Claim("share of γ with a longer delay at the largest α", float(np.mean(longer[learned])), 1.0, 0.0, because),
+    ]

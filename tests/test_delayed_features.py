@@ -1,0 +1,81 @@
+"""What the figures of delayed-features share: times of falling losses, bounds, and the printed equations."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from solvable.papers.delayed_features import _shared, eq15, eq20, wide
+
+TIMES = np.geomspace(1, 1000, 7)
+
+
+def curve(values: np.ndarray) -> xr.DataArray:
+    return xr.DataArray(values, dims="time", coords={"time": TIMES}, name="test_loss")
+
+
+@pytest.mark.parametrize("level", [0.5, 0.0213, 0.002])
+def test_a_power_law_falls_when_it_must(level: float) -> None:
+    # Straight on log axes, so that interpolation there is exact.
+    assert float(_shared.fall_time(curve(1 / TIMES), level)) == pytest.approx(1 / level, rel=1e-12)
+
+
+def test_times_of_datasets_are_their_own() -> None:
+    both = xr.concat([curve(1 / TIMES), curve(3 / TIMES), curve(np.ones(TIMES.size))], "seed")
+    np.testing.assert_allclose(_shared.fall_time(both, 0.01).values, [100, 300, np.nan], rtol=1e-12)
+
+
+def test_time_zero_is_no_obstacle() -> None:
+    values = xr.DataArray([2.0, 1.0, 0.01], dims="time", coords={"time": [0.0, 1.0, 100.0]}, name="train_loss")
+    assert float(_shared.fall_time(values, 0.1)) == pytest.approx(10, rel=1e-12)
+
+
+def test_errors_of_a_crossing() -> None:
+    # Over t^-1 an error of 10 % of the loss moves the crossing by 10 % of the time.
+    theory = xr.Dataset({"test_loss": curve(1 / TIMES), "test_loss_error": curve(0.1 / TIMES)})
+    crossing = 1 / _shared.LEARNED
+    assert _shared.fall_time_error(theory, "test_loss") == pytest.approx(0.1 * crossing, rel=1e-12)
+
+
+@pytest.mark.parametrize(("measured", "passed"), [(5.0, True), (7.0, True), (4.999, False), (np.nan, False)])
+def test_bounds_can_fail(measured: float, passed: bool) -> None:
+    assert _shared.at_least("a number", measured, 5.0, "a reason").passed is passed
+
+
+def test_scores_leave_out_the_start_and_know_theory_error() -> None:
+    times = [0.0, 1.0, 2.0]
+    theory = xr.Dataset({"a": ("time", [1.0, 1.0, 1.0]), "a_error": ("time", [0.0, 0.0, 3.0])}, {"time": times})
+    runs = np.array([[1.0, 1.0, 5.0], [1.0, 3.0, 5.0]])
+    simulation = xr.Dataset({"a": (("seed", "time"), runs)}, {"time": times})
+    # Means 2 and 5; errors 1 (two runs one apart from the mean) and 3.
+    np.testing.assert_allclose(_shared.z_scores(theory, simulation, "a"), [1.0, 4 / 3])
+
+
+def test_printed_equation_is_the_printed_one() -> None:
+    """Eq. 15, letter by letter, against the path from the same start."""
+    step = 1e-4
+    path = eq15._printed(np.array([0.0, step]))
+    slopes = {name: (path[name][1] - path[name][0]).values / step for name in ("alignment", "overlap")}
+    a, c, eps, n = path.alignment.values[0, :, 0], path.overlap.values[0], eq15.EPSILON, 2
+    brake = 1 - sum(c[k, k] for k in range(n)) / n
+    for i in range(n):
+        expected = eps / 2 * brake * a[i] - sum((1 + eps**2 * c[i, j]) * a[j] for j in range(n)) / n + eps * a[i]
+        # The path is curved: errors of order step.
+        assert slopes["alignment"][i, 0] == pytest.approx(expected, abs=1e-3)
+        for j in range(n):
+            cubic = sum(c[i, k] * c[k, j] * (2 + eps**2 * c[i, k] + eps**2 * c[k, j]) for k in range(n)) / n
+            expected = eps * brake * c[i, j] - cubic + 2 * eps * a[i] * a[j]
+            assert slopes["overlap"][i, j] == pytest.approx(expected, abs=1e-3)
+
+
+def test_printed_time_depends_on_alpha_twice_too_much() -> None:
+    model = _shared.paper_task(np.inf, 1e-3, eq20.EPSILON, alignment=(0.01, -0.01), overlap=np.eye(2))
+    smaller = _shared.paper_task(np.inf, 1e-4, eq20.EPSILON, alignment=(0.01, -0.01), overlap=np.eye(2))
+    corrected = smaller.escape_time() - model.escape_time()
+    assert eq20.printed_time(1e-4, 0.01) - eq20.printed_time(1e-3, 0.01) == pytest.approx(2 * corrected, rel=1e-12)
+
+
+@pytest.mark.parametrize("neurons", [2, 10, 100])
+def test_wide_networks_begin_with_weights_that_exist(neurons: int) -> None:
+    alignment, overlap = wide.start(neurons)
+    assert np.linalg.eigvalsh(overlap - np.outer(alignment, alignment)).min() == pytest.approx(1, rel=1e-12)
+    assert alignment.sum() == pytest.approx(0, abs=1e-12)
