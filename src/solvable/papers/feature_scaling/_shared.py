@@ -1,0 +1,85 @@
+"""What the figures share: fitted exponents, theory held against simulated networks, lines that show a power."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from solvable.models.feature_scaling import FeatureScaling
+from solvable.papers.claims import Claim
+from solvable.plotting import draw_curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# The paper does not say which capacity its figures have.
+CAPACITY = 1.5
+Z_LIMIT = 3.0
+
+
+def rich_exponent(source: float) -> float:
+    """The time exponent where features learn (eq. 10), written out here once more so that claims do not test themselves."""
+    return source * max(1.0, 2 / (1 + source))
+
+
+def fitted(values: xr.DataArray, first: float, last: float, dim: str = "time") -> float:
+    """The exponent with which values fall between ``first`` and ``last``: minus the slope of a line in the logarithms."""
+    chosen = values.sel({dim: slice(first * (1 - 1e-9), last * (1 + 1e-9))})
+    return -float(np.polyfit(np.log(chosen[dim].values), np.log(chosen.values), 1)[0])
+
+
+def local_exponent(values: xr.DataArray, dim: str = "time") -> xr.DataArray:
+    """The same from each point to the next, at the geometric mean of the two."""
+    x, y = values[dim].values, values.values
+    return xr.DataArray(
+        -np.diff(np.log(y)) / np.diff(np.log(x)),
+        coords={dim: np.sqrt(x[1:] * x[:-1])},
+        dims=(dim,),
+        attrs={"long_name": "local exponent of the loss", "units": "1"},
+    )
+
+
+def agreement(
+    label: str, theory: xr.Dataset, simulation: xr.Dataset, own_error: float, because: str, name: str = "test_loss"
+) -> Claim:
+    """Theory is of leading order in the sizes: it may miss the mean of the runs by its own error and 3 standard errors."""
+    runs = simulation[name]
+    mean, error = runs.mean("seed"), runs.std("seed", ddof=1) / np.sqrt(runs.sizes["seed"])
+    beyond = (abs(mean - theory[name]) - Z_LIMIT * error) / abs(theory[name])
+    return Claim(
+        f"{label}: simulation misses theory by more than {Z_LIMIT:g} standard errors, as a share of it",
+        max(0.0, float(beyond.max())),
+        0.0,
+        own_error,
+        f"{because}; {runs.sizes['seed']} seeds, key fixed",
+    )
+
+
+def draw_power(
+    ax: "Axes", values: xr.DataArray, exponent: float, label: str, at: float = 0.5, shift: float = 0.7, **style: Any
+) -> None:
+    """A straight line with the given decay exponent below (``shift`` < 1) or above a curve, touching it at a share of its range."""
+    dim = str(values.dims[0])
+    x, y = values[dim].values, values.values
+    kept = x > 0
+    x, y = x[kept], y[kept]
+    place = int(at * (x.size - 1))
+    style = {"color": "black", "linestyle": ":", "linewidth": 1.2, **style}
+    ax.plot(x, shift * y[place] * (x / x[place]) ** -exponent, label=label, **style)
+
+
+def draw_both(ax: "Axes", theory: xr.Dataset, simulation: xr.Dataset, colour: str, label: str, name: str = "test_loss") -> None:
+    draw_curve(ax, theory[name], colour, label)
+    draw_curve(ax, simulation[name], colour)
+
+
+def flow_curves(models: Sequence[FeatureScaling], times: np.ndarray, per_decade: int = 16) -> list[xr.Dataset]:
+    return [model.predict(times, descent="flow", per_decade=per_decade) for model in models]
+
+
+def shades(count: int) -> list[Any]:
+    """Colours in an order, for families of curves."""
+    import matplotlib
+
+    return [matplotlib.colormaps["viridis"](share) for share in np.linspace(0.0, 0.88, count)]

@@ -1,0 +1,74 @@
+"""Fig. 10: the time exponent of a hard task, level by level of its self-consistency."""
+
+import numpy as np
+import xarray as xr
+
+from solvable.engines.timegrid import log_times
+from solvable.models.feature_scaling import FeatureScaling
+from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.feature_scaling._shared import CAPACITY, fitted, rich_exponent, shades
+from solvable.plotting import new_figure
+
+LEVELS = range(7)
+SOURCE = 0.4
+# Level by level the exponent of beta = 0.4 alternates about 4/7: 0.4, 0.64, 0.544, 0.5824 ...
+LAST_TIME = 1e8
+
+
+def reproduce(scale: Scale) -> Reproduction:
+    figure, (levels_panel, time_panel) = new_figure(2)
+    sources = np.linspace(0.01, 1.2, 120)
+    table = xr.Dataset(
+        {
+            "exponent": (
+                ("level", "source"),
+                [[FeatureScaling(CAPACITY, source).level(level) for source in sources] for level in LEVELS],
+            )
+        },
+        {"level": list(LEVELS), "source": sources},
+    )
+    for level, colour in zip(LEVELS, shades(len(LEVELS)), strict=True):
+        levels_panel.plot(sources, table.exponent.sel(level=level), color=colour, label=f"level {level}")
+    limit = [rich_exponent(source) for source in sources]
+    levels_panel.plot(sources, limit, color="black", linestyle="--", label="limit, χ")
+    levels_panel.set(xlabel="source, β", ylabel="time exponent")
+    levels_panel.legend(fontsize="small", ncols=2)
+
+    times = log_times(1, LAST_TIME, 65 if scale == "quick" else 129)
+    curve = FeatureScaling(CAPACITY, SOURCE).predict(times, descent="flow").test_loss
+    slopes = -np.gradient(np.log(curve.values), np.log(times))
+    time_panel.plot(times, slopes, color="#D55E00", label=f"loss at β = {SOURCE:g}, γ = 1")
+    for level, colour in zip(LEVELS, shades(len(LEVELS)), strict=True):
+        time_panel.axhline(FeatureScaling(CAPACITY, SOURCE).level(level), color=colour, linewidth=0.8)
+    time_panel.axhline(rich_exponent(SOURCE), color="black", linestyle="--", linewidth=1, label="limit, χ")
+    time_panel.set(xscale="log", xlabel="flow time, t", ylabel="local time exponent")
+    time_panel.legend(fontsize="small", title="levels as on the left", loc="lower right")
+    datasets = {"levels": table, "curve": curve.to_dataset()}
+    return Reproduction(datasets, figure, _claims(curve))
+
+
+def _claims(curve: xr.DataArray) -> list[Claim]:
+    model = FeatureScaling(CAPACITY, SOURCE)
+    limit = rich_exponent(SOURCE)
+    claims = [
+        Claim(
+            f"β = {SOURCE:g}: exponent at level {level}",
+            model.level(level),
+            limit + (-SOURCE) ** level * (SOURCE - limit),
+            1e-12,
+            "the geometric series in closed form; rounding",
+        )
+        for level in LEVELS
+    ]
+    claims += [
+        Claim("β = 1.2: level 6", FeatureScaling(CAPACITY, 1.2).level(6), 1.2, 1e-12, "easy tasks are not sped up"),
+        Claim(
+            f"β = {SOURCE:g}, γ = 1: exponent of the loss over t = 1e7 ... 1e8",
+            fitted(curve, 1e7, LAST_TIME),
+            limit,
+            2e-3,
+            "closer to the limit than levels 0 to 4, the nearest of which is 0.0044 away",
+            printed="0.64 (β(2 - β), level 1, in Fig. 8)",
+        ),
+    ]
+    return claims

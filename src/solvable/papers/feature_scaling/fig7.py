@@ -1,0 +1,146 @@
+r"""Fig. 7(a): kernel spectra on the circle, for power-law activations.
+
+A network of two layers on inputs ``(cos x, sin x)`` with activations ``max(0, z)^q`` has a kernel that depends on the
+angle alone. Its weights are Gaussian, so that each hidden unit sees ``r^q cos_+^q(x - angle)``, and the eigenvalues are
+squares of the Fourier coefficients ``c_k(q)`` of ``cos_+^q``: of the readout ``~ c_k(q)^2``, of the first layer
+``~ c_(k-1)(q-1)^2 + c_(k+1)(q-1)^2``. The second decides: ``lambda_k ~ k^(-2q)``.
+"""
+
+import math
+
+import numpy as np
+import xarray as xr
+from scipy.special import gamma, rgamma, roots_jacobi
+
+from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.feature_scaling._shared import shades
+from solvable.plotting import COLOURS, new_figure
+
+POWERS = (0.75, 1.0, 1.25, 1.5, 1.75)
+RANKS = np.arange(1, 201)
+FIRST, LAST = 20, 200
+
+
+def reproduce(scale: Scale) -> Reproduction:
+    figure, (spectrum_panel, depth_panel) = new_figure(2)
+    data = xr.Dataset(
+        {"eigenvalue": (("power", "k"), [tangent_kernel(power, RANKS) for power in POWERS])},
+        {"power": list(POWERS), "k": RANKS},
+    )
+    claims: list[Claim] = []
+    for power, colour in zip(POWERS, shades(len(POWERS)), strict=True):
+        values = data.eigenvalue.sel(power=power).values
+        seen = values > 1e-25 * values.max()
+        spectrum_panel.loglog(RANKS[seen], values[seen], ".", markersize=3, color=colour, label=f"q = {power:g}")
+        anchor = int(RANKS[seen][-1])
+        spectrum_panel.loglog(RANKS, values[anchor - 1] * (RANKS / anchor) ** (-2 * power), color=colour, linewidth=0.8)
+        claims += _claims(power, values, seen)
+    spectrum_panel.set(xlabel="wave number, k", ylabel="eigenvalue, $\\lambda_k$")
+    spectrum_panel.legend(fontsize="small", title="lines: $k^{-2q}$")
+    spectrum_panel.set_title("two layers", fontsize="medium")
+
+    deeper = relu_spectrum(RANKS, layers=3)
+    claims += _parity_claims(data.eigenvalue.sel(power=1.0).values, deeper)
+    for offset, colour, name in ((0, COLOURS[0], "odd"), (1, COLOURS[1], "even")):
+        depth_panel.loglog(RANKS[offset::2], deeper[offset::2], ".", color=colour, label=f"three layers, {name} k")
+    two = data.eigenvalue.sel(power=1.0).values
+    seen = two > 1e-25
+    depth_panel.loglog(RANKS[seen], two[seen], "x", markersize=4, color="grey", label="two layers: k = 1 and even k only")
+    depth_panel.set(xlabel="wave number, k", ylabel="eigenvalue, $\\lambda_k$")
+    depth_panel.set_title("ReLU, q = 1", fontsize="medium")
+    depth_panel.legend(fontsize="small")
+    return Reproduction({"spectra": data, "deep": xr.Dataset({"eigenvalue": ("k", deeper)}, {"k": RANKS})}, figure, claims)
+
+
+def coefficient(power: float, ranks: np.ndarray) -> np.ndarray:
+    """``c_k(q) = int cos^q x cos(k x) dx`` over half a circle, by Gauss quadrature.
+
+    With ``s = sin x`` even k are polynomials on the weight ``(1 - s^2)^((q - 1)/2)``; odd ones have a factor cos x more.
+    """
+    result = np.zeros(ranks.size)
+    for odd in (0, 1):
+        chosen = ranks % 2 == odd
+        nodes, weights = roots_jacobi(int(ranks.max()) + 2, (power - 1 + odd) / 2, (power - 1 + odd) / 2)
+        angle = np.arcsin(nodes)
+        waves = np.cos(ranks[chosen][:, None] * angle) / np.cos(angle) ** odd
+        result[chosen] = waves @ weights
+    return result
+
+
+def closed_form(power: float, ranks: np.ndarray) -> np.ndarray:
+    """The same as a quotient of gamma functions (Cauchy)."""
+    zeros = rgamma(1 + (power + ranks) / 2) * rgamma(1 + (power - ranks) / 2)
+    return math.pi * gamma(1 + power) / 2**power * zeros
+
+
+def tangent_kernel(power: float, ranks: np.ndarray, of: str = "both") -> np.ndarray:
+    """Eigenvalues of the kernel of both layers, or of the ``readout`` alone: coefficients of cos(k x), eq. 13.
+
+    Weights have variance 2, so that ReLU gives the arc-cosine kernels.
+    """
+    around = np.arange(0, int(ranks.max()) + 2)
+    readout = 2**power * gamma(power + 1) * coefficient(power, around) ** 2
+    slope = power**2 * 2 ** (power - 1) * gamma(power) * coefficient(power - 1, around) ** 2
+    # Inputs meet in cos(x - x'), which shifts waves by one either way.
+    first_layer = np.array([slope[k + 1] + slope[k - 1] for k in ranks]) / 2
+    return (readout[ranks] + (first_layer if of == "both" else 0.0)) / math.pi**2
+
+
+def relu_spectrum(ranks: np.ndarray, layers: int, points: int = 2**16) -> np.ndarray:
+    """Tangent kernel of a ReLU network, from the arc-cosine kernels, by a discrete Fourier transform."""
+    angle = 2 * np.pi * np.arange(points) / points
+
+    def layer(cosine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        turn = np.arccos(np.clip(cosine, -1, 1))
+        return (np.sin(turn) + (np.pi - turn) * cosine) / np.pi, (np.pi - turn) / np.pi
+
+    similarity = kernel = np.cos(angle)
+    for _ in range(layers - 1):
+        similarity, slope = layer(similarity)
+        kernel = similarity + slope * kernel
+    return 2 * np.fft.rfft(kernel).real[ranks] / points
+
+
+def _claims(power: float, values: np.ndarray, seen: np.ndarray) -> list[Claim]:
+    chosen = seen & (RANKS >= FIRST)
+    slope = -float(np.polyfit(np.log(RANKS[chosen]), np.log(values[chosen]), 1)[0])
+    gap = np.abs(coefficient(power, RANKS) - closed_form(power, RANKS)).max() / coefficient(power, RANKS[:1])[0]
+    readout = tangent_kernel(power, RANKS, of="readout")
+    # Only the parity that does not vanish.
+    used = readout[FIRST - 1 :] > 1e-22
+    falls = -float(np.polyfit(np.log(RANKS[FIRST - 1 :][used]), np.log(readout[FIRST - 1 :][used]), 1)[0])
+    name = f"q = {power:g}"
+    return [
+        Claim(f"{name}: capacity over k = 20 ... 200", slope, 2 * power, 0.02, "corrections of order q²/k at the first fitted k"),
+        Claim(f"{name}: quadrature against gamma functions", gap, 0.0, 1e-12, "rounding of a sum over 200 nodes"),
+        Claim(f"{name}: exponent of the readout's kernel alone", falls, 2 * power + 2, 0.02, "corrections of order 1/k²"),
+    ]
+
+
+def _parity_claims(two: np.ndarray, deeper: np.ndarray) -> list[Claim]:
+    odd = slice(2, None, 2)
+    claims = [
+        Claim(
+            "two layers, q = 1: largest eigenvalue of odd k > 1",
+            float(np.abs(two[odd]).max()),
+            0.0,
+            1e-25,
+            "squares of rounding errors: without biases every second eigenvalue of an integer q is zero",
+            printed="k^-2 for all k",
+        ),
+        Claim(
+            "two layers, q = 1: eigenvalues against the arc-cosine kernels",
+            float(np.abs(two / relu_spectrum(RANKS, layers=2) - 1)[1:60:2].max()),
+            0.0,
+            1e-5,
+            "aliases of 65536 points at k = 60, of order (60 / 65536)^2",
+        ),
+    ]
+    for offset, name in ((0, "odd"), (1, "even")):
+        chosen = RANKS[offset::2] >= FIRST
+        x, y = np.log(RANKS[offset::2][chosen]), np.log(deeper[offset::2][chosen])
+        because = "the two parities have different corrections in 1/k"
+        claims.append(
+            Claim(f"three layers, q = 1: capacity of {name} k", -float(np.polyfit(x, y, 1)[0]), 2.0, 0.05, because)
+        )
+    return claims
