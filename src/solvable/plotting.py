@@ -128,11 +128,13 @@ def draw_plane(
     """A map of a quantity over two parameters on a log colour scale; cells that are never reached are hatched."""
     from matplotlib.colors import LogNorm
 
+    log = set(log)
     grid = values.transpose(y, x)
     shown = np.where(grid.values > 0, grid.values, np.nan)
     if np.isfinite(shown).any():
         norm = LogNorm(np.nanmin(shown), np.nanmax(shown))
-        mesh = ax.pcolormesh(grid[x], grid[y], shown, norm=norm, cmap="viridis", shading="nearest", rasterized=True)
+        edges_x, edges_y = (_cell_edges(grid[name].values, name in log) for name in (x, y))
+        mesh = ax.pcolormesh(edges_x, edges_y, shown, norm=norm, cmap="viridis", rasterized=True)
         bar = figure.colorbar(mesh, ax=ax)
         bar.set_label(f"{describe(values)} {_unit(values)}".strip())
         edges = np.geomspace(np.nanmin(shown), np.nanmax(shown), levels + 2)[1:-1]
@@ -141,7 +143,19 @@ def draw_plane(
     if never.any():
         ax.contourf(grid[x], grid[y], never.astype(float), levels=[0.5, 1.5], colors="none", hatches=["////"])
     for name, which in ((x, "x"), (y, "y")):
-        set_axis(ax, which, grid[name], log=name in set(log))
+        set_axis(ax, which, grid[name], log=name in log)
+
+
+def _cell_edges(centres: np.ndarray, log: bool) -> np.ndarray:
+    """Edges halfway between the centres, on a log axis in the logarithm, and as far outside at both ends."""
+    log = log and bool((centres > 0).all())
+    places = np.log(centres) if log else np.asarray(centres, float)
+    if places.size == 1:
+        inner = np.array([places[0] - 0.5, places[0] + 0.5])
+    else:
+        middle = (places[1:] + places[:-1]) / 2
+        inner = np.concatenate([[2 * places[0] - middle[0]], middle, [2 * places[-1] - middle[-1]]])
+    return np.exp(inner) if log else inner
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> Path:

@@ -202,7 +202,7 @@ class Flow(_Sampled):
         sampling noise.
         """
         # The closure breaks down where rank * gamma reaches the samples, and two runs find up to twice the rank of one.
-        enough = 2 ** math.ceil(math.log2(3 * rank * problem.samples_per_dimension))
+        enough = 2 ** math.ceil(math.log2(3 * max(rank, 1) * problem.samples_per_dimension))
         small = dataclasses.replace(self, samples=max(min(self.samples, _PILOT_SAMPLES), enough))
         closure = small._closure(problem, 0, False, key)
         recorders = [Recorder(closure, problem, False, Wanted()) for _ in range(2)]
@@ -249,6 +249,13 @@ class _Place:
         """The fastest relaxation here."""
         if self._rate is None:
             self._rate = fastest_rate(self._problem, self._closure, self.weights) + self._problem.weight_decay
+            if not math.isfinite(self._rate):
+                used = self._closure.rank * self._problem.samples_per_dimension / self._closure.samples
+                raise ValueError(
+                    f"the flow left the finite numbers: {self._closure.samples} samples do not carry "
+                    f"{self._closure.rank} directions (rank * gamma / samples = {used:.2g}, which must stay far below "
+                    "1): raise samples or tolerance"
+                )
         return self._rate
 
     def _velocity(self, evaluation: Evaluation, weights: Array) -> Array:

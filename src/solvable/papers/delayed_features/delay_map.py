@@ -42,8 +42,6 @@ def reproduce(scale: Scale) -> Reproduction:
     for panel, name in zip(panels, ("delay", "share"), strict=True):
         panel.grid(False)
         draw_plane(figure, panel, plane[name], "gamma", "alpha", log=("alpha",))
-        # Cells reach halfway to their neighbours on a linear scale; the lowest would fill the figure.
-        panel.set_ylim(alphas[0] * np.sqrt(alphas[0] / alphas[1]))
     return Reproduction({"delay": plane}, figure, _claims(plane))
 
 

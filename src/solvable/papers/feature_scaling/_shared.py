@@ -69,7 +69,9 @@ def draw_power(
     ax.plot(x, shift * y[place] * (x / x[place]) ** -exponent, label=label, **style)
 
 
-def draw_both(ax: "Axes", theory: xr.Dataset, simulation: xr.Dataset, colour: str, label: str, name: str = "test_loss") -> None:
+def draw_both(
+    ax: "Axes", theory: xr.Dataset, simulation: xr.Dataset, colour: str, label: str, name: str = "test_loss"
+) -> None:
     draw_curve(ax, theory[name], colour, label)
     draw_curve(ax, simulation[name], colour)
 
