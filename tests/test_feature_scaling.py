@@ -294,6 +294,8 @@ def test_instabilities_are_named() -> None:
     assert quiet.attrs["noise_gain"] < 0.1
     with pytest.raises(ValueError, match="diverges from the first step"):
         HARD.replace(learning_rate=2.1).predict([3])
+    with pytest.raises(ValueError, match="training diverges at step"):
+        HARD.replace(learning_rate=1.9, richness=30.0).predict([63])
     with pytest.raises(ValueError, match="training diverges"):
         HARD.replace(learning_rate=1.9, richness=30.0, batch=1).predict([63])
 
