@@ -375,10 +375,11 @@ def test_the_range_of_a_fit_leaves_out_the_bent_end() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("source", "richness", "batch"), [(0.5, 0.0, np.inf), (0.5, 1.0, np.inf), (1.2, 0.0, np.inf), (1.2, 1.0, np.inf)]
+    ("source", "richness", "batch"),
+    [(0.5, 0.0, np.inf), (0.5, 1.0, np.inf), (1.2, 0.0, np.inf), (1.2, 1.0, np.inf), (1.75, 0.0, 1)],
 )
 def test_compute_exponents_of_table_1(source: float, richness: float, batch: float) -> None:
-    model = FeatureScaling(1.5, source, richness=richness, batch=batch)
+    model = FeatureScaling(1.5, source, richness=richness, batch=batch, learning_rate=0.2)
     found = model.compute_optimal(np.geomspace(1e7, 1e9, 3))
     expected = exponent(model, "compute", "rich" if richness else "lazy")
     assert slope(found.budget.values, found.test_loss.values) == pytest.approx(-expected, abs=0.01)
