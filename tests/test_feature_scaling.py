@@ -41,9 +41,11 @@ def test_time_exponent_of_late_curves(source: float) -> None:
 @pytest.mark.parametrize("richness", [0.5, 2.0])
 def test_time_exponents_of_all_difficulties(source: float, richness: float) -> None:
     model = FeatureScaling(1.5, source, richness=richness)
-    times = np.geomspace(1e5, 1e6, 5)
+    # Just above beta = 1 and very rich, 0.006 is not reached at t = 1e5 ... 1e6 (off by 0.0063), but a decade later.
+    begin = 1e6 if (source, richness) == (1.2, 2.0) else 1e5
+    times = np.geomspace(begin, 10 * begin, 5)
     found = -slope(times, model.predict(times, descent="flow").test_loss.values)
-    assert found == pytest.approx(exponent(model, "time", "rich"), abs=0.0065 if source == 1.2 else 0.006)
+    assert found == pytest.approx(exponent(model, "time", "rich"), abs=0.006)
     lazy = -slope(times, model.replace(richness=0.0).predict(times, descent="flow").test_loss.values)
     assert lazy == pytest.approx(source, abs=1e-3)
 
@@ -294,6 +296,8 @@ def test_instabilities_are_named() -> None:
     assert quiet.attrs["noise_gain"] < 0.1
     with pytest.raises(ValueError, match="diverges from the first step"):
         HARD.replace(learning_rate=2.1).predict([3])
+    with pytest.raises(ValueError, match="training diverges at step"):
+        HARD.replace(learning_rate=1.9, richness=30.0).predict([63])
     with pytest.raises(ValueError, match="training diverges"):
         HARD.replace(learning_rate=1.9, richness=30.0, batch=1).predict([63])
 
@@ -373,10 +377,11 @@ def test_the_range_of_a_fit_leaves_out_the_bent_end() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("source", "richness", "batch"), [(0.5, 0.0, np.inf), (0.5, 1.0, np.inf), (1.2, 0.0, np.inf), (1.2, 1.0, np.inf)]
+    ("source", "richness", "batch"),
+    [(0.5, 0.0, np.inf), (0.5, 1.0, np.inf), (1.2, 0.0, np.inf), (1.2, 1.0, np.inf), (1.75, 0.0, 1)],
 )
 def test_compute_exponents_of_table_1(source: float, richness: float, batch: float) -> None:
-    model = FeatureScaling(1.5, source, richness=richness, batch=batch)
+    model = FeatureScaling(1.5, source, richness=richness, batch=batch, learning_rate=0.2)
     found = model.compute_optimal(np.geomspace(1e7, 1e9, 3))
     expected = exponent(model, "compute", "rich" if richness else "lazy")
     assert slope(found.budget.values, found.test_loss.values) == pytest.approx(-expected, abs=0.01)

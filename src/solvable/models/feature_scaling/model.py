@@ -27,8 +27,8 @@ from solvable.models.feature_scaling.spectrum import is_traced, listed, nodes
 from solvable.models.feature_scaling.theory import Curves, curves
 
 _TRACE_CLASS = Rule(
-    "a finite number above 1, or the eigenvalues k^-capacity would not have a finite sum (no kernel on real data has "
-    "that: use a finite explicit spectrum instead)",
+    "a finite number above 1, or the eigenvalues k^-capacity would have no finite sum (the kernel would not be trace "
+    "class; a finite explicit spectrum may fall more slowly)",
     lambda value: 1 < value < math.inf,
 )
 _STABLE, _QUIET = 1.9, 0.9

@@ -62,6 +62,11 @@ def _descent(model: "FeatureScaling", times: np.ndarray) -> Curves:
     curve = kernel_flow.descend(modes, model.richness, model.learning_rate, steps)
     places = times.astype(int)
     node_loss = curve.node_loss[places]
+    if not is_traced(model) and not np.isfinite(curve.growth).all():
+        raise ValueError(
+            f"training diverges at step {int(np.argmin(np.isfinite(curve.growth)))}: the kernel has grown beyond what "
+            f'learning_rate = {model.learning_rate:g} allows; lower it, or use descent="flow"'
+        )
     solver = {"solver": "descent", "nodes": len(modes.ranks)}
     return Curves(modes, node_loss.sum(1), None, node_loss, curve.growth[places], solver, error)
 
