@@ -21,7 +21,7 @@ from solvable.papers.delayed_features._shared import (
 from solvable.plotting import COLOURS, new_figure
 
 GAMMA, ALPHA, EPSILON = 4.5, 0.5, 0.05
-STEP = 0.5
+STEP = 0.25
 ALIGNMENT = 0.2
 # Each (neurons, samples of the theory, scrambles, dimension, datasets); the last time; the z-score chance exceeds
 # once in two hundred.
