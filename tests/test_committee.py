@@ -30,7 +30,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def latent(model):
-    return model.predict(TIMES, solver=solvers.Latent(samples=8192, tolerance=3e-3), correlations=True)
+    return model.predict(TIMES, solver=solvers.Latent(samples=4096), correlations=True)
 
 
 def test_the_response_functions_lead_to_the_same_curves(model, latent):
@@ -95,12 +95,12 @@ def test_adaptive_and_geometric_grids_agree():
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])
 def test_theory_meets_simulation(decay):
-    # 40 datasets at D = 200. Scores of one order parameter at several times go together; 3.8 is passed once in about
+    # 40 datasets at D = 150. Scores of one order parameter at several times go together; 3.8 is passed once in about
     # 500 such tests.
     model = Committee(step=0.2, weight_decay=decay)
     times = [1.0, 3.0, 6.0]
     theory = model.predict(times, solver=solvers.Latent(samples=8192), kernel_alignment=True)
-    simulation = model.simulate(times, dimension=200, seeds=40)
+    simulation = model.simulate(times, dimension=150, seeds=40)
     comparison = compare(theory, simulation)
     for name in ("train_loss", "test_loss", "alignment", "overlap", "kernel_alignment"):
         scores = comparison[name].sel(statistic="z_score").values
@@ -125,7 +125,7 @@ def test_a_kinked_student_of_two_index_fields_meets_simulation():
     )
     times = np.array([1, 6, 20]) * 0.6
     comparison = compare(
-        model.predict(times, solver=solvers.Latent(samples=8192)), model.simulate(times, dimension=150, seeds=100)
+        model.predict(times, solver=solvers.Latent(samples=8192)), model.simulate(times, dimension=120, seeds=80)
     )
     for name in ("train_loss", "alignment", "overlap"):
         assert np.abs(comparison[name].sel(statistic="z_score").values).max() < 3.8, name
@@ -218,14 +218,11 @@ def test_recovered_weights_have_no_loss():
     np.testing.assert_allclose(still.alignment.values[1], there.alignment.values, rtol=1e-6)
 
 
-def test_the_early_rate_is_that_of_the_online_flow():
-    tiny = {"initial_alignment": [[1e-6], [-1e-6]], "initial_overlap": np.eye(2)}
-    model = Committee(samples_per_dimension=np.inf, activation=activations.quadratic(0.1), output_scale=1e-3, **tiny)
-    flow = model.predict([0.0, 0.01], solver=solvers.Online(flow=True))
-    growth = np.log(flow.alignment.values[1, 0, 0] / flow.alignment.values[0, 0, 0]) / 0.01
-    assert growth == pytest.approx(model.early_alignment_rate(), rel=1e-4)
-    # Eq. 19: 3 eps / 2 as alpha goes to 0.
+def test_the_early_rate_is_that_of_eq_19():
+    # 3 eps / 2 as alpha goes to 0, less the decay.
+    model = Committee(activation=activations.quadratic(0.1), output_scale=1e-3, initial_overlap=np.eye(2))
     assert model.early_alignment_rate() == pytest.approx(0.15, rel=2e-3)
+    assert model.replace(weight_decay=0.05).early_alignment_rate() == pytest.approx(0.10, rel=2e-3)
 
 
 def test_names_and_functions_are_the_same():
