@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import zeta
 
 from solvable.models.feature_scaling import FeatureScaling, fit_source_capacity
 from solvable.models.feature_scaling.exponents import features_share
@@ -66,7 +67,14 @@ def test_data_bottleneck_exponent(source: float) -> None:
     assert -slope(sizes, np.array(losses)) == pytest.approx(exponent(model, "samples", "lazy"), abs=0.01)
 
 
-@pytest.mark.parametrize(("source", "richness"), [(0.4, 0.0), (0.4, 1.0), (1.8, 0.0)])
+@pytest.mark.parametrize(
+    ("source", "richness"),
+    [
+        (0.4, 1.0),
+        pytest.param(0.4, 0.0, marks=pytest.mark.slow),
+        pytest.param(1.8, 0.0, marks=pytest.mark.slow),
+    ],
+)
 def test_finite_features_transient(source: float, richness: float) -> None:
     """N (L_N - L) before the plateau, as a power of time; so many features that the second order is small."""
     model = FeatureScaling(1.5, source, richness=richness)
@@ -77,6 +85,42 @@ def test_finite_features_transient(source: float, richness: float) -> None:
     # The rich asymptote is reached slowly (.377 for .381 at t = 1e5).
     expected = exponent(model, "features-transient", regime)
     assert -slope(times, finite - endless) == pytest.approx(expected, abs=0.03 if richness else 0.01)
+
+
+def test_batch_noise_is_a_share_of_the_loss_while_the_kernel_rests() -> None:
+    """Lazy and hard: B (L_B - L) / (eta L) tends to half the trace, so that noise falls as the loss does."""
+    model = FeatureScaling(1.5, 0.4, richness=0.0, learning_rate=0.1)
+    times = np.geomspace(1e4, 1e5, 2)
+    quiet, noisy = (
+        model.replace(batch=size).predict(times, descent="flow", per_decade=8).test_loss.values for size in (1e9, 1e4)
+    )
+    share = (noisy - quiet) / quiet * 1e5
+    assert share == pytest.approx(zeta(1.5) / 2, rel=0.03)
+    assert -slope(times, noisy - quiet) == pytest.approx(exponent(model, "batch-transient", "lazy"), abs=0.01)
+
+
+@pytest.mark.slow
+def test_batch_noise_of_a_hard_task_grows_with_the_kernel() -> None:
+    model = FeatureScaling(1.5, 0.4, learning_rate=0.1)
+    times = np.geomspace(1e3, 1e4, 3)
+    quiet, noisy = (model.replace(batch=size).predict(times, descent="flow").test_loss.values for size in (1e12, 1e5))
+    # Approached slowly: .127 here, .143 in the end; printed is 1.90.
+    assert -slope(times, noisy - quiet) == pytest.approx(exponent(model, "batch-transient", "rich"), abs=0.03)
+
+
+def test_exponents_beside_the_printed_ones() -> None:
+    """alpha = 1.5: hard, easy and super-easy, lazy and rich, worked out by hand."""
+    quantities = ["time", "features", "samples", "features-transient", "batch-transient", "compute"]
+    expected = {
+        0.5: ([0.5, 0.75, 0.75, -1 / 6, 0.5, 0.3], [2 / 3, 0.75, 0.75, -2 / 9, 1 / 3, 6 / 17]),
+        1.2: ([1.2, 1.5, 1.8, 1 / 3, 1.2, 9 / 14],) * 2,
+        3.0: ([3.0, 1.5, 3.0, 1 / 3, 4 / 3, 2 / 3],) * 2,
+    }
+    for source, columns in expected.items():
+        data = FeatureScaling(1.5, source).exponents()
+        np.testing.assert_allclose(data.exponent.sel(quantity=quantities).T, columns, rtol=1e-12)
+    wrong = FeatureScaling(1.5, 0.5).exponents().printed.sel(regime="rich", quantity=quantities[3:5])
+    np.testing.assert_allclose(wrong, [4 / 9, 16 / 9], rtol=1e-12)
 
 
 def test_levels_alternate_towards_the_self_consistent_exponent() -> None:
@@ -135,7 +179,7 @@ def test_limit_solves_its_equation_directly() -> None:
 @pytest.mark.parametrize(
     ("features", "samples"), [(20, None), (np.inf, 16), (12, 24), (24, 12)], ids=["N", "P", "N<P", "N>P"]
 )
-@pytest.mark.parametrize("richness", [0.0, 1.0])
+@pytest.mark.parametrize("richness", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_flow_ends_at_the_limit_whether_features_learn_or_not(features: float, samples: Any, richness: float) -> None:
     model = FeatureScaling(1.5, 0.6, features=features, samples=samples, richness=richness, modes=60)
     end = model.predict([1e5], descent="flow", per_decade=8)
@@ -250,8 +294,9 @@ def test_instabilities_are_named() -> None:
     assert quiet.attrs["noise_gain"] < 0.1
     with pytest.raises(ValueError, match="diverges from the first step"):
         HARD.replace(learning_rate=2.1).predict([3])
-    with pytest.raises(ValueError, match="training diverges"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with pytest.raises(ValueError, match="training diverges at step"):
+        HARD.replace(learning_rate=1.9, richness=30.0).predict([63])
+    with pytest.raises(ValueError, match="training diverges"):
         HARD.replace(learning_rate=1.9, richness=30.0, batch=1).predict([63])
 
 
@@ -330,22 +375,21 @@ def test_the_range_of_a_fit_leaves_out_the_bent_end() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("source", "richness", "batch"), [(0.5, 0.0, np.inf), (0.5, 1.0, np.inf), (1.2, 0.0, np.inf), (1.2, 1.0, np.inf)]
+    ("source", "richness", "batch"),
+    [(0.5, 0.0, np.inf), (0.5, 1.0, np.inf), (1.2, 0.0, np.inf), (1.2, 1.0, np.inf), (1.75, 0.0, 1)],
 )
 def test_compute_exponents_of_table_1(source: float, richness: float, batch: float) -> None:
-    model = FeatureScaling(1.5, source, richness=richness, batch=batch)
+    model = FeatureScaling(1.5, source, richness=richness, batch=batch, learning_rate=0.2)
     found = model.compute_optimal(np.geomspace(1e7, 1e9, 3))
     expected = exponent(model, "compute", "rich" if richness else "lazy")
     assert slope(found.budget.values, found.test_loss.values) == pytest.approx(-expected, abs=0.01)
 
 
-def test_compute_optimum_balances_time_and_features() -> None:
+def test_compute_optimum_is_better_than_other_sizes() -> None:
     model = FeatureScaling(1.5, 0.5, richness=0.0)
-    found = model.compute_optimal([300.0, 1500.0], per_decade=4)
-    np.testing.assert_allclose(found.optimal_features * found.optimal_time, found.budget)
-    # So small budgets are not asymptotic: .30 would be.
-    assert found.exponent.values == pytest.approx(0.3, abs=0.05)
-    best = found.optimal_features.values[1]
+    found = model.compute_optimal([200.0], per_decade=4)
+    assert (found.optimal_features * found.optimal_time).item() == pytest.approx(200)
+    best = found.optimal_features.item()
     for size in (round(best / 3), round(best * 3)):
-        other = model.replace(features=size).predict([1500 / size], descent="flow", per_decade=4)
-        assert other.test_loss.item() > found.test_loss.values[1]
+        other = model.replace(features=size).predict([200 / size], descent="flow", per_decade=4)
+        assert other.test_loss.item() > found.test_loss.item()

@@ -20,13 +20,14 @@ def within(theory: xr.DataArray, runs: xr.DataArray, share: float = 0.03) -> Non
     mean, error = runs.mean("seed"), runs.std("seed", ddof=1) / runs.sizes["seed"] ** 0.5
     off = np.abs(theory - mean)
     allowed = share * mean + 3 * error
-    assert (off <= allowed).all(), f"theory is off by {(off / mean).values}, standard errors are {(error / mean).values}"
+    assert (off <= allowed).all(), (
+        f"theory is off by {(off / mean).values}, standard errors are {(error / mean).values}"
+    )
 
 
 QUICK: list[dict[str, Any]] = [
     {"source": 0.4, "richness": 1.0, "features": 128, "batch": 16},
     {"source": 1.2, "richness": 1.0, "features": 128, "samples": 64, "batch": 8},
-    {"source": 0.4, "richness": 0.0, "batch": 8},
 ]
 
 
@@ -89,13 +90,6 @@ def test_the_cheap_form_is_equation_4() -> None:
         step = 0.2 * 0.8 * np.outer(weights, pull) @ (first.T @ first / 6)
         weights, layer = weights + 0.2 * layer @ pull, layer + step
     np.testing.assert_allclose(runs.test_loss[0], np.array(losses)[[0, 1, 2, 7]], rtol=1e-12)
-
-
-def test_seeds_do_not_depend_on_each_other() -> None:
-    model = BASE.replace(features=8, batch=4, modes=12)
-    few, many = (model.simulate([0, 5], seeds=seeds, key=3) for seeds in (2, 5))
-    np.testing.assert_allclose(few.test_loss, many.test_loss[:2], rtol=1e-12)
-    assert many.test_loss[:, 1].std() > 0
 
 
 def test_linear_network_is_lazy_for_little_richness_and_grows_a_spike_for_more() -> None:

@@ -4,7 +4,7 @@ With ``Delta_k = sqrt(lambda_k) v_k``, ``y_k = sqrt(lambda_k) w_k`` and ``Lambda
 eqs. 51, 52, which hold as printed):
 
     Delta' = -K Delta
-    K'     = gamma [(y - Delta) Delta^T Lambda + Lambda Delta (y - Delta)^T + 2 (y - Delta).Delta Lambda],   K(0) = Lambda
+    K'     = gamma [(y - Delta) Delta^T Lambda + Lambda Delta (y - Delta)^T + 2 (y - Delta).Delta Lambda], K(0) = Lambda
 
 :func:`flow` steps through it on logarithmic times with exact exponentials; :func:`descend` takes the steps of
 gradient descent on the network itself. Modes of one eigenvalue stay parallel to the target, so nodes do for modes.
@@ -54,7 +54,7 @@ def _flow(eigenvalues: Array, targets: Array, richness: Array, steps: Array) -> 
     signal = _root(eigenvalues * targets)
 
     def change(first: Array, second: Array) -> tuple[Array, Array]:
-        """K' / gamma without its last term, and what that one adds to every eigenvalue, from Delta and Delta Delta^T."""
+        """K' / gamma but for its last term, and what that one adds to every eigenvalue; from Delta, Delta Delta^T."""
         mixed = (jnp.outer(signal, first) - second) * eigenvalues
         return mixed + mixed.T, 2 * (signal * first - jnp.diagonal(second)).sum()
 

@@ -11,6 +11,7 @@ Some seventy nodes then do the work of a million modes:
   right too, which an integral over modes gets wrong.
 """
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -164,7 +165,7 @@ def _interpolated(
     halvings = min(max(0, math.ceil(math.log2(speed))), 6) if speed > 0.2 else 0
     inner = edges[-1] + (edges[-2] - edges[-1]) * 0.5 ** np.arange(1, halvings + 1)
     edges = np.concatenate([edges[:-1], inner, edges[-1:]])
-    parts = [_panel(ranks, logs, targets, top, bottom) for top, bottom in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [_panel(ranks, logs, targets, top, bottom) for top, bottom in itertools.pairwise(edges)]
     return Modes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 

@@ -74,19 +74,20 @@ def slot_march(
     rows = Rows(modes, flow.richness, flow.features, flow.samples)
     rates, counts = fast if fast is not None else (eigenvalues, np.asarray(modes.counts, float))
     fast_modes = FastModes(rates, counts, flow.noise, float(modes.signal))
-    records = [(0.0, float(modes.signal), float(modes.signal), eigenvalues * modes.targets, 1.0)]
+    signal = float(modes.signal)
+    records = [(0.0, signal, signal, eigenvalues * modes.targets, 1.0)]
     now, earlier, growth, worst, at_rest = 0.0, 0.0, 1.0, 0.0, False
     first_drive: float | None = None
     with progress_bar("marching", math.log1p(last_time / begin), progress) as advance:
         while now < last_time * (1 - 1e-12):
-            _, test, train, _, _ = records[-1]
+            train = records[-1][2]
             step = (now + begin) * math.expm1(growth_of_step)
             if flow.noise * flow.richness > 0:
                 step = min(step, _LARGEST_DRIFT / (flow.richness * flow.noise / 2 * train * trace))
             if rows.count + 3 > limit:
                 raise ValueError(
-                    f"the march needs more than {limit} slots to reach time {last_time:g} (it is at {now:g}): the noise "
-                    "keeps its steps short. Choose earlier times or a larger batch, or lower per_decade"
+                    f"the march needs more than {limit} slots to reach time {last_time:g} (it is at {now:g}): the "
+                    "noise keeps its steps short. Choose earlier times or a larger batch, or lower per_decade"
                 )
             if flow.noise > 0:
                 area = flow.noise * train * (earlier + step) / 2
@@ -112,8 +113,8 @@ def slot_march(
                     f"at time {now:g} less than {_LOST:g} of the loss is left, which the two-time equations do not "
                     "resolve in float64: choose earlier times"
                 )
-    columns = [np.array(column) for column in zip(*records, strict=True)]
-    return Curve(*columns, worst, rows.passes, at_rest)
+    times, test, training, node, growths = (np.array(column) for column in zip(*records, strict=True))
+    return Curve(times, test, training, node, growths, worst, rows.passes, at_rest)
 
 
 def _solve_stage(rows: Rows, fast: FastModes | None, stage: int, step: float) -> tuple[Unknowns, float]:
@@ -121,7 +122,7 @@ def _solve_stage(rows: Rows, fast: FastModes | None, stage: int, step: float) ->
 
     def correction(grid_loss: float, growth: float) -> tuple[float, float]:
         if fast is None:
-            return 0.0, 0.0
+            return 0.0, grid_loss
         found = fast.at_stage(stage, step, growth, grid_loss)
         return found.missing, found.loss
 

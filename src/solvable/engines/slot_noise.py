@@ -17,7 +17,7 @@ _CUT = 3.0
 
 
 def impulse_share(rate: Float[np.ndarray, "mode"]) -> Float[np.ndarray, "mode"]:
-    """How much of its noise a mode gets as impulses: little if it relaxes within the step, as it then is noise anyway."""
+    """How much of its noise a mode gets as impulses: little where it relaxes within the step and forgets them."""
     return 1 / (1 + (rate / _CUT) ** 2) ** 2
 
 

@@ -103,7 +103,6 @@ class Rows:
         self._scale = np.maximum(np.append(diagonal[:t], scale), 1e-150) * max(scale, 1e-150)
         memory = 25 if self._finite_features or self._offline else 10
         start = self._pack(*guess)
-        # Rounding of the two-time functions, whose early entries are large, limits what late rows can reach.
         solution, residual, passes = anderson(self._pass, start, tolerance=_TOLERANCE, memory=memory)
         self.passes += passes
         self._pass(solution)
@@ -166,8 +165,6 @@ class Rows:
         grid_test = float(node.sum())
         grid_train = self._train() if self._offline else grid_test
         missing, train = self._correction(grid_train, growth)
-        if missing == 0.0 and train == 0.0:
-            train = grid_train
         self._second_row()
         new_drift = -missing / growth
         extra = missing * self._trace_weights / self._trace_weights.sum()

@@ -75,7 +75,7 @@ def is_finite(value: Any) -> bool:
 def march(
     modes: Modes, descent: Descent, steps: int, *, exact_batch: bool = False, progress: bool | None = False
 ) -> Solution:
-    """Rows ``0 ... steps - 1``. ``exact_batch`` adds the term ``lambda_k^2 <v_k^2> / B`` that the theory drops (online).
+    """Rows ``0 ... steps - 1``. ``exact_batch`` adds the term ``lambda_k^2 <v_k^2> / B`` that theory drops (online).
 
     Reverse-mode differentiation keeps every row's state; use forward mode (``jax.jacfwd``) beyond a hundred steps.
     """
@@ -141,7 +141,7 @@ def _row(
     t: Array, old: dict[str, Array], nodes: tuple[Array, ...], numbers: tuple[Array, ...], kinds: Kinds
 ) -> dict[str, Array]:
     """The equations of the module's docstring, row t; ``s`` holds what is known so far."""
-    eigenvalues, counts, targets = nodes
+    eigenvalues, counts, _ = nodes
     rate, richness, features, batch, samples = numbers
     s = dict(old)
     size = s["Hw"].shape[0]

@@ -24,11 +24,11 @@ class _Line(NamedTuple):
 def fit_source_capacity(spectrum: Any, target: Any, *, first: int | None = None, last: int | None = None) -> xr.Dataset:
     """Capacity and source of a kernel with eigenvalues ``spectrum`` and target coefficients ``target``, any order.
 
-    Eigenvalues are averaged over bins of equal length in ``log k``, as are ``lambda_k w_k^2 ~ k^(-capacity source - 1)``,
-    and straight lines fitted from mode ``first`` to mode ``last``. By default that is the longest range over which the
-    eigenvalues scatter about their line by at most 3 %, or twice what the straightest range has; a measured spectrum
-    ends in modes that too few samples bend. Errors combine the scatter of the bins and the change of slope between the halves of the range. The exponents of
-    :meth:`FeatureScaling.exponents` are added.
+    Eigenvalues are averaged over bins of equal length in ``log k``, as are the ``lambda_k w_k^2``, which go as
+    ``k^(-capacity source - 1)``, and straight lines fitted from mode ``first`` to mode ``last``. By default that is
+    the longest range over which the eigenvalues scatter about their line by at most 3 %, or twice what the straightest
+    range has; a measured spectrum ends in modes that too few samples bend. Errors combine the scatter of the bins and
+    the change of slope between the halves of the range. The exponents of :meth:`FeatureScaling.exponents` are added.
     """
     watch = Stopwatch()
     model = FeatureScaling(spectrum=spectrum, target=target)
@@ -71,7 +71,7 @@ def fit_source_capacity(spectrum: Any, target: Any, *, first: int | None = None,
 
 
 def _binned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Centres, means and numbers over bins of equal length in the logarithm of the rank, single modes at the beginning."""
+    """Centre, mean and number of modes of bins of equal length in the logarithm of the rank."""
     ranks = np.arange(1.0, values.size + 1)
     edges = np.unique(np.round(10 ** np.arange(0, np.log10(values.size) + 1 / _BINS, 1 / _BINS)))
     label = np.searchsorted(edges, ranks, side="right")

@@ -35,7 +35,8 @@ def envelope(
             sizes = np.concatenate([sizes, new])[order]
             losses = np.concatenate([losses, rows])[order] if rows else losses
             best = np.argmin(losses, axis=0)
-            if attempt == 3 or (best.min() > 0 or sizes[0] <= 2) and best.max() < sizes.size - 1:
+            inside = (best.min() > 0 or sizes[0] <= 2) and best.max() < sizes.size - 1
+            if inside or attempt == 3:
                 break
             low, high = (low - 2 if best.min() == 0 else low), (high + 2 if best.max() == sizes.size - 1 else high)
             low = max(low, 1.0)

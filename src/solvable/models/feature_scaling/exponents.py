@@ -1,4 +1,4 @@
-"""The exponents of the scaling laws, corrected, beside the printed ones (feature-scaling, eqs. 8 to 12, 62, Table 1)."""
+"""Exponents of the scaling laws, corrected, beside the printed ones (feature-scaling, eqs. 8 to 12, 62, Table 1)."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ PHASES = ("hard", "easy", "super-easy")
 
 
 def phase_number(capacity: np.ndarray, source: np.ndarray) -> np.ndarray:
-    """0 for a target outside the kernel's space (hard), 1 inside (easy), 2 where batch noise outlives it (super-easy)."""
+    """0 for a target outside the kernel's space (hard), 1 inside (easy), 2 if batch noise outlives it (super-easy)."""
     return np.where(source < 1, 0, np.where(source < 2 - 1 / capacity, 1, 2))
 
 

@@ -14,7 +14,7 @@ class Limit(NamedTuple):
 
 
 def resolution(modes: Modes, count: float) -> float:
-    """r of ``sum_k lambda_k r / (1 + lambda_k r) = count``: modes down to ``lambda = 1 / r`` are learned (eqs. 74, 77)."""
+    """r of ``sum_k lambda_k r / (1 + lambda_k r) = count``: modes down to ``1 / r`` are learned (eqs. 74, 77)."""
     present = np.asarray(modes.counts) > 0
     if count >= np.asarray(modes.counts)[present].sum():
         return np.inf

@@ -27,8 +27,8 @@ from solvable.models.feature_scaling.spectrum import is_traced, listed, nodes
 from solvable.models.feature_scaling.theory import Curves, curves
 
 _TRACE_CLASS = Rule(
-    "a finite number above 1, or the eigenvalues k^-capacity would not have a finite sum (no kernel on real data has "
-    "that: use a finite explicit spectrum instead)",
+    "a finite number above 1, or the eigenvalues k^-capacity would have no finite sum (the kernel would not be trace "
+    "class; a finite explicit spectrum may fall more slowly)",
     lambda value: 1 < value < math.inf,
 )
 _STABLE, _QUIET = 1.9, 0.9
@@ -37,8 +37,8 @@ _STABLE, _QUIET = 1.9, 0.9
 class FeatureScaling(Model):
     """A two-layer linear network on power-law features, whose features learn: scaling laws beyond the kernel limit.
 
-    The network ``f = w^T A psi / N`` sees modes ``psi_k`` of variance ``lambda_k = k^-capacity`` and learns a target with
-    ``lambda_k w_k^2 = k^(-capacity source - 1)``, both not normalised, ``k = 1 ... modes``; or any ``spectrum``
+    The network ``f = w^T A psi / N`` sees modes ``psi_k`` of variance ``lambda_k = k^-capacity`` and learns a target
+    with ``lambda_k w_k^2 = k^(-capacity source - 1)``, both not normalised, ``k = 1 ... modes``; or any ``spectrum``
     (lambda_k) and ``target`` (w_k) given as lists. ``A(0)`` is standard normal, ``w(0) = 0``. Projected gradient
     descent (eq. 4) moves w, and A as fast as ``richness`` says; ``richness = 0`` is the lazy (kernel) limit. Each step
     takes a new ``batch``, or with ``samples`` draws it, with replacement, from that many that are kept.
@@ -227,15 +227,15 @@ class FeatureScaling(Model):
             self.replace(capacity=capacity, source=1.0, spectrum=None, target=None)
         if not (np.isfinite(sources) & (sources > 0)).all():
             raise ValueError(f"sources must be positive finite numbers, not {sources.tolist()}")
-        grid = np.meshgrid(capacities, sources, indexing="ij")
-        tables = [exponents.table(*grid, rich=regime == "rich") for regime in exponents.REGIMES]
+        across, along = np.meshgrid(capacities, sources, indexing="ij")
+        tables = [exponents.table(across, along, regime == "rich") for regime in exponents.REGIMES]
         values = np.array([[table[quantity] for table in tables] for quantity in exponents.QUANTITIES])
         dims = ("capacity", "source")
         coordinates = {"capacity": capacities, "source": sources}
         coordinates |= {"quantity": np.array(exponents.QUANTITIES), "regime": np.array(exponents.REGIMES)}
         return make_dataset(
             {
-                "phase": (dims, exponents.phase_number(*grid)),
+                "phase": (dims, exponents.phase_number(across, along)),
                 "exponent": (("quantity", "regime", *dims), values),
             },
             coordinates,
@@ -329,8 +329,13 @@ class FeatureScaling(Model):
         elif self.spectrum is None:
             modes = int(min(self.modes, 1000))
         eigenvalues, target = listed(self, modes)
+        features, batch, samples = (
+            None if size == math.inf else int(size) for size in (self.features, self.batch, self.sample_count())
+        )
         plan = simulation.Plan(
-            *(None if size == math.inf else int(size) for size in (self.features, self.batch, self.sample_count())),
+            features,
+            batch,
+            samples,
             float(self.learning_rate),
             float(self.richness),
             tuple(eigenvalues.tolist()),

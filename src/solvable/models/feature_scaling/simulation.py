@@ -92,8 +92,8 @@ def run(plan: Plan, times: np.ndarray, options: dict[str, Any]) -> dict[str, np.
     """Losses and kernel growth with axes (seed, time)."""
     modes, size = len(plan.target), plan.features or len(plan.target)
     numbers = size**2 * 3 + (plan.features or 0) * modes * 2 + ((plan.batch or 0) + 2 * (plan.samples or 0)) * modes
-    functions = (partial(function, plan) for function in (start, step, measure))
-    return trajectories(*functions, times.astype(int).tolist(), bytes_per_run=8.0 * numbers + 1e5, **options)
+    begin, move, look = (partial(function, plan) for function in (start, step, measure))
+    return trajectories(begin, move, look, times.astype(int).tolist(), bytes_per_run=8.0 * numbers + 1e5, **options)
 
 
 def linear_start(plan: Plan, key: Any) -> dict[str, Any]:
@@ -124,5 +124,5 @@ def linear_measure(plan: Plan, state: dict[str, Any]) -> dict[str, Any]:
 
 def run_linear(plan: Plan, times: np.ndarray, options: dict[str, Any]) -> dict[str, np.ndarray]:
     numbers = ((plan.features or 1) * 4 + (plan.batch or 0)) * len(plan.target)
-    functions = (partial(function, plan) for function in (linear_start, linear_step, linear_measure))
-    return trajectories(*functions, times.astype(int).tolist(), bytes_per_run=8.0 * numbers + 1e5, **options)
+    begin, move, look = (partial(function, plan) for function in (linear_start, linear_step, linear_measure))
+    return trajectories(begin, move, look, times.astype(int).tolist(), bytes_per_run=8.0 * numbers + 1e5, **options)

@@ -21,7 +21,7 @@ def is_traced(model: "FeatureScaling") -> bool:
 
 def nodes(model: "FeatureScaling", scale: float, fine: bool = False) -> Modes:
     """Weighted modes for times up to ``scale``, which includes the kernel's growth."""
-    settings = dict(_FINE if fine else _STANDARD)
+    settings: dict[str, Any] = dict(_FINE if fine else _STANDARD)
     if model.spectrum is None:
         return power_law_modes(model.capacity, model.source, model.modes, scale, **settings)
     if isinstance(model.spectrum, jax.core.Tracer) or isinstance(model.target, jax.core.Tracer):
@@ -51,4 +51,5 @@ def listed(model: "FeatureScaling", modes: int | None) -> tuple[Any, Any]:
     if model.spectrum is not None:
         return model.spectrum[:modes], model.target[:modes]
     ranks = np.arange(1.0, modes + 1) if modes is not None else np.arange(1.0, model.modes + 1)
-    return ranks**-model.capacity, ranks ** ((model.capacity * (1 - model.source) - 1) / 2)
+    capacity, source = float(model.capacity or 0.0), float(model.source or 0.0)
+    return ranks**-capacity, ranks ** ((capacity * (1 - source) - 1) / 2)

@@ -62,6 +62,11 @@ def _descent(model: "FeatureScaling", times: np.ndarray) -> Curves:
     curve = kernel_flow.descend(modes, model.richness, model.learning_rate, steps)
     places = times.astype(int)
     node_loss = curve.node_loss[places]
+    if not is_traced(model) and not np.isfinite(curve.growth).all():
+        raise ValueError(
+            f"training diverges at step {int(np.argmin(np.isfinite(curve.growth)))}: the kernel has grown beyond what "
+            f'learning_rate = {model.learning_rate:g} allows; lower it, or use descent="flow"'
+        )
     solver = {"solver": "descent", "nodes": len(modes.ranks)}
     return Curves(modes, node_loss.sum(1), None, node_loss, curve.growth[places], solver, error)
 
@@ -90,10 +95,10 @@ def _march(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) 
 def _check_diagonals(solution: Solution) -> None:
     """Variances are positive; what breaks that has diverged."""
     for name, values in (("test loss", solution.test_loss), ("train loss", solution.train_loss)):
-        values = np.asarray(values)
-        bad = ~(np.isfinite(values) & (values > -1e-9 * values[0]))
+        losses = np.asarray(values)
+        bad = ~(np.isfinite(losses) & (losses > -1e-9 * losses[0]))
         if bad.any():
-            raise ValueError(f"training diverges: the {name} is {values[np.argmax(bad)]:.3g} at step {np.argmax(bad)}")
+            raise ValueError(f"training diverges: the {name} is {losses[np.argmax(bad)]:.3g} at step {np.argmax(bad)}")
     drive = np.asarray(jnp.diagonal(solution.correlation_3))
     if not (drive > -1e-9 * drive.max()).all():
         raise ValueError(f"training diverges: C3 is negative on its diagonal from step {np.argmax(drive <= 0)} on")

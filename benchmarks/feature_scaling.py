@@ -1,0 +1,100 @@
+"""FeatureScaling: the march beside the damped iteration, many modes beside few, and curves to late times.
+
+The iteration over 1000 explicit modes takes minutes: one sweep is timed, and the number it needs is counted on
+a short spectrum with the same times. Cost against rows, nodes and decades is printed without a promise.
+"""
+
+import time
+
+import jax
+import numpy as np
+
+from benchmarks.timing import Result, seconds
+from solvable.engines.mode_quadrature import Modes, power_law_modes
+from solvable.engines.slot_march import Flow, slot_march
+from solvable.engines.two_time import Descent, march
+from solvable.engines.two_time_fixed_point import fixed_point
+from solvable.models.feature_scaling import FeatureScaling
+
+PLAN = Descent(0.2, 0.5, features=64, batch=16)
+STEPS = 200
+
+
+def listed(count: int) -> Modes:
+    ranks = np.arange(1.0, count + 1)
+    return Modes(ranks, ranks**-1.5, np.ones(count), ranks**-0.1)
+
+
+def iteration_against_march() -> list[Result]:
+    few = listed(64)
+    iterated = fixed_point(few, PLAN, STEPS, tolerance=1e-9)
+    difference = np.max(np.abs(iterated.test_loss / np.asarray(march(few, PLAN, STEPS).test_loss) - 1))
+    begin = time.perf_counter()
+    fixed_point(listed(1000), PLAN, STEPS, sweeps=1)
+    sweep = time.perf_counter() - begin
+    nodes = power_law_modes(1.5, 0.4, 1000, 400.0, head=12, reach=1e2)
+    fast = seconds(lambda: march(nodes, PLAN, STEPS))
+    exact = np.asarray(march(listed(1000), PLAN, 60).test_loss)
+    short = np.asarray(march(nodes, PLAN, 60).test_loss)
+    return [
+        Result(f"march, {STEPS} steps, {nodes.ranks.size} nodes for 1000 modes", fast, "s"),
+        Result("iteration, sweeps it needs to 1e-9", iterated.sweeps, ""),
+        Result("iteration, one sweep over 1000 modes", sweep, "s"),
+        Result("ratio", sweep * iterated.sweeps / fast, "x", at_least=100),
+        Result("march against iteration, relative", float(difference), "", at_most=1e-7),
+        Result(
+            "nodes against 1000 modes over 60 steps, relative",
+            float(np.max(np.abs(short / exact - 1))),
+            "",
+            at_most=1e-5,
+        ),
+    ]
+
+
+def many_modes() -> list[Result]:
+    models = [
+        FeatureScaling(1.5, 0.4, features=64, batch=16, learning_rate=0.2, modes=count) for count in (10**3, 10**6)
+    ]
+    few, many = (seconds(lambda model=model: model.predict([150]).test_loss.values) for model in models)
+    return [Result("1e6 modes against 1e3, time of a prediction", many / few, "x", at_most=1.5)]
+
+
+def late_times() -> list[Result]:
+    times = np.geomspace(1, 1e8, 30)
+    endless = seconds(lambda: FeatureScaling(1.5, 0.4).predict(times, descent="flow").test_loss.values, repeats=2)
+    finite = seconds(
+        lambda: FeatureScaling(1.5, 0.4, features=512).predict([1e6], descent="flow").test_loss.values, repeats=2
+    )
+    return [
+        Result("flow of infinite size to t = 1e8, two grids", endless, "s", at_most=2),
+        Result("flow of 512 features to t = 1e6, two grids", finite, "s", at_most=10),
+    ]
+
+
+def costs() -> list[Result]:
+    nodes = power_law_modes(1.5, 0.4, 64, 100.0)
+    found = []
+    for steps in (100, 200, 400):
+        found.append(Result(f"march, {steps} rows, 64 nodes", seconds(lambda n=steps: march(nodes, PLAN, n), 2), "s"))
+    for count in (16, 32):
+        some = power_law_modes(1.5, 0.4, count, 100.0)
+        found.append(Result(f"march, 200 rows, {count} nodes", seconds(lambda m=some: march(m, PLAN, 200), 2), "s"))
+    for decades in (2, 4, 6):
+        modes = power_law_modes(1.5, 0.4, np.inf, 10.0**decades * 10, head=12, per_decade=6, reach=1e2)
+        flow = Flow(1.0, features=10**6)
+        taken = seconds(lambda m=modes, f=flow, d=decades: slot_march(m, f, 10.0**d, per_decade=8).test_loss, 1, False)
+        found.append(Result(f"slot march, 8 a decade, to t = 1e{decades}, {modes.ranks.size} nodes", taken, "s"))
+    return found
+
+
+def accelerator() -> list[Result]:
+    if jax.default_backend() == "cpu":
+        return []
+    nodes = power_law_modes(1.5, 0.4, 64, 1000.0)
+    return [
+        Result("march, 1000 rows, 64 nodes, accelerator", seconds(lambda: march(nodes, PLAN, 1000)), "s", at_most=5)
+    ]
+
+
+def run() -> list[Result]:
+    return [*iteration_against_march(), *many_modes(), *late_times(), *costs(), *accelerator()]
