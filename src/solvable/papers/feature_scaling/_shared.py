@@ -1,6 +1,5 @@
 """What the figures share: fitted exponents, theory held against simulated networks, lines that show a power."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,8 +73,18 @@ def draw_both(ax: "Axes", theory: xr.Dataset, simulation: xr.Dataset, colour: st
     draw_curve(ax, simulation[name], colour)
 
 
-def flow_curves(models: Sequence[FeatureScaling], times: np.ndarray, per_decade: int = 16) -> list[xr.Dataset]:
-    return [model.predict(times, descent="flow", per_decade=per_decade) for model in models]
+def envelope(model: FeatureScaling, budgets: np.ndarray, per_decade: int) -> xr.Dataset:
+    """The compute optimum at each budget.
+
+    With noise each budget is asked for on its own: networks that are small for one budget would sit at their plateau for
+    most of a larger one, where the noise keeps time steps short.
+    """
+    options: dict[str, Any] = {"per_decade": per_decade, "progress": False}
+    if model.batch == np.inf:
+        return model.compute_optimal(budgets, **options)
+    alone = [model.compute_optimal([budget], **options) for budget in budgets]
+    # A slope needs two budgets.
+    return xr.concat(alone, "budget").drop_vars(["exponent", "features_exponent"])
 
 
 def shades(count: int) -> list[Any]:

@@ -1,0 +1,58 @@
+"""Fig. 12: the spike that a linear network of two layers grows, on easy and hard tasks (appendix G)."""
+
+import numpy as np
+import xarray as xr
+
+from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.feature_scaling._linear import CAPACITY, RICHNESS, TASKS, mean_exponent, train
+from solvable.papers.feature_scaling._shared import draw_power, rich_exponent, shades
+from solvable.plotting import draw_curve, new_figure
+
+
+def reproduce(scale: Scale) -> Reproduction:
+    figure, panels = new_figure(2)
+    datasets: dict[str, xr.Dataset] = {}
+    claims: list[Claim] = []
+    for panel, (task, source) in zip(panels, TASKS.items(), strict=True):
+        runs = train(source, scale)
+        for colour, richness in zip(shades(len(RICHNESS)), RICHNESS, strict=True):
+            datasets[f"{task}-{richness:g}"] = runs[richness]
+            draw_curve(panel, runs[richness].spike, colour, f"γ = {richness:g}")
+        if source < 1:
+            rich = runs[RICHNESS[-1]].spike.mean("seed")
+            for exponent, style, label in (
+                (1 - rich_exponent(source), "--", "$t^{1-2\\beta/(1+\\beta)}$"),
+                (1 - source, ":", "$t^{1-\\beta}$, perturbative"),
+                (1 - 2 * source * (1 + source), "-.", "$t^{1-2\\beta(1+\\beta)}$, as printed"),
+            ):
+                draw_power(panel, rich, -exponent, label, at=0.7, shift=1.5, linestyle=style)
+        panel.set(xscale="log", yscale="log", xlabel="steps", ylabel="spike, $|w|^2$")
+        panel.set_title(f"{task}, β = {source:g}, α = {CAPACITY:g}", fontsize="medium")
+        panel.legend(fontsize="small", loc="upper left")
+        claims += _claims(task, source, runs)
+    return Reproduction(datasets, figure, claims)
+
+
+def _claims(task: str, source: float, runs: dict[float, xr.Dataset]) -> list[Claim]:
+    spike = runs[RICHNESS[-1]].spike
+    last = float(spike.time[-1])
+    found, error = mean_exponent(spike, last / 10, last)
+    lazy = float(np.abs(runs[RICHNESS[0]].spike - 1).mean("seed").max())
+    expected = max(0.0, 1 - rich_exponent(source))
+    return [
+        Claim(
+            f"{task}, β = {source:g}, γ = {RICHNESS[-1]:g}: growth exponent of the spike over the last decade of steps",
+            -found,
+            expected,
+            0.05 + 3 * error,
+            "the approach at these times; 3 standard errors over seeds",
+            printed=round(1 - 2 * source * (1 + source), 3) if source < 1 else None,
+        ),
+        Claim(
+            f"{task}, β = {source:g}, γ = {RICHNESS[0]:g}: largest mean distance of the spike from 1",
+            lazy,
+            0.0,
+            0.25,
+            "readouts of few features scatter: |w|² begins at 1 with variance 2/N",
+        ),
+    ]
