@@ -73,18 +73,32 @@ def draw_both(ax: "Axes", theory: xr.Dataset, simulation: xr.Dataset, colour: st
     draw_curve(ax, simulation[name], colour)
 
 
-def envelope(model: FeatureScaling, budgets: np.ndarray, per_decade: int) -> xr.Dataset:
-    """The compute optimum at each budget.
+def noisy_envelope(model: FeatureScaling, budgets: np.ndarray, per_decade: int) -> xr.Dataset:
+    """The compute optimum of a super-easy task with batch noise, whose best networks have ``N > t``.
 
-    With noise each budget is asked for on its own: networks that are small for one budget would sit at their plateau for
-    most of a larger one, where the noise keeps time steps short.
+    Only such networks are tried: others sit at their plateau, where noise keeps time steps short and the march long.
     """
-    options: dict[str, Any] = {"per_decade": per_decade, "progress": False}
-    if model.batch == np.inf:
-        return model.compute_optimal(budgets, **options)
-    alone = [model.compute_optimal([budget], **options) for budget in budgets]
-    # A slope needs two budgets.
-    return xr.concat(alone, "budget").drop_vars(["exponent", "features_exponent"])
+    first, last = np.log2(np.sqrt(budgets[[0, -1]]))
+    sizes = 2 ** np.arange(round(first), round(last) + 6)
+    losses = np.full((sizes.size, budgets.size), np.inf)
+    for row, size in enumerate(sizes):
+        times = budgets / size
+        usable = (times > 0.5) & (times < size)
+        if usable.any():
+            network = model.replace(features=int(size))
+            losses[row, usable] = network.predict(times[usable], descent="flow", per_decade=per_decade).test_loss
+    best = [_lowest(np.log(sizes), np.log(losses[:, place])) for place in range(budgets.size)]
+    depth, place = np.exp(np.array(best)).T
+    return xr.Dataset({"test_loss": ("budget", depth), "optimal_features": ("budget", place)}, {"budget": budgets})
+
+
+def _lowest(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Depth and place of the minimum of the parabola through the lowest point and its neighbours."""
+    middle = int(np.argmin(y))
+    around = slice(middle - 1, middle + 2)
+    curvature, slope, height = np.polyfit(x[around] - x[middle], y[around], 2)
+    shift = -slope / (2 * curvature)
+    return float(height + slope * shift / 2), float(x[middle] + shift)
 
 
 def shades(count: int) -> list[Any]:

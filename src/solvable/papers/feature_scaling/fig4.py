@@ -8,7 +8,7 @@ import xarray as xr
 from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.feature_scaling._shared import CAPACITY, agreement, envelope, fitted, shades
+from solvable.papers.feature_scaling._shared import CAPACITY, agreement, fitted, noisy_envelope, shades
 from solvable.papers.feature_scaling.table1 import tabulated
 from solvable.plotting import draw_curve, log_losses, new_figure
 
@@ -41,8 +41,8 @@ def reproduce(scale: Scale) -> Reproduction:
             found, made = _simulated(panel, task, model, scale)
             datasets |= found
             claims += made
-        budgets = log_times(FIRST, LAST, 9 if scale == "full" else 2 if noise else 3)
-        best = envelope(model, budgets, per_decade=8)
+        budgets = log_times(FIRST, LAST, 3 if scale == "quick" else 9)
+        best = noisy_envelope(model, budgets, 8) if noise else model.compute_optimal(budgets, progress=False)
         datasets[f"{task}-envelope"] = best
         exponent = tabulated(source, rich=True)[0]
         line = log_times(30, LAST, 5)
@@ -69,7 +69,7 @@ def _draw_sizes(panel: "Axes", task: str, model: FeatureScaling, sizes: tuple[in
     datasets = {}
     for colour, size in zip(shades(len(sizes)), sizes, strict=True):
         # At its plateau a network has nothing more to show, and noise keeps time steps short there.
-        times = log_times(1, min(3e5 / size, 4 * size**CAPACITY), 40)
+        times = log_times(1, min(3e5 / size, (1 if model.batch < np.inf else 4) * size**CAPACITY), 40)
         curve = model.replace(features=size).predict(times, descent="flow", per_decade=8)
         datasets[f"{task}-{size}"] = curve
         draw_curve(panel, curve.test_loss.assign_coords(time=size * times), colour, f"N = {size}")

@@ -8,7 +8,7 @@ import xarray as xr
 from solvable.engines.timegrid import log_times
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.feature_scaling._shared import CAPACITY, envelope, fitted
+from solvable.papers.feature_scaling._shared import CAPACITY, fitted, noisy_envelope
 from solvable.plotting import COLOURS, new_figure
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ def reproduce(scale: Scale) -> Reproduction:
     claims: list[Claim] = []
     for colour, (task, source) in zip(COLOURS, TASKS.items(), strict=False):
         for regime, richness in RICHNESS.items():
-            # With noise a budget takes a quarter of a minute.
-            count = 9 if scale == "full" else 2 if task == "super-easy" else 3
-            noise = {"batch": 1, "learning_rate": NOISE} if task == "super-easy" else {}
-            model = FeatureScaling(CAPACITY, source, richness=richness, **noise)
-            best = envelope(model, log_times(FIRST, LAST, count), per_decade=8 if scale == "quick" else 16)
+            budgets = log_times(FIRST, LAST, 3 if scale == "quick" else 9)
+            per_decade = 8 if scale == "quick" else 16
+            model = FeatureScaling(CAPACITY, source, richness=richness)
+            if task == "super-easy":
+                best = noisy_envelope(model.replace(batch=1, learning_rate=NOISE), budgets, per_decade)
+            else:
+                best = model.compute_optimal(budgets, per_decade=per_decade, progress=False)
             datasets[f"{task}-{regime}"] = best
             loss, size = tabulated(source, richness > 0)
             claims += _claims(f"{task}, β = {source:g}, {regime}", best, loss, size)
