@@ -18,12 +18,12 @@ Z_LIMIT = 3.0
 
 
 def rich_exponent(source: float) -> float:
-    """The time exponent where features learn (eq. 10), written out here once more so that claims do not test themselves."""
+    """The time exponent where features learn (eq. 10), once more, so that claims do not test the model by itself."""
     return source * max(1.0, 2 / (1 + source))
 
 
 def fitted(values: xr.DataArray, first: float, last: float, dim: str = "time") -> float:
-    """The exponent with which values fall between ``first`` and ``last``: minus the slope of a line in the logarithms."""
+    """The exponent with which values fall between ``first`` and ``last``: minus a slope in the logarithms."""
     chosen = values.sel({dim: slice(first * (1 - 1e-9), last * (1 + 1e-9))})
     return -float(np.polyfit(np.log(chosen[dim].values), np.log(chosen.values), 1)[0])
 
@@ -42,7 +42,7 @@ def local_exponent(values: xr.DataArray, dim: str = "time") -> xr.DataArray:
 def agreement(
     label: str, theory: xr.Dataset, simulation: xr.Dataset, own_error: float, because: str, name: str = "test_loss"
 ) -> Claim:
-    """Theory is of leading order in the sizes: it may miss the mean of the runs by its own error and 3 standard errors."""
+    """Theory is of leading order in the sizes: it may miss the mean of runs by its own error and 3 standard errors."""
     runs = simulation[name]
     mean, error = runs.mean("seed"), runs.std("seed", ddof=1) / np.sqrt(runs.sizes["seed"])
     beyond = (abs(mean - theory[name]) - Z_LIMIT * error) / abs(theory[name])
@@ -56,19 +56,30 @@ def agreement(
 
 
 def draw_power(
-    ax: "Axes", values: xr.DataArray, exponent: float, label: str, at: float = 0.5, shift: float = 0.7, **style: Any
+    ax: "Axes",
+    values: xr.DataArray,
+    exponent: float,
+    label: str,
+    *,
+    at: float = 0.5,
+    shift: float = 0.7,
+    since: float = 0.0,
+    **style: Any,
 ) -> None:
-    """A straight line with the given decay exponent below (``shift`` < 1) or above a curve, touching it at a share of its range."""
+    """A line with the given decay exponent, ``shift`` times as high as a curve at the share ``at`` of its points."""
     dim = str(values.dims[0])
     x, y = values[dim].values, values.values
     kept = x > 0
     x, y = x[kept], y[kept]
     place = int(at * (x.size - 1))
+    x, level = x[x >= since], shift * y[place] * x[place] ** exponent
     style = {"color": "black", "linestyle": ":", "linewidth": 1.2, **style}
-    ax.plot(x, shift * y[place] * (x / x[place]) ** -exponent, label=label, **style)
+    ax.plot(x, level * x**-exponent, label=label, **style)
 
 
-def draw_both(ax: "Axes", theory: xr.Dataset, simulation: xr.Dataset, colour: str, label: str, name: str = "test_loss") -> None:
+def draw_both(
+    ax: "Axes", theory: xr.Dataset, simulation: xr.Dataset, colour: str, label: str, name: str = "test_loss"
+) -> None:
     draw_curve(ax, theory[name], colour, label)
     draw_curve(ax, simulation[name], colour)
 

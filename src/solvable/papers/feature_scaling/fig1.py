@@ -42,7 +42,9 @@ def _measured(richness: tuple[float, ...]) -> xr.Dataset:
         [
             [
                 fitted(
-                    FeatureScaling(CAPACITY, source, richness=rich).predict(times, descent="flow").test_loss, FIRST, LAST
+                    FeatureScaling(CAPACITY, source, richness=rich).predict(times, descent="flow").test_loss,
+                    FIRST,
+                    LAST,
                 )
                 for source in SOURCES
             ]
@@ -99,7 +101,9 @@ def _draw_plane(panel: "Axes", plane: xr.Dataset, rich: bool) -> None:
     panel.pcolormesh(plane.source, plane.capacity, shown, cmap=colours, shading="nearest", rasterized=True)
     capacities = plane.capacity.values
     panel.plot(np.ones_like(capacities), capacities, color="black", linewidth=1)
-    panel.plot(2 - 1 / capacities, capacities, color="black", linewidth=1, linestyle="--", label="$\\beta = 2 - 1/\\alpha$")
+    panel.plot(
+        2 - 1 / capacities, capacities, color="black", linewidth=1, linestyle="--", label="$\\beta = 2 - 1/\\alpha$"
+    )
     time = r"2\beta/(1+\beta)" if rich else r"\beta"
     for x, y, text in (
         (0.48, 2.0, f"hard\n$t^{{-{time}}}$\n→ $N^{{-\\alpha\\beta}}$"),
@@ -129,5 +133,7 @@ def _plane_claims(plane: xr.Dataset) -> list[Claim]:
     for name, chosen, faster in (("hard", plane.phase == 0, 1.0), ("easy and super-easy", plane.phase > 0, 0.0)):
         share = (gain.where(chosen) > 1e-12).sum() / chosen.sum()
         because = "features that learn improve the compute exponent of hard tasks and of no others"
-        claims.append(Claim(f"{name}: share of the plane where learned features win", float(share), faster, 0.0, because))
+        claims.append(
+            Claim(f"{name}: share of the plane where learned features win", float(share), faster, 0.0, because)
+        )
     return claims

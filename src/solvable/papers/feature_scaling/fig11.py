@@ -18,9 +18,11 @@ def reproduce(scale: Scale) -> Reproduction:
             datasets[f"{task}-{richness:g}"] = runs[richness]
             draw_curve(panel, runs[richness].test_loss, colour, f"γ = {richness:g}")
         lazy, rich = (runs[richness].test_loss.mean("seed") for richness in (RICHNESS[0], RICHNESS[-1]))
-        draw_power(panel, lazy, source, "$t^{-\\beta}$", at=0.7, shift=1.4)
+        draw_power(panel, lazy, source, "$t^{-\\beta}$", at=0.9, shift=1.4, since=30)
         if source < 1:
-            draw_power(panel, rich, rich_exponent(source), "$t^{-2\\beta/(1+\\beta)}$", at=0.7, linestyle="--")
+            draw_power(
+                panel, rich, rich_exponent(source), "$t^{-2\\beta/(1+\\beta)}$", at=0.9, since=30, linestyle="--"
+            )
         panel.set(xscale="log", xlabel="steps", ylabel="test loss")
         panel.set_title(f"{task}, β = {source:g}, α = {CAPACITY:g}", fontsize="medium")
         log_losses(panel)

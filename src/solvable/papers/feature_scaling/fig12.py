@@ -25,7 +25,7 @@ def reproduce(scale: Scale) -> Reproduction:
                 (1 - source, ":", "$t^{1-\\beta}$, perturbative"),
                 (1 - 2 * source * (1 + source), "-.", "$t^{1-2\\beta(1+\\beta)}$, as printed"),
             ):
-                draw_power(panel, rich, -exponent, label, at=0.7, shift=1.5, linestyle=style)
+                draw_power(panel, rich, -exponent, label, at=0.7, shift=1.6, since=100, linestyle=style)
         panel.set(xscale="log", yscale="log", xlabel="steps", ylabel="spike, $|w|^2$")
         panel.set_title(f"{task}, β = {source:g}, α = {CAPACITY:g}", fontsize="medium")
         panel.legend(fontsize="small", loc="upper left")

@@ -8,7 +8,15 @@ import xarray as xr
 from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.feature_scaling._shared import CAPACITY, agreement, draw_both, draw_power, fitted, rich_exponent, shades
+from solvable.papers.feature_scaling._shared import (
+    CAPACITY,
+    agreement,
+    draw_both,
+    draw_power,
+    fitted,
+    rich_exponent,
+    shades,
+)
 from solvable.plotting import draw_curve, log_losses, new_figure
 
 if TYPE_CHECKING:
@@ -49,7 +57,9 @@ def _rich(panel: "Axes", task: str, source: float) -> tuple[dict[str, xr.Dataset
         draw_curve(panel, curve.test_loss, colour, f"γ = {richness:g}")
     draw_power(panel, curves[0.0].test_loss, source, "$t^{-\\beta}$", shift=1.5, at=0.6)
     if source < 1:
-        draw_power(panel, curves[2.0].test_loss, rich_exponent(source), "$t^{-2\\beta/(1+\\beta)}$", linestyle="--", at=0.6)
+        draw_power(
+            panel, curves[2.0].test_loss, rich_exponent(source), "$t^{-2\\beta/(1+\\beta)}$", linestyle="--", at=0.6
+        )
     panel.set(xscale="log", xlabel="flow time, t", ylabel="test loss")
     panel.set_title(f"{task}, β = {source:g}, N, B → ∞", fontsize="medium")
     log_losses(panel)

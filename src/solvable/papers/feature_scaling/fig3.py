@@ -87,9 +87,7 @@ def _late(panel: "Axes", scale: Scale) -> tuple[dict[str, xr.Dataset], list[Clai
     claims: list[Claim] = []
     for colour, (source, richness) in zip(COLOURS, TRANSIENTS, strict=False):
         model = FeatureScaling(CAPACITY, source, batch=1, learning_rate=NOISE, richness=richness)
-        curves = [
-            task.predict(times, descent="flow", per_decade=16) for task in (model, model.replace(batch=math.inf))
-        ]
+        curves = [task.predict(times, descent="flow", per_decade=16) for task in (model, model.replace(batch=math.inf))]
         extra = curves[0].test_loss - curves[1].test_loss
         name = "lazy" if richness == 0 else "rich"
         expected = min(source, 2 - 1 / CAPACITY)

@@ -34,8 +34,9 @@ def reproduce(scale: Scale) -> Reproduction:
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
     for panel, (task, source) in zip(panels, TASKS.items(), strict=True):
-        noise = {"batch": 1, "learning_rate": NOISE} if task == "super-easy" else {}
-        model = FeatureScaling(CAPACITY, source, richness=RICHNESS, **noise)
+        noise = task == "super-easy"
+        model = FeatureScaling(CAPACITY, source, richness=RICHNESS)
+        model = model.replace(batch=1, learning_rate=NOISE) if noise else model
         datasets |= _draw_sizes(panel, task, model, SIZES[scale])
         if not noise:
             found, made = _simulated(panel, task, model, scale)
@@ -90,6 +91,8 @@ def _simulated(
         datasets |= {f"{task}-simulation-{size}": runs, f"{task}-simulation-theory-{size}": theory}
         shown = runs.test_loss.assign_coords(time=size * steps * LEARNING_RATE)
         draw_curve(panel, shown, colours[size])
+        label = f"theory, {MODES[scale]} modes" if size == SIMULATED[scale][0] else None
+        panel.plot(shown.time, theory.test_loss, color="black", linewidth=0.8, label=label)
         own = 0.04 + 2.0 / size
         because = f"theory is of leading order in 1/N, and of flow where runs take steps of {LEARNING_RATE:g}"
         claims.append(agreement(f"{task}, N = {size}", theory, runs, own, because))

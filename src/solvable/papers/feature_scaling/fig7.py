@@ -45,17 +45,21 @@ def reproduce(scale: Scale) -> Reproduction:
         depth_panel.loglog(RANKS[offset::2], deeper[offset::2], ".", color=colour, label=f"three layers, {name} k")
     two = data.eigenvalue.sel(power=1.0).values
     seen = two > 1e-25
-    depth_panel.loglog(RANKS[seen], two[seen], "x", markersize=4, color="grey", label="two layers: k = 1 and even k only")
+    depth_panel.loglog(
+        RANKS[seen], two[seen], "x", markersize=4, color="grey", label="two layers: k = 1 and even k only"
+    )
     depth_panel.set(xlabel="wave number, k", ylabel="eigenvalue, $\\lambda_k$")
     depth_panel.set_title("ReLU, q = 1", fontsize="medium")
     depth_panel.legend(fontsize="small")
-    return Reproduction({"spectra": data, "deep": xr.Dataset({"eigenvalue": ("k", deeper)}, {"k": RANKS})}, figure, claims)
+    return Reproduction(
+        {"spectra": data, "deep": xr.Dataset({"eigenvalue": ("k", deeper)}, {"k": RANKS})}, figure, claims
+    )
 
 
 def coefficient(power: float, ranks: np.ndarray) -> np.ndarray:
     """``c_k(q) = int cos^q x cos(k x) dx`` over half a circle, by Gauss quadrature.
 
-    With ``s = sin x`` even k are polynomials on the weight ``(1 - s^2)^((q - 1)/2)``; odd ones have a factor cos x more.
+    With ``s = sin x`` even k are polynomials on the weight ``(1 - s^2)^((q - 1)/2)``; odd ones have one cos x more.
     """
     result = np.zeros(ranks.size)
     for odd in (0, 1):
@@ -111,9 +115,17 @@ def _claims(power: float, values: np.ndarray, seen: np.ndarray) -> list[Claim]:
     falls = -float(np.polyfit(np.log(RANKS[FIRST - 1 :][used]), np.log(readout[FIRST - 1 :][used]), 1)[0])
     name = f"q = {power:g}"
     return [
-        Claim(f"{name}: capacity over k = 20 ... 200", slope, 2 * power, 0.02, "corrections of order q²/k at the first fitted k"),
+        Claim(
+            f"{name}: capacity over k = 20 ... 200",
+            slope,
+            2 * power,
+            0.02,
+            "corrections of order q²/k at the first fitted k",
+        ),
         Claim(f"{name}: quadrature against gamma functions", gap, 0.0, 1e-12, "rounding of a sum over 200 nodes"),
-        Claim(f"{name}: exponent of the readout's kernel alone", falls, 2 * power + 2, 0.02, "corrections of order 1/k²"),
+        Claim(
+            f"{name}: exponent of the readout's kernel alone", falls, 2 * power + 2, 0.02, "corrections of order 1/k²"
+        ),
     ]
 
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import xarray as xr
 
 from solvable.engines.timegrid import log_times
@@ -43,7 +42,8 @@ def reproduce(scale: Scale) -> Reproduction:
             _draw(size_panel, best.optimal_features, style, colour, f"{task}, {regime}: $C^{{{size:.3f}}}$")
     for panel, name in ((loss_panel, "least test loss"), (size_panel, "best number of features, $N^*$")):
         panel.set(xscale="log", yscale="log", xlabel="compute, C = N t", ylabel=name)
-        panel.legend(fontsize="small")
+        panel.legend(fontsize="small", loc="upper left" if panel is size_panel else "best")
+    size_panel.set_ylim(top=3e6)
     return Reproduction(datasets, figure, claims)
 
 
