@@ -1,6 +1,5 @@
 """What the figures share: fitted exponents, theory held against simulated networks, lines that show a power."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +18,12 @@ Z_LIMIT = 3.0
 
 
 def rich_exponent(source: float) -> float:
-    """The time exponent where features learn (eq. 10), written out here once more so that claims do not test themselves."""
+    """The time exponent where features learn (eq. 10), once more, so that claims do not test the model by itself."""
     return source * max(1.0, 2 / (1 + source))
 
 
 def fitted(values: xr.DataArray, first: float, last: float, dim: str = "time") -> float:
-    """The exponent with which values fall between ``first`` and ``last``: minus the slope of a line in the logarithms."""
+    """The exponent with which values fall between ``first`` and ``last``: minus a slope in the logarithms."""
     chosen = values.sel({dim: slice(first * (1 - 1e-9), last * (1 + 1e-9))})
     return -float(np.polyfit(np.log(chosen[dim].values), np.log(chosen.values), 1)[0])
 
@@ -43,7 +42,7 @@ def local_exponent(values: xr.DataArray, dim: str = "time") -> xr.DataArray:
 def agreement(
     label: str, theory: xr.Dataset, simulation: xr.Dataset, own_error: float, because: str, name: str = "test_loss"
 ) -> Claim:
-    """Theory is of leading order in the sizes: it may miss the mean of the runs by its own error and 3 standard errors."""
+    """Theory is of leading order in the sizes: it may miss the mean of runs by its own error and 3 standard errors."""
     runs = simulation[name]
     mean, error = runs.mean("seed"), runs.std("seed", ddof=1) / np.sqrt(runs.sizes["seed"])
     beyond = (abs(mean - theory[name]) - Z_LIMIT * error) / abs(theory[name])
@@ -57,16 +56,25 @@ def agreement(
 
 
 def draw_power(
-    ax: "Axes", values: xr.DataArray, exponent: float, label: str, at: float = 0.5, shift: float = 0.7, **style: Any
+    ax: "Axes",
+    values: xr.DataArray,
+    exponent: float,
+    label: str,
+    *,
+    at: float = 0.5,
+    shift: float = 0.7,
+    since: float = 0.0,
+    **style: Any,
 ) -> None:
-    """A straight line with the given decay exponent below (``shift`` < 1) or above a curve, touching it at a share of its range."""
+    """A line with the given decay exponent, ``shift`` times as high as a curve at the share ``at`` of its points."""
     dim = str(values.dims[0])
     x, y = values[dim].values, values.values
     kept = x > 0
     x, y = x[kept], y[kept]
     place = int(at * (x.size - 1))
+    x, level = x[x >= since], shift * y[place] * x[place] ** exponent
     style = {"color": "black", "linestyle": ":", "linewidth": 1.2, **style}
-    ax.plot(x, shift * y[place] * (x / x[place]) ** -exponent, label=label, **style)
+    ax.plot(x, level * x**-exponent, label=label, **style)
 
 
 def draw_both(
@@ -76,8 +84,32 @@ def draw_both(
     draw_curve(ax, simulation[name], colour)
 
 
-def flow_curves(models: Sequence[FeatureScaling], times: np.ndarray, per_decade: int = 16) -> list[xr.Dataset]:
-    return [model.predict(times, descent="flow", per_decade=per_decade) for model in models]
+def noisy_envelope(model: FeatureScaling, budgets: np.ndarray, per_decade: int) -> xr.Dataset:
+    """The compute optimum of a super-easy task with batch noise, whose best networks have ``N > t``.
+
+    Only such networks are tried: others sit at their plateau, where noise keeps time steps short and the march long.
+    """
+    first, last = np.log2(np.sqrt(budgets[[0, -1]]))
+    sizes = 2 ** np.arange(round(first), round(last) + 6)
+    losses = np.full((sizes.size, budgets.size), np.inf)
+    for row, size in enumerate(sizes):
+        times = budgets / size
+        usable = (times > 0.5) & (times < size)
+        if usable.any():
+            network = model.replace(features=int(size))
+            losses[row, usable] = network.predict(times[usable], descent="flow", per_decade=per_decade).test_loss
+    best = [_lowest(np.log(sizes), np.log(losses[:, place])) for place in range(budgets.size)]
+    depth, place = np.exp(np.array(best)).T
+    return xr.Dataset({"test_loss": ("budget", depth), "optimal_features": ("budget", place)}, {"budget": budgets})
+
+
+def _lowest(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Depth and place of the minimum of the parabola through the lowest point and its neighbours."""
+    middle = int(np.argmin(y))
+    around = slice(middle - 1, middle + 2)
+    curvature, slope, height = np.polyfit(x[around] - x[middle], y[around], 2)
+    shift = -slope / (2 * curvature)
+    return float(height + slope * shift / 2), float(x[middle] + shift)
 
 
 def shades(count: int) -> list[Any]:

@@ -59,7 +59,7 @@ def reproduce(scale: Scale) -> Reproduction:
 def coefficient(power: float, ranks: np.ndarray) -> np.ndarray:
     """``c_k(q) = int cos^q x cos(k x) dx`` over half a circle, by Gauss quadrature.
 
-    With ``s = sin x`` even k are polynomials on the weight ``(1 - s^2)^((q - 1)/2)``; odd ones have a factor cos x more.
+    With ``s = sin x`` even k are polynomials on the weight ``(1 - s^2)^((q - 1)/2)``; odd ones have one cos x more.
     """
     result = np.zeros(ranks.size)
     for odd in (0, 1):

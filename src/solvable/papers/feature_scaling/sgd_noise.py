@@ -1,10 +1,11 @@
 """A prediction beyond the paper: on hard tasks the noise of the batches stops feature learning.
 
 Weights w that are kicked by the noise of batches learn features for it, and forget: to first order in
-``eps = learning rate / batch`` there is a drift ``dw/dt = -(eps / 2) richness L Tr(Lambda) w``. The kernel's growth, and with
-it the improved exponent of hard tasks, ends where the drift meets the signal. An estimate of where: with
-``v_k = w*_k exp(-lambda_k M t)`` the signal ``2 richness sum lambda_k (w*_k - v_k) v_k`` is ``2 richness (2^beta - 1)`` times
-the loss without noise, which is ``1 - e M`` times the loss with it, ``e = (eps / 2) Tr(Lambda)``. So, whatever the richness,
+``eps = learning rate / batch`` there is a drift ``dw/dt = -(eps / 2) richness L Tr(Lambda) w``. The kernel's growth,
+and with it the improved exponent of hard tasks, ends where the drift meets the signal. An estimate of where: with
+``v_k = w*_k exp(-lambda_k M t)`` the signal ``2 richness sum lambda_k (w*_k - v_k) v_k`` is ``2 richness (2^beta - 1)``
+times the loss without noise, which is ``1 - e M`` times the loss with it, ``e = (eps / 2) Tr(Lambda)``. So, whatever
+the richness,
 
     M_max - 1 = (1 - 2^-beta) (1 / e - 1)
 """
@@ -12,7 +13,6 @@ the loss without noise, which is ``1 - e M`` times the loss with it, ``e = (eps 
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
 import xarray as xr
 
 from solvable.engines.timegrid import log_times, whole_steps
@@ -29,7 +29,7 @@ SOURCE = 0.4
 NOISES = {0.0: 1e6, 0.001: 1e6, 0.01: 1e5, 0.05: 1e4}
 SIMULATED = 0.05
 TRACE = 2.612375348685488
-# Modes, seeds and the last time of the simulation. Modes that are left out would have kept the loss, and so the noise, up.
+# Modes, seeds and the last time of the simulation. Modes left out would have kept up the loss, and so the noise.
 RUNS = {"quick": (300, 16, 50.0), "full": (1000, 24, 200.0)}
 
 
@@ -117,7 +117,7 @@ def _simulated(panel: "Axes", scale: Scale) -> tuple[dict[str, xr.Dataset], list
     noisy = _model(SIMULATED).replace(modes=modes)
     quiet = noisy.replace(batch=math.inf)
     steps = whole_steps(log_times(1.0, last, 12) / SIMULATED)
-    datasets = {}
+    datasets: dict[str, xr.Dataset] = {}
     for model, name, colour, runs in ((noisy, "noisy", COLOURS[2], seeds), (quiet, "quiet", "black", 1)):
         simulation = model.simulate(steps, seeds=runs, key=1, progress=False)
         simulation = simulation.assign_coords(time=steps * SIMULATED)

@@ -1,0 +1,47 @@
+"""The runs of the two-layer linear network that figs. 11 and 12 share."""
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import xarray as xr
+from scipy.special import zeta
+
+from solvable.engines.timegrid import log_times, whole_steps
+from solvable.models.feature_scaling import FeatureScaling
+from solvable.papers.claims import Scale
+from solvable.papers.feature_scaling._shared import fitted
+
+CAPACITY = 2.0
+TASKS = {"easy": 1.2, "hard": 0.2}
+RICHNESS = (1e-3, 1e-1, 1.0)
+# Features, batch, modes, seeds; full is the paper's size.
+SIZES = {"quick": (100, math.inf, 600, 2), "full": (100, 128, 10_000, 8)}
+STEPS = 10_000
+# Small: the spike multiplies the sharpness, and steps of 0.1 would reach the edge of stability at |w|^2 = 10.
+LEARNING_RATE = 0.01
+# Steps over which exponents are fitted. Later an easy task shows that features are few.
+SPANS = {"easy": (300, 3000), "hard": (1000, 10_000)}
+
+
+@lru_cache(maxsize=4)
+def train(source: float, scale: Scale) -> dict[float, xr.Dataset]:
+    """Runs at each richness, the same for both figures.
+
+    Modes beyond those simulated are not learned at these times: their signal is added to the loss.
+    """
+    features, batch, modes, seeds = SIZES[scale]
+    times = whole_steps(log_times(1, STEPS, 25))
+    network = FeatureScaling(CAPACITY, source, features=features, batch=batch, learning_rate=LEARNING_RATE, modes=modes)
+    left_out = float(zeta(CAPACITY * source + 1, modes + 1))
+    found = {}
+    for richness in RICHNESS:
+        model = network.replace(richness=richness)
+        runs = model.simulate_linear_network(times, seeds=seeds, key=4, progress=False)
+        found[richness] = runs.assign(test_loss=(runs.test_loss + left_out).assign_attrs(runs.test_loss.attrs))
+    return found
+
+
+def mean_exponent(values: xr.DataArray, first: float, last: float) -> float:
+    """Decay exponent, averaged over runs."""
+    return float(np.mean([fitted(values.sel(seed=seed), first, last) for seed in values.seed]))
