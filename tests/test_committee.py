@@ -175,6 +175,11 @@ def test_divergence_names_its_time_and_a_stable_step():
     assert finite[0]
     assert not finite[-1]
     assert not finite[np.argmin(finite) :].any()
+    # Also where nothing was recorded before.
+    with pytest.raises(ValueError, match="diverged at time"):
+        model.predict([600.0], solver=solvers.Latent(samples=512, scrambles=2))
+    none = model.predict([600.0], solver=solvers.Latent(samples=512, scrambles=2), keep_diverged=True)
+    assert np.isnan(none.test_loss.values).all()
 
 
 def test_the_stable_step_is_stable():

@@ -101,6 +101,16 @@ class _Sampled:
         key: int,
         advance: Advance,
     ) -> Recorder:
+        closure = self._closure(problem, scramble, shrunk, key)
+        recorder = Recorder(closure, problem, shrunk, wanted)
+        self._follow(problem, times, closure, recorder, advance)
+        recorder.finish(times)
+        return recorder
+
+    def _follow(
+        self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: Recorder, advance: Advance
+    ) -> None:
+        """Train through the times, and record what is there at each."""
         raise NotImplementedError
 
 
@@ -108,18 +118,9 @@ class _Sampled:
 class Latent(_Sampled):
     """Descent in whole steps, exact as the dimension grows; times are whole multiples of the step."""
 
-    def _run(
-        self,
-        problem: Problem,
-        times: np.ndarray,
-        wanted: Wanted,
-        scramble: int,
-        shrunk: bool,
-        key: int,
-        advance: Advance,
-    ) -> Recorder:
-        closure = self._closure(problem, scramble, shrunk, key)
-        recorder = Recorder(closure, problem, shrunk, wanted)
+    def _follow(
+        self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: Recorder, advance: Advance
+    ) -> None:
         saved = {int(count) for count in np.round(times / problem.step)}
         keep, step, weights = 1 - problem.step * problem.weight_decay, problem.step, closure.start
         for count in range(max(saved) + 1):
@@ -131,8 +132,6 @@ class Latent(_Sampled):
                 break
             weights = combine((keep, step), (weights, evaluation.velocity))
             advance(step)
-        recorder.finish(times)
-        return recorder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,26 +156,9 @@ class Flow(_Sampled):
         if not 0 < self.accuracy < 1:
             raise ValueError(f"accuracy must lie between 0 and 1, not {self.accuracy!r}")
 
-    def _run(
-        self,
-        problem: Problem,
-        times: np.ndarray,
-        wanted: Wanted,
-        scramble: int,
-        shrunk: bool,
-        key: int,
-        advance: Advance,
-    ) -> Recorder:
-        closure = self._closure(problem, scramble, shrunk, key)
-        recorder = Recorder(closure, problem, shrunk, wanted)
-        self._follow(problem, times, closure, recorder, advance)
-        recorder.finish(times)
-        return recorder
-
     def _follow(
         self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: Recorder, advance: Advance
     ) -> None:
-        """Integrate through the times."""
         now, proposed, place = 0.0, np.inf, _Place(problem, closure)
         for target in map(float, times):
             while now < target:

@@ -62,8 +62,9 @@ class Recorder:
         self.evaluations = self._closure.evaluations
         self.fixed = self._closure.fixed
         width = self._closure.width
-        self._stacked = _stack(self._weights[:good], width)
-        self._projected = _stack(self._projections[:good], width - self.fixed) if self._projections else None
+        neurons = self._problem.overlap.shape[0]
+        self._stacked = _stack(self._weights[:good], neurons, width)
+        self._projected = _stack(self._projections[:good], neurons, width - self.fixed)
         self._loss = np.asarray([float(loss) for loss in self._losses[:good]])
         self._aligned = np.asarray([float(value) for value in self._alignments[:good]])
         del self._closure, self._weights, self._projections
@@ -72,10 +73,10 @@ class Recorder:
         """Order parameters (time, ...); NaN from where the run ran away."""
         out = _order_parameters(problem, self._stacked, self._loss)
         weights, projected = self._stacked, self._projected
-        if wanted.correlations and projected is not None:
+        if wanted.correlations:
             out["weight_correlation"] = np.einsum("tia,sja->tsij", weights, weights)
             out["gradient_correlation"] = np.einsum("tia,sja->tsij", projected, projected)
-        if wanted.loss_gap and projected is not None:
+        if wanted.loss_gap:
             out["loss_gap"] = self._loss_gap(problem, weights, projected)
         if wanted.kernel_alignment:
             out["kernel_alignment"] = self._aligned
@@ -113,9 +114,12 @@ def _padded(values: np.ndarray, count: int, name: str) -> np.ndarray:
     return np.pad(values, widths, constant_values=np.nan)
 
 
-def _stack(arrays: list[Array], width: int) -> np.ndarray:
-    host = [np.asarray(array) for array in arrays]
-    return np.stack([np.pad(array, ((0, 0), (0, width - array.shape[1]))) for array in host])
+def _stack(arrays: list[Array], rows: int, width: int) -> np.ndarray:
+    """Arrays of growing width as one; none at all are as good as any other number."""
+    stacked = np.zeros((len(arrays), rows, width))
+    for place, array in enumerate(arrays):
+        stacked[place, :, : array.shape[1]] = np.asarray(array)
+    return stacked
 
 
 def fastest_rate(problem: Problem, closure: LatentClosure, weights: Array) -> float:
