@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from solvable.models.base import Model
     from solvable.models.committee import Committee
     from solvable.models.diagonal_network import DiagonalNetwork
-    from solvable.models.feature_scaling import FeatureScaling
+    from solvable.models.feature_scaling import FeatureScaling, fit_source_capacity
     from solvable.models.linear_estimator import LinearEstimator
     from solvable.models.linear_features import LinearFeatures
     from solvable.models.linear_network import LinearNetwork
@@ -47,6 +47,7 @@ _HOME = {
     "ScalarNetwork": "solvable.models.scalar_network",
     "SkillModel": "solvable.models.skills",
     "compare": "solvable.comparison",
+    "fit_source_capacity": "solvable.models.feature_scaling",
     "load": "solvable.files",
     "plot": "solvable.plotting",
     "save": "solvable.files",
@@ -68,6 +69,7 @@ __all__ = [
     "activations",
     "compare",
     "engines",
+    "fit_source_capacity",
     "load",
     "models",
     "papers",
