@@ -41,9 +41,11 @@ def test_time_exponent_of_late_curves(source: float) -> None:
 @pytest.mark.parametrize("richness", [0.5, 2.0])
 def test_time_exponents_of_all_difficulties(source: float, richness: float) -> None:
     model = FeatureScaling(1.5, source, richness=richness)
-    times = np.geomspace(1e5, 1e6, 5)
+    # Just above beta = 1 and very rich, 0.006 is not reached at t = 1e5 ... 1e6 (off by 0.0063), but a decade later.
+    begin = 1e6 if (source, richness) == (1.2, 2.0) else 1e5
+    times = np.geomspace(begin, 10 * begin, 5)
     found = -slope(times, model.predict(times, descent="flow").test_loss.values)
-    assert found == pytest.approx(exponent(model, "time", "rich"), abs=0.0065 if source == 1.2 else 0.006)
+    assert found == pytest.approx(exponent(model, "time", "rich"), abs=0.006)
     lazy = -slope(times, model.replace(richness=0.0).predict(times, descent="flow").test_loss.values)
     assert lazy == pytest.approx(source, abs=1e-3)
 
