@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Source and richness.
 TRANSIENTS = ((0.4, 0.0), (0.4, 1.0), (1.8, 0.0), (1.8, 1.0))
 # So many features that 1/N is small, and not so many that it drowns in rounding: easy tasks end in N^-1.5.
-MANY = {0.4: 2**14, 1.8: 2**22}
+MANY = {"quick": {0.4: 2**14, 1.8: 2**22}, "full": {0.4: 2**17, 1.8: 2**24}}
 LAST_TIME = {"quick": 1e4, "full": 1e5}
 SAMPLES = 2 ** np.arange(4, 15)
 
@@ -36,7 +36,7 @@ def _transients(panel: "Axes", scale: Scale) -> tuple[dict[str, xr.Dataset], lis
     times = log_times(30, last, 33)
     datasets, claims = {}, []
     for colour, (source, richness) in zip(COLOURS, TRANSIENTS, strict=False):
-        size = MANY[source]
+        size = MANY[scale][source]
         endless = FeatureScaling(CAPACITY, source, richness=richness)
         curves = [model.predict(times, descent="flow") for model in (endless, endless.replace(features=size))]
         extra = size * (curves[1].test_loss - curves[0].test_loss)
