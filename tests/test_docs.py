@@ -10,7 +10,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "docs" / "how-to" / "example"
-PAGES = [ROOT / "docs" / "quick-start.md", ROOT / "docs" / "reproduce.md", *sorted((ROOT / "docs/models").glob("*.md"))]
+PAGES = [
+    ROOT / "docs" / "quick-start.md",
+    ROOT / "docs" / "reproduce.md",
+    *sorted((ROOT / "docs/models").glob("*.md")),
+    ROOT / "docs" / "how-to" / "sgd-noise-stops-feature-learning.md",
+]
 
 
 def python_blocks(page):

@@ -10,7 +10,11 @@ from solvable.papers.linear_grokking._shared import closed_form_times  # noqa: F
 
 FIGURES = [(paper, figure) for paper in papers.papers() for figure in papers.figures(paper)]
 # Below a few seconds each: what claims need no simulation.
-QUICK = [("linear-grokking", name) for name in ("eq12", "fig6", "output-maximum")]
+QUICK = [
+    *[("linear-grokking", name) for name in ("eq12", "fig6", "output-maximum")],
+    ("delayed-features", "eq20"),
+    *[("feature-scaling", name) for name in ("fig7", "fig10")],
+]
 
 
 @pytest.mark.parametrize(("paper", "figure"), FIGURES)
