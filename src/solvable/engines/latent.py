@@ -36,9 +36,9 @@ from solvable.engines.gaussian_samples import sobol_normals
 
 _BLOCK = 128
 _EVEN_BLOCKS = 2
-_FIRST_CAPACITY = 64
+_FIRST_CAPACITY = 32
 _GROWTH = 1.5
-_CHUNK = 4096
+_CHUNK = 2048
 _ONE_BY_ONE = 8
 
 
@@ -97,7 +97,7 @@ class LatentClosure:
         self._basis = Basis(
             self._normals(0, capacity),
             jnp.zeros((samples, capacity - self._fixed)),
-            jnp.asarray(self._fixed),
+            jnp.asarray(self._fixed, dtype=int),
         )
         # The count lives on the device; this bound on it saves waiting for it at every step.
         self._most = self._fixed
@@ -226,25 +226,25 @@ def _evaluate(
         latent, direction, fresh = rows
         moving, error = signals((latent @ weights.T).T, latent[:, :indices].T)
         both = jnp.concatenate([moving.T, fresh], axis=1)
-        return (direction.T @ both, moving @ latent, jnp.sum(moving**2, axis=1), jnp.sum(error**2)), (moving.T,)
+        return (both.T @ direction, moving @ latent, jnp.sum(moving**2, axis=1), jnp.sum(error**2)), (moving.T,)
 
     sums, (moving,) = _pass(signal, chunk, (latents, directions, unused))
     known, velocity, square, loss = (total / samples for total in sums)
     size = jnp.sqrt(square)
-    known = known.at[:, :neurons].divide(jnp.where(size > 0, size, 1.0))
+    known = known.at[:neurons].divide(jnp.where(size > 0, size, 1.0)[:, None])
 
     def project(rows: tuple[Array, Array, Array]) -> tuple[tuple[Array], tuple[Array, Array]]:
         direction, moving, fresh = rows
         scaled = moving / jnp.where(size > 0, size, 1.0)
-        both = jnp.concatenate([scaled, fresh], axis=1) - direction @ known
-        return (direction.T @ both[:, :neurons],), (both[:, :neurons], both[:, neurons:])
+        both = jnp.concatenate([scaled, fresh], axis=1) - direction @ known.T
+        return (both[:, :neurons].T @ direction,), (both[:, :neurons], both[:, neurons:])
 
     (again,), (rest, normals) = _pass(project, chunk, (directions, moving, unused))
     again = again / samples
 
     # Gram-Schmidt twice: after one pass the directions would lose a factor `tolerance` of orthogonality each.
     def project_again(rows: tuple[Array, Array]) -> tuple[tuple[Array], tuple[Array]]:
-        rest = rows[1] - rows[0] @ again
+        rest = rows[1] - rows[0] @ again.T
         return (rest.T @ rest,), (rest,)
 
     (spread,), (rest,) = _pass(project_again, chunk, (directions, rest))
@@ -256,7 +256,7 @@ def _evaluate(
     opened = jnp.where(kept, normals + new * step, unused)
     latents = jax.lax.dynamic_update_slice(latents, opened, (0, count))
     directions = jax.lax.dynamic_update_slice(directions, new, (0, count - fixed))
-    known = (known[:, :neurons] + again).T
+    known = known[:neurons] + again
     # <scaled e_new> = spread . turn, since what was taken off is orthogonal to the new directions.
     projections = jax.lax.dynamic_update_slice(known, spread @ turn / samples, (0, count - fixed))
     velocity = jax.lax.dynamic_update_slice(velocity, moving.T @ opened / samples, (0, count))
@@ -357,4 +357,4 @@ def _square_root(matrix: np.ndarray) -> np.ndarray:
 
 
 def _rounded(columns: float) -> int:
-    return -(-int(columns) // 32) * 32
+    return -(-int(columns) // 16) * 16
