@@ -209,6 +209,10 @@ def test_the_kernel_is_that_of_the_network():
     slopes = [1 + 0.5 * x @ weights.T for x in (inputs, other)]
     printed = (slopes[0] @ slopes[1].T / 2) * (inputs @ other.T)
     np.testing.assert_allclose(model.kernel(inputs, other, weights), 0.7**2 / 2 * printed, rtol=1e-12)
+    # Without weights those of the start: |w|^2 = C_11 D, w . beta = A D with beta = sqrt(D) e_1.
+    start = np.sqrt(5) * np.array([[0.3, np.sqrt(1 - 0.09), 0, 0, 0]])
+    one = Committee(initial_alignment=[[0.3]], initial_overlap=[[1.0]])
+    np.testing.assert_allclose(one.kernel(inputs, other), one.kernel(inputs, other, start), rtol=1e-12)
     with pytest.raises(ValueError, match="weights must have 2 rows"):
         model.kernel(inputs, other, rng.normal(size=(3, 5)))
 

@@ -26,10 +26,12 @@ from solvable.models.base import (
     rules,
 )
 from solvable.models.committee import checks, early
+from solvable.models.committee.kernel import tangent_kernel
 from solvable.models.committee.latent import Latent
 from solvable.models.committee.meanings import DIMS, MEANINGS
 from solvable.models.committee.population import test_loss as population_loss
 from solvable.models.committee.problem import Problem, Runs, Wanted
+from solvable.models.committee.simulation import initial_weights
 from solvable.models.committee.simulation import simulate as run_committees
 from solvable.models.committee.solvers import SOLVERS, Online, Solver
 from solvable.models.committee.task import Task
@@ -240,16 +242,18 @@ class Committee(Model):
             MEANINGS,
         )
 
-    def kernel(self, inputs: Any, other_inputs: Any, weights: Any) -> np.ndarray:
+    def kernel(self, inputs: Any, other_inputs: Any, weights: Any = None) -> np.ndarray:
         """The tangent kernel ``sum_i c_i^2 phi'(w_i.x) phi'(w_i.x') x.x'`` of inputs (sample, dimension).
 
-        For the paper's readout it is ``alpha^2 / N`` times the printed one (see docs/errata). ``weights`` has shape
-        (neuron, dimension).
+        For the paper's readout it is ``alpha^2 / N`` times the printed one (see docs/errata). ``weights`` (neuron,
+        dimension) are by default those that ``simulate`` begins with, where the index vectors are the first axes.
         """
-        from solvable.models.committee.kernel import tangent_kernel
-
-        inputs, other, rows = (jnp.atleast_2d(jnp.asarray(array, float)) for array in (inputs, other_inputs, weights))
-        if not inputs.shape[1] == other.shape[1] == rows.shape[1] or rows.shape[0] != self.initial_overlap.shape[0]:
+        inputs, other = (jnp.atleast_2d(jnp.asarray(array, float)) for array in (inputs, other_inputs))
+        dimension = inputs.shape[1]
+        if weights is None:
+            weights = np.sqrt(dimension) * initial_weights(self.initial_overlap, self.initial_alignment, dimension)
+        rows = jnp.atleast_2d(jnp.asarray(weights, float))
+        if not dimension == other.shape[1] == rows.shape[1] or rows.shape[0] != self.initial_overlap.shape[0]:
             raise ValueError(
                 f"inputs {inputs.shape}, other_inputs {other.shape} and weights {rows.shape} must share their last "
                 f"axis, and weights must have {self.initial_overlap.shape[0]} rows, one a neuron"
