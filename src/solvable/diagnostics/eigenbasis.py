@@ -44,13 +44,16 @@ def moment_spectrum(covariance: np.ndarray, mean: np.ndarray) -> tuple[np.ndarra
     A large mean makes one eigenvalue large, and rounding relative to it would drown the small ones. So the leading
     eigenvector is taken out first and the rest diagonalised on its own.
     """
+    # In units of the trace, or squares of very large or small moments leave the range of float64.
+    scale = float(np.trace(covariance) + mean @ mean) or 1.0
+    covariance, mean = covariance / scale, mean / np.sqrt(scale)
     leading = _leading_direction(covariance, mean)
     if leading is None:
         values, vectors = np.linalg.eigh(covariance + np.outer(mean, mean))
     else:
         values, vectors = _deflated(covariance, mean, leading)
     order = np.argsort(values)[::-1]
-    return values[order], vectors[:, order]
+    return values[order] * scale, vectors[:, order]
 
 
 def rounded_constant(statistics: FeatureStatistics) -> float:
