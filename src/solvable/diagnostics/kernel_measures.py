@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import xarray as xr
 
+from solvable.diagnostics.batches import to_numpy
+
 Kind = Literal["auto", "kernel", "features"]
 
 
@@ -234,10 +236,9 @@ def _targets(targets: Any) -> np.ndarray:
 
 def _host(value: Any, keep_integers: bool = False) -> np.ndarray:
     """A NumPy array in float64, from NumPy, JAX, xarray or torch."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = value.double() if value.is_floating_point() else value
-    array = np.asarray(value)
+    array = to_numpy(value)
+    if array.dtype.kind not in "fiubV" or array.dtype == object:
+        raise ValueError(f"kernels, features and targets must be arrays of real numbers, not of {array.dtype}")
     return array if keep_integers and np.issubdtype(array.dtype, np.integer) else array.astype(float)
 
 

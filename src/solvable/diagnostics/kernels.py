@@ -5,8 +5,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 import xarray as xr
 
+from solvable.diagnostics.kernel_measures import KernelChange, cka, kernel_alignment, kernel_change, spectrum
 from solvable.diagnostics.tangent import Network, batches, check_inputs, network_of
 from solvable.engines.progress import progress_bar
+
+__all__ = [
+    "KernelChange",
+    "cka",
+    "feature_kernel",
+    "kernel_alignment",
+    "kernel_change",
+    "ntk",
+    "spectrum",
+]
 
 Outputs = Literal["trace", "sum", "full"]
 Method = Literal["auto", "jacobian", "products"]

@@ -139,11 +139,11 @@ def tangent_model(apply: Callable[[Any, Any], jax.Array], start: Any) -> Callabl
 
     It is called as ``apply`` is, so that it can be trained beside it; both say the same at ``start``.
     """
-    trainable, rest = eqx.partition(start, eqx.is_inexact_array_like)
+    trainable, rest = eqx.partition(start, eqx.is_inexact_array)
     trainable = jax.tree.map(jnp.asarray, trainable)
 
     def linear(parameters: Any, inputs: Any) -> jax.Array:
-        direction = jax.tree.map(lambda now, then: now - then, eqx.filter(parameters, eqx.is_inexact_array_like), trainable)
+        direction = jax.tree.map(lambda now, then: now - then, eqx.filter(parameters, eqx.is_inexact_array), trainable)
         value, slope = jax.jvp(lambda own: apply(eqx.combine(own, rest), inputs), (trainable,), (direction,))
         return value + slope
 

@@ -56,14 +56,14 @@ def network_of(model: Any, parameters: Any = None, dtype: Precision = None) -> "
         return TorchNetwork(model, parameters, dtype)
     if isinstance(model, eqx.Module):
         own = model if parameters is None else parameters
-        return JaxNetwork(_call_module, eqx.nn.inference_mode(own), dtype)
+        return JaxNetwork(_call_module, eqx.nn.inference_mode(own), dtype, alone=True)
     if not callable(model):
         raise ValueError(
             f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not {model!r}"
         )
     if parameters is None:
         raise ValueError("a function apply(parameters, inputs) needs its parameters: pass parameters=...")
-    return JaxNetwork(lambda own, one: model(own, one[None])[0], parameters, dtype)
+    return JaxNetwork(model, parameters, dtype, alone=False)
 
 
 def is_torch(model: Any) -> bool:
@@ -76,54 +76,28 @@ def _call_module(module: Any, one: jax.Array) -> jax.Array:
 
 
 class JaxNetwork:
-    """A function of one input and a tree of parameters; ``apply`` takes the tree and a single input."""
+    """A function of a tree of parameters and a batch (``alone``: a single input)."""
 
     library = "jax"
 
-    def __init__(self, apply: Callable[[PyTree, jax.Array], jax.Array], parameters: PyTree, dtype: Precision) -> None:
-        trainable, rest = eqx.partition(parameters, eqx.is_inexact_array_like)
-        trainable = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), trainable)
-        leaves = jax.tree_util.tree_leaves_with_path(trainable)
+    def __init__(self, apply: Callable[[PyTree, Any], Any], parameters: PyTree, dtype: Precision, alone: bool) -> None:
+        trained, rest = eqx.partition(parameters, eqx.is_inexact_array)
+        trained = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), trained)
+        leaves = jax.tree_util.tree_leaves_with_path(trained)
         self.names = tuple(jax.tree_util.keystr(path).lstrip(".") or "parameters" for path, _ in leaves)
         _check_parameters([leaf.dtype for _, leaf in leaves])
         self.size = sum(leaf.size for _, leaf in leaves)
         self.precision = str(jnp.result_type(*[leaf for _, leaf in leaves]))
-        self._parameters = trainable
+        self._trained = trained
+        self._single = _Single(apply, rest, alone)
         # BLAS multiplies large matrices on a CPU several times faster than XLA, and reads the same memory.
         self._on_host = all(device.platform == "cpu" for _, leaf in leaves for device in leaf.devices())
 
-        def single(trained: PyTree, one: jax.Array) -> jax.Array:
-            return jnp.ravel(apply(eqx.combine(trained, rest), one))
-
-        def gradients(trained: PyTree, inputs: jax.Array, weights: jax.Array) -> list[jax.Array]:
-            def of_one(one: jax.Array) -> list[jax.Array]:
-                values, pull = jax.vjp(lambda tree: single(tree, one), trained)
-                (found,) = jax.vmap(pull)(weights.astype(values.dtype))
-                return [jnp.reshape(leaf, (weights.shape[0], -1)) for leaf in jax.tree.leaves(found)]
-
-            return jax.vmap(of_one)(inputs)
-
-        def tangent(trained: PyTree, inputs: jax.Array, direction: PyTree) -> jax.Array:
-            return jax.jvp(lambda tree: jax.vmap(lambda one: single(tree, one))(inputs), (trained,), (direction,))[1]
-
-        def columns(trained: PyTree, rows: jax.Array, inputs: jax.Array, weights: jax.Array) -> jax.Array:
-            """Kernel columns without a Jacobian of the rows: pull each output of the columns back, push it forward."""
-
-            def of_one(one: jax.Array) -> jax.Array:
-                values, pull = jax.vjp(lambda tree: single(tree, one), trained)
-                push = lambda weight: tangent(trained, rows, pull(weight.astype(values.dtype))[0])  # noqa: E731
-                return jax.vmap(push)(weights)
-
-            return jax.vmap(of_one)(inputs)
-
-        self._outputs = jax.jit(lambda trained, inputs: jax.vmap(lambda one: single(trained, one))(inputs))
-        self._gradients, self._tangent, self._columns = jax.jit(gradients), jax.jit(tangent), jax.jit(columns)
-
     def outputs(self, inputs: Any) -> np.ndarray:
-        return np.asarray(self._outputs(self._parameters, self._cast(inputs)))
+        return np.asarray(_outputs(self._single, self._trained, self._cast(inputs)))
 
     def gradients(self, inputs: Any, weights: np.ndarray) -> list[Any]:
-        return _wide(self._gradients(self._parameters, self._cast(inputs), jnp.asarray(weights)))
+        return _gradients(self._single, self._trained, self._cast(inputs), jnp.asarray(weights))
 
     def contract(self, left: Sequence[Any], right: Sequence[Any], pairs: bool) -> np.ndarray:
         if self._on_host:
@@ -135,24 +109,24 @@ class JaxNetwork:
         return np.asarray(sum(jnp.sum(part**2, axis=(1, 2)) for part in gradients))
 
     def tangent(self, inputs: Any, direction: Sequence[np.ndarray]) -> np.ndarray:
-        leaves, tree = jax.tree.flatten(self._parameters)
+        leaves, tree = jax.tree.flatten(self._trained)
         parts = [jnp.asarray(part, leaf.dtype).reshape(leaf.shape) for part, leaf in zip(direction, leaves, strict=True)]
-        return np.asarray(self._tangent(self._parameters, self._cast(inputs), jax.tree.unflatten(tree, parts)))
+        return np.asarray(_tangent(self._single, self._trained, self._cast(inputs), jax.tree.unflatten(tree, parts)))
 
     def columns(self, rows: Any, inputs: Any, weights: np.ndarray) -> np.ndarray:
         """The kernel between all outputs of ``rows`` and the weighted outputs of ``inputs``, all four axes."""
-        found = self._columns(self._parameters, self._cast(rows), self._cast(inputs), jnp.asarray(weights))
+        found = _columns(self._single, self._trained, self._cast(rows), self._cast(inputs), jnp.asarray(weights))
         return np.asarray(jnp.transpose(found, (2, 3, 0, 1)))
 
     def forward_work(self, inputs: Any) -> float | None:
         """Floating-point operations of the network on one input, as the compiler counts them; None if it does not."""
-        compiled = self._outputs.lower(self._parameters, self._cast(inputs)[:1]).compile()
-        counted = compiled.cost_analysis()
+        of_one = jax.jit(lambda trained, one: self._single(trained, one))
+        counted = of_one.lower(self._trained, self._cast(inputs)[0]).compile().cost_analysis()
         flops = counted.get("flops") if isinstance(counted, Mapping) else None
         return float(flops) if flops and flops > 0 else None
 
     def arrays(self) -> list[np.ndarray]:
-        return [np.asarray(leaf) for leaf in jax.tree.leaves(self._parameters)]
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(self._trained)]
 
     def _cast(self, inputs: Any) -> jax.Array:
         """Inputs in the parameters' precision, unless they are counts, such as tokens."""
@@ -171,10 +145,49 @@ def inner_products(left: Sequence[Any], right: Sequence[Any], pairs: bool) -> An
     return found.reshape(shape) if pairs else found
 
 
-@jax.jit
-def _wide(gradients: list[jax.Array]) -> list[jax.Array]:
-    """Half precision is too coarse to add up in."""
-    return [part.astype(jnp.promote_types(part.dtype, jnp.float32)) for part in gradients]
+class _Single(eqx.Module):
+    """The outputs for one input as a function of the trained parameters; equal ones share what is compiled."""
+
+    apply: Callable[[PyTree, Any], Any] = eqx.field(static=True)
+    rest: PyTree
+    alone: bool = eqx.field(static=True)
+
+    def __call__(self, trained: PyTree, one: jax.Array) -> jax.Array:
+        parameters = eqx.combine(trained, self.rest)
+        return jnp.ravel(self.apply(parameters, one) if self.alone else self.apply(parameters, one[None])[0])
+
+
+@eqx.filter_jit
+def _outputs(single: _Single, trained: PyTree, inputs: jax.Array) -> jax.Array:
+    return jax.vmap(lambda one: single(trained, one))(inputs)
+
+
+@eqx.filter_jit
+def _tangent(single: _Single, trained: PyTree, inputs: jax.Array, direction: PyTree) -> jax.Array:
+    return jax.jvp(lambda own: jax.vmap(lambda one: single(own, one))(inputs), (trained,), (direction,))[1]
+
+
+@eqx.filter_jit
+def _gradients(single: _Single, trained: PyTree, inputs: jax.Array, weights: jax.Array) -> list[jax.Array]:
+    def of_one(one: jax.Array) -> list[jax.Array]:
+        values, pull = jax.vjp(lambda own: single(own, one), trained)
+        (found,) = jax.vmap(pull)(weights.astype(values.dtype))
+        # Half precision is too coarse to add up in.
+        wide = [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in jax.tree.leaves(found)]
+        return [jnp.reshape(leaf, (weights.shape[0], -1)) for leaf in wide]
+
+    return jax.vmap(of_one)(inputs)
+
+
+@eqx.filter_jit
+def _columns(single: _Single, trained: PyTree, rows: jax.Array, inputs: jax.Array, weights: jax.Array) -> jax.Array:
+    """Kernel columns without a Jacobian of the rows: pull each output of the columns back, push it forward."""
+
+    def of_one(one: jax.Array) -> jax.Array:
+        values, pull = jax.vjp(lambda own: single(own, one), trained)
+        return jax.vmap(lambda weight: _tangent(single, trained, rows, pull(weight)[0]))(weights.astype(values.dtype))
+
+    return jax.vmap(of_one)(inputs)
 
 
 def _check_parameters(dtypes: Sequence[Any]) -> None:
