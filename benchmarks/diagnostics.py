@@ -13,7 +13,9 @@ from solvable.diagnostics.features import minimum_projection_distance
 SAMPLES, FEATURES, CLASSES = 60_000, 1024, 10
 
 
-def sample(samples: int, width: int, classes: int = CLASSES, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sample(
+    samples: int, width: int, classes: int = CLASSES, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     phi = rng.normal(size=(samples, width))
     return phi, phi[:, :classes] + rng.normal(size=(samples, classes)), rng.integers(0, classes, samples)
