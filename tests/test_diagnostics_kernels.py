@@ -1,5 +1,7 @@
 """Kernels of anybody's network: closed forms, other libraries, other routes, and what is made of them."""
 
+from functools import cache
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -103,8 +105,13 @@ def test_any_batch_and_memory_gives_the_same(batch, outputs, memory, square):
     np.testing.assert_allclose(kernel, expected, rtol=1e-11, atol=1e-11)
 
 
+@cache
+def example_module():
+    return eqx.nn.MLP(4, 3, 8, 1, key=jax.random.key(0))
+
+
 def test_equinox_module_and_its_function_agree():
-    module = eqx.nn.MLP(4, 3, 8, 2, key=jax.random.key(0))
+    module = example_module()
     kernel = ntk(module, INPUTS, outputs="full")
     other = ntk(lambda own, inputs: jax.vmap(own)(inputs), INPUTS, parameters=module, outputs="full", method="jacobian")
     np.testing.assert_allclose(kernel, other, rtol=1e-12, atol=1e-13)
@@ -124,7 +131,7 @@ def torch_twin(module):
 
 @pytest.mark.parametrize("outputs", ["trace", "sum", "full"])
 def test_torch_agrees_with_jax(outputs):
-    module = eqx.nn.MLP(4, 3, 8, 2, key=jax.random.key(0))
+    module = example_module()
     there = ntk(torch_twin(module), INPUTS, INPUTS[:4], outputs=outputs, batch=2)
     np.testing.assert_allclose(there, ntk(module, INPUTS, INPUTS[:4], outputs=outputs), rtol=1e-10, atol=1e-10)
     assert there.attrs["library"] == "torch"
@@ -169,7 +176,7 @@ def test_half_precision_adds_up_in_single():
 
 
 def test_features_of_a_network():
-    module = eqx.nn.MLP(4, 3, 8, 2, key=jax.random.key(0))
+    module = example_module()
     outputs = np.asarray(jax.vmap(module)(INPUTS))
     np.testing.assert_allclose(feature_kernel(module, INPUTS, batch=2), outputs @ outputs.T, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(

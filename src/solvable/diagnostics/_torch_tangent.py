@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.func import functional_call, jvp, vjp, vmap
+from torch.func import functional_call, vjp, vmap
 
 from solvable.diagnostics.tangent import inner_products
 
@@ -64,9 +64,13 @@ class TorchNetwork:
             for (name, value), part in zip(self._trained.items(), direction, strict=True)
         }
         rows = self._cast(inputs)
-        with torch.no_grad(), inferring(self._model):
+        with inferring(self._model):
             call = vmap(self._single, in_dims=(None, 0))
-            return _numpy(jvp(lambda trained: call(trained, rows), (self._trained,), (along,))[1])
+            outputs, pull = vjp(lambda trained: call(trained, rows), self._trained)
+            # Pulling back is linear, and its own derivative pushes forward. More layers know their second derivative
+            # backwards than their first forwards, and torch's forward mode scripts itself on first use.
+            _, push = vjp(lambda weights: pull(weights)[0], torch.zeros_like(outputs))
+            return _numpy(push(along)[0])
 
     def arrays(self) -> list[np.ndarray]:
         return [_numpy(self._trained[name]) for name in self.names]
