@@ -3,8 +3,9 @@
 The public names of the room are listed here, one line for each file that has any.
 """
 
+from solvable.diagnostics.collapse import CollapseReport, collapse
 from solvable.diagnostics.features import features
 from solvable.diagnostics.report import FeatureReport
 from solvable.diagnostics.statistics import FeatureStatistics
 
-__all__ = ["FeatureReport", "FeatureStatistics", "features"]
+__all__ = ["CollapseReport", "FeatureReport", "FeatureStatistics", "collapse", "features"]

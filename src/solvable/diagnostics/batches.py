@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 Library = Literal["numpy", "jax", "torch"]
-# A square of anything larger overflows in a sum of float64.
-_LARGEST = 1e150
+# Sums of squares of anything larger overflow float64.
+_LARGEST = 1e145
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,9 +114,9 @@ def to_numpy(array: Any) -> np.ndarray:
 
 def precision(array: Any) -> float:
     """The rounding unit of the numbers an array holds; float64's for whole numbers."""
-    name = str(array.dtype)
+    name = str(getattr(array, "dtype", "float64"))
     known = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-    return next((unit for ending, unit in known.items() if name.endswith(ending)), 2.0**-52)
+    return known.get(name.rpartition(".")[2], 2.0**-52)
 
 
 def _convert(array: Any, library: Library, like: Any) -> Any:

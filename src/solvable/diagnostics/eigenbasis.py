@@ -24,18 +24,9 @@ class Eigenbasis:
 def eigenbasis(statistics: FeatureStatistics, cutoff: float | None = None) -> Eigenbasis:
     """Diagonalise ⟨ΦΦᵀ⟩ = Σ_k ρ_k u_k u_kᵀ (Algorithm 1, corrected: see docs/errata).
 
-    A large mean makes one eigenvalue large, and rounding relative to it would drown the small ones. So the leading
-    eigenvector is taken out first, and the rest is diagonalised where it is accurate relative to ρ_2. ``cutoff`` is
-    the smallest eigenvalue kept; by default a bound on the rounding of float64 sums.
+    Eigenvalues up to ``cutoff`` are left out; by default a bound on the rounding of float64 sums.
     """
-    covariance, mean = statistics.feature_covariance, statistics.feature_mean
-    leading = _leading_direction(covariance, mean)
-    if leading is None:
-        intensity, directions = np.linalg.eigh(covariance + np.outer(mean, mean))
-    else:
-        intensity, directions = _deflated(covariance, mean, leading)
-    order = np.argsort(intensity)[::-1]
-    intensity, directions = intensity[order], directions[:, order]
+    intensity, directions = moment_spectrum(statistics.feature_covariance, statistics.feature_mean)
     if cutoff is None:
         cutoff = _rounding(statistics, intensity)
     kept = intensity > cutoff
@@ -47,16 +38,39 @@ def eigenbasis(statistics: FeatureStatistics, cutoff: float | None = None) -> Ei
     return Eigenbasis(intensity[kept], directions[:, kept], float(cutoff))
 
 
+def moment_spectrum(covariance: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, falling, and eigenvectors of covariance + mean meanᵀ, accurate relative to the second eigenvalue.
+
+    A large mean makes one eigenvalue large, and rounding relative to it would drown the small ones. So the leading
+    eigenvector is taken out first and the rest diagonalised on its own.
+    """
+    # In units of the trace, or squares of very large or small moments leave the range of float64.
+    scale = float(np.trace(covariance) + mean @ mean) or 1.0
+    covariance, mean = covariance / scale, mean / np.sqrt(scale)
+    leading = _leading_direction(covariance, mean)
+    if leading is None:
+        values, vectors = np.linalg.eigh(covariance + np.outer(mean, mean))
+    else:
+        values, vectors = _deflated(covariance, mean, leading)
+    order = np.argsort(values)[::-1]
+    return values[order] * scale, vectors[:, order]
+
+
+def rounded_constant(statistics: FeatureStatistics) -> float:
+    """The variance that rounding can give to features that are constant: each is off by a few units of its value."""
+    mean = statistics.feature_mean
+    return float((8 * _UNIT) ** 2 * (mean @ mean))
+
+
 def _rounding(statistics: FeatureStatistics, intensity: np.ndarray) -> float:
     """Size of an eigenvalue that rounding alone can make.
 
-    Sums about the shift and the eigensolver round relative to ρ_2 and to the distance of the mean from the shift; the
-    shift itself is rounded relative to the mean, which enters squared.
+    Sums about the shift and the eigensolver round relative to ρ_2 and to the distance of the mean from the shift.
     """
     offset = statistics.feature_offset
     second = intensity[1] if intensity.size > 1 else 0.0
     steps = intensity.size + np.sqrt(statistics.count)
-    return float(2 * steps * _UNIT * (second + offset @ offset) + intensity.size * (8 * _UNIT) ** 2 * intensity[0])
+    return float(2 * steps * _UNIT * (second + offset @ offset)) + rounded_constant(statistics)
 
 
 def _leading_direction(covariance: np.ndarray, mean: np.ndarray) -> np.ndarray | None:

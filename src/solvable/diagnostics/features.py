@@ -4,7 +4,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from solvable.diagnostics.eigenbasis import Eigenbasis, eigenbasis
+from solvable.diagnostics.eigenbasis import Eigenbasis, eigenbasis, moment_spectrum, rounded_constant
 from solvable.diagnostics.report import FeatureReport
 from solvable.diagnostics.statistics import FeatureStatistics
 
@@ -31,20 +31,19 @@ def features(
     where P is made with the inverse of the Gram matrix, because outputs are not orthogonal. A network is in the
     minimum-feature regime if κ_CKA < ``threshold`` (Definition 2, which takes 0.1). Modes with intensity up to
     ``intensity_cutoff`` are left out (default: what float64 rounding can make), and so are directions of the outputs
-    and targets whose standard deviation is below ``output_cutoff`` times the largest (default: eight rounding units
-    of the numbers that were given). All are in the report.
+    and targets whose root mean square is up to ``output_cutoff`` times the largest (default: eight rounding units of
+    the numbers that were given). All are in the report.
     """
     train = _statistics(train, "train", None)
     test = _statistics(test, "test", train)
     _check_pair(train, test)
     if not 0 < threshold < 1:
         raise ValueError(f"threshold must lie between 0 and 1, not {threshold!r} (the thesis takes 0.1)")
-    if output_cutoff is None:
-        output_cutoff = max(8 * test.precision, float(np.sqrt(8 * test.outputs * _UNIT)))
+    output_cutoff = 8 * test.precision if output_cutoff is None else float(output_cutoff)
     basis = eigenbasis(train, intensity_cutoff)
     norms = _test_norms(basis, test)
-    whitened_targets = _inverse_root(test.target_moment, output_cutoff)
-    whitened_outputs = _inverse_root(test.output_moment, output_cutoff)
+    whitened_targets = _inverse_root("targets", test.target_covariance, test.target_mean, output_cutoff)
+    whitened_outputs = _inverse_root("outputs", test.output_covariance, test.output_mean, output_cutoff)
     quality = _overlap(basis, norms, test, test.feature_target_covariance, test.target_mean, whitened_targets)
     utilisation = _overlap(basis, norms, test, test.feature_output_covariance, test.output_mean, whitened_outputs)
     distance, notes = minimum_projection_distance(test, output_cutoff)
@@ -57,7 +56,7 @@ def features(
         constant_overlap=float(abs(first) / np.sqrt(norms[0] * basis.intensity[0])) if norms[0] else 0.0,
         threshold=float(threshold),
         intensity_cutoff=basis.cutoff,
-        output_cutoff=float(output_cutoff),
+        output_cutoff=output_cutoff,
         train_samples=train.count,
         test_samples=test.count,
         features=test.features,
@@ -80,16 +79,18 @@ def minimum_projection_distance(statistics: FeatureStatistics, cutoff: float = 1
     in Frobenius norms, from the covariances of features (G_c), of outputs (H_c) and between both (M_c). This equals the
     formula with n x n kernels. Where features or outputs do not vary at all, nothing is aligned: the distance is 1.
     """
-    root = _inverse_root(statistics.output_moment, cutoff)
-    cross = statistics.feature_output_covariance @ root
-    kernel = np.linalg.norm(statistics.feature_covariance)
-    projection = np.linalg.norm(root.T @ statistics.output_covariance @ root)
-    mean = statistics.feature_mean
-    if kernel <= 64 * _UNIT**2 * statistics.features * (mean @ mean):
+    root = _inverse_root("outputs", statistics.output_covariance, statistics.output_mean, cutoff)
+    covariance = statistics.feature_covariance
+    # In units of the total variance, or squares of squares of small features underflow.
+    scale = float(np.trace(covariance))
+    if scale <= rounded_constant(statistics):
         return 1.0, ("the features do not vary, so the distance to the minimum-projection operator is set to 1",)
-    if projection <= max(cutoff**2, 64 * _UNIT):
+    kernel = np.linalg.norm(covariance / scale)
+    aligned = np.sum((statistics.feature_output_covariance @ root / np.sqrt(scale)) ** 2)
+    projection = np.linalg.norm(root.T @ statistics.output_covariance @ root)
+    if projection <= cutoff**2:
         return 1.0, ("the outputs do not vary, so the distance to the minimum-projection operator is set to 1",)
-    return float(max(0.0, 1 - np.sum(cross**2) / (kernel * projection))), ()
+    return float(max(0.0, 1 - aligned / (kernel * projection))), ()
 
 
 def _overlap(
@@ -111,15 +112,17 @@ def _test_norms(basis: Eigenbasis, test: FeatureStatistics) -> np.ndarray:
     """⟨e_k|e_k⟩ on the test set; exactly zero for modes that no test sample has, which overlap with nothing."""
     moments = np.sum(basis.directions * (test.feature_covariance @ basis.directions), axis=0)
     moments += (basis.directions.T @ test.feature_mean) ** 2
-    return np.where(moments > basis.cutoff * _UNIT, moments, 0) / basis.intensity
+    rounding = 4 * _UNIT * np.linalg.norm(test.feature_covariance, 1) + rounded_constant(test)
+    return np.where(moments > rounding, moments, 0) / basis.intensity
 
 
-def _inverse_root(moment: np.ndarray, cutoff: float) -> np.ndarray:
-    """K (C, rank) with K Kᵀ the pseudo-inverse of a second moment; directions below the cutoff are left out."""
-    values, vectors = np.linalg.eigh(moment)
-    kept = values > max(cutoff**2 * values[-1], 0)
+def _inverse_root(name: str, covariance: np.ndarray, mean: np.ndarray, cutoff: float) -> np.ndarray:
+    """K (C, rank) with K Kᵀ the pseudo-inverse of the second moment, not centred: H^(-1/2) up to a rotation."""
+    values, vectors = moment_spectrum(covariance, mean)
+    rounding = 8 * values.size * _UNIT * values[1] if values.size > 1 else 0.0
+    kept = values > cutoff**2 * values[0] + rounding
     if not kept.any():
-        raise ValueError("the outputs or the targets are zero on all test samples, so they span nothing to project on")
+        raise ValueError(f"the {name} are zero on all samples, so they span nothing to project on")
     return vectors[:, kept] / np.sqrt(values[kept])
 
 

@@ -26,6 +26,7 @@ class FeatureStatistics:
         self.classes = None if classes is None else int(classes)
         self.batches = 0
         self.precision = 0.0
+        self.outputs = 0
         self._moments: Moments | None = None
         self._host: Moments | None = None
 
@@ -35,10 +36,10 @@ class FeatureStatistics:
         batch = read_batch(features, outputs, targets, number)
         classes = self._check_labels(batch, number)
         moments = self._moments
-        if moments is not None and (moments.feature_shift.shape[0], moments.output_shift.shape[0]) != batch.sizes:
+        if moments is not None and (self.features, self.outputs) != batch.sizes:
             raise ValueError(
                 f"batch {number} has {batch.sizes[0]} features and {batch.sizes[1]} outputs a sample, the batches "
-                f"before it {moments.feature_shift.shape[0]} and {moments.output_shift.shape[0]}"
+                f"before it {self.features} and {self.outputs}"
             )
         if batch.library == "numpy":
             check_finite(batch, number)
@@ -51,8 +52,9 @@ class FeatureStatistics:
             moments, finite = add(moments or start(batch, count), batch, count)
         if not finite:
             check_finite(batch, number)
+            raise ValueError(f"sums of squares overflow with batch {number}: divide features and outputs by a constant")
         self._moments, self._host = moments, None
-        self.classes, self.batches = classes, number
+        self.classes, self.batches, self.outputs = classes, number, batch.sizes[1]
         self.precision = max(self.precision, precision(features), precision(outputs))
         return self
 
@@ -73,7 +75,7 @@ class FeatureStatistics:
 
     def _copy(self) -> "FeatureStatistics":
         copy = FeatureStatistics(self.classes)
-        copy.batches, copy.precision = self.batches, self.precision
+        copy.batches, copy.precision, copy.outputs = self.batches, self.precision, self.outputs
         copy._moments = None if self._moments is None else self._moments.on_host()
         return copy
 
@@ -121,11 +123,6 @@ class FeatureStatistics:
         return 0 if self._moments is None else int(self._moments.feature_shift.shape[0])
 
     @property
-    def outputs(self) -> int:
-        """Number of outputs, C."""
-        return 0 if self._moments is None else int(self._moments.output_shift.shape[0])
-
-    @property
     def feature_offset(self) -> np.ndarray:
         """Mean of the features less the shift, (p,)."""
         return self.moments.cross[:, -1] / self.count
@@ -138,7 +135,12 @@ class FeatureStatistics:
     @property
     def output_mean(self) -> np.ndarray:
         """⟨f̂⟩, (C,)."""
-        return self.moments.output_shift + self.moments.side[: self.outputs, -1] / self.count
+        return self._side_mean[: self.outputs]
+
+    @property
+    def target_mean(self) -> np.ndarray:
+        """⟨f*⟩, with labels the frequencies of the classes, (T,)."""
+        return self._side_mean[self.outputs :]
 
     @property
     def feature_covariance(self) -> np.ndarray:
@@ -148,35 +150,36 @@ class FeatureStatistics:
     @property
     def output_covariance(self) -> np.ndarray:
         """⟨f̂f̂ᵀ⟩ - ⟨f̂⟩⟨f̂⟩ᵀ, (C, C)."""
-        offset = self.moments.side[: self.outputs, -1] / self.count
-        return self.moments.side[: self.outputs, : self.outputs] / self.count - np.outer(offset, offset)
+        return self._side_covariance[: self.outputs, : self.outputs]
 
     @property
-    def output_moment(self) -> np.ndarray:
-        """⟨f̂f̂ᵀ⟩, not centred, (C, C)."""
-        return self.output_covariance + np.outer(self.output_mean, self.output_mean)
+    def target_covariance(self) -> np.ndarray:
+        """⟨f*f*ᵀ⟩ - ⟨f*⟩⟨f*⟩ᵀ, (T, T)."""
+        return self._side_covariance[self.outputs :, self.outputs :]
 
     @property
     def feature_output_covariance(self) -> np.ndarray:
         """⟨Φf̂ᵀ⟩ - ⟨Φ⟩⟨f̂⟩ᵀ, (p, C)."""
-        offset = self.moments.side[: self.outputs, -1] / self.count
-        return self.moments.cross[:, : self.outputs] / self.count - np.outer(self.feature_offset, offset)
-
-    @property
-    def target_mean(self) -> np.ndarray:
-        """⟨f*⟩, with labels the frequencies of the classes, (T,)."""
-        return self.moments.side[self.outputs : -1, -1] / self.count
-
-    @property
-    def target_moment(self) -> np.ndarray:
-        """⟨f*f*ᵀ⟩, with labels diagonal, (T, T)."""
-        return self.moments.side[self.outputs : -1, self.outputs : -1] / self.count
+        return self._cross_covariance[:, : self.outputs]
 
     @property
     def feature_target_covariance(self) -> np.ndarray:
         """⟨Φf*ᵀ⟩ - ⟨Φ⟩⟨f*⟩ᵀ, (p, T)."""
-        cross = self.moments.cross[:, self.outputs : -1] / self.count
-        return cross - np.outer(self.feature_offset, self.target_mean)
+        return self._cross_covariance[:, self.outputs :]
+
+    @property
+    def _side_mean(self) -> np.ndarray:
+        return self.moments.side_shift + self.moments.side[:-1, -1] / self.count
+
+    @property
+    def _side_covariance(self) -> np.ndarray:
+        offset = self.moments.side[:-1, -1] / self.count
+        return self.moments.side[:-1, :-1] / self.count - np.outer(offset, offset)
+
+    @property
+    def _cross_covariance(self) -> np.ndarray:
+        offset = self.moments.side[:-1, -1] / self.count
+        return self.moments.cross[:, :-1] / self.count - np.outer(self.feature_offset, offset)
 
     @property
     def class_counts(self) -> np.ndarray:
