@@ -92,7 +92,10 @@ def test_sum_tends_to_trace_with_width():
 
 
 @given(
-    st.sampled_from([1, 4, 12]), st.sampled_from(["trace", "sum", "full"]), st.sampled_from([1e2, 3e3, 1e9]), st.booleans()
+    st.sampled_from([1, 4, 12]),
+    st.sampled_from(["trace", "sum", "full"]),
+    st.sampled_from([1e2, 3e3, 1e9]),
+    st.booleans(),
 )
 def test_any_batch_and_memory_gives_the_same(batch, outputs, memory, square):
     weights, others = two_layer_weights(), None if square else INPUTS[::-2] + 1.0
@@ -314,8 +317,8 @@ def test_spectrum_of_orthonormal_functions_is_exact():
 def test_exponents_of_a_power_law_kernel_are_recovered():
     """Random Gaussian functions, 600 inputs, 2000 modes, 20 targets: alpha = 1.6, beta = 0.75 over modes 2 to 60.
 
-    Over 20 other draws the errors were -0.023 ± 0.006 and 0.014 ± 0.010: a bias of finitely many inputs, and a spread over
-    draws. The tolerances are the bias and four spreads.
+    Over 20 other draws the errors were -0.023 ± 0.006 and 0.014 ± 0.010: a bias of finitely many inputs, and a
+    spread over draws. The tolerances are the bias and four spreads.
     """
     generator = np.random.default_rng(4)
     ranks = np.arange(1.0, 2001)

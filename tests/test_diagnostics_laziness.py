@@ -173,7 +173,9 @@ def test_distance_is_second_order_in_a_step(step, key):
     report = laziness(two_layers, start, after, INPUTS, kernel_inputs=0)
     size = [np.linalg.norm(part) for part in (first, second, third)]
     next_order = step * (size[2] / (3 * size[1]) + size[1] / (2 * size[0]))
-    assert report.distance == pytest.approx(step * size[1] / (2 * size[0]), rel=1.5 * next_order, abs=10 * report.rounding)
+    assert report.distance == pytest.approx(
+        step * size[1] / (2 * size[0]), rel=1.5 * next_order, abs=10 * report.rounding
+    )
 
 
 @jax.jit
@@ -203,7 +205,7 @@ def test_torch_and_equinox_agree():
     assert there.kernel_change == pytest.approx(here.kernel_change, rel=1e-8)
     assert there.parameter_motion == pytest.approx(here.parameter_motion, rel=1e-12)
     assert list(there.parameter_motion_of) == ["0.weight", "0.bias", "2.weight", "2.bias"]
-    assert list(here.parameter_motion_of)[0] == "layers[0].weight"
+    assert next(iter(here.parameter_motion_of)) == "layers[0].weight"
 
 
 def test_single_precision_says_so():
@@ -223,9 +225,9 @@ def test_report_as_text_and_json():
     after = (np.full((2, 4), 0.1), np.ones(2) * 1.1)
     report = laziness(two_layers, start, after, INPUTS)
     assert report.parameter_motion_of["[0]"] == np.inf
-    text = repr(report)
-    assert text.startswith(f"LazinessReport: {report.verdict} (lazy below 0.1, rich above 0.5)")
-    assert "float64" in text
+    assert repr(report).startswith(f"LazinessReport({report.verdict}: distance={report.distance:.4g}, kernel change=")
+    assert "10 inputs, kernel on 10, in float64" in report.summary()
+    assert "lazy below 0.1, rich above 0.5" in report.summary()
     values = json.loads(report.to_json())
     assert values["verdict"] == report.verdict
     assert values["parameter_motion_of"]["[0]"] == "inf"
@@ -235,7 +237,13 @@ def test_report_as_text_and_json():
 
 @pytest.mark.parametrize(
     ("distance", "kernel", "verdict"),
-    [(0.05, 0.05, "lazy"), (0.05, 0.3, "intermediate"), (0.3, 0.05, "intermediate"), (0.6, 0.0, "rich"), (0, 2, "rich")],
+    [
+        (0.05, 0.05, "lazy"),
+        (0.05, 0.3, "intermediate"),
+        (0.3, 0.05, "intermediate"),
+        (0.6, 0.0, "rich"),
+        (0, 2, "rich"),
+    ],
 )
 def test_verdict_takes_the_larger_of_both(distance, kernel, verdict):
     from solvable.diagnostics.kernels import KernelChange
