@@ -40,7 +40,7 @@ def algorithm() -> None:
 
 
 def _rank(model: Committee, steps: int, tolerance: float) -> int:
-    solver = solvers.Latent(samples=1024, scrambles=1, tolerance=tolerance)
+    solver = solvers.Latent(samples=1024, scrambles=2, tolerance=tolerance)
     data = model.predict([0.2 * steps], solver=solver)
     return int(json.loads(data.attrs["solver"])["rank"])
 
