@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 from solvable import Committee, FeatureScaling, activations, solvers
-from solvable.plotting import COLOURS, new_figure, save_figure
+from solvable.plotting import COLOURS, new_figure
 
 FIGURES = Path(__file__).parents[1]
 
@@ -36,7 +36,7 @@ def algorithm() -> None:
     right.plot((2, 80), (4, 160), ":", color="grey", label="every signal (2 a step)")
     right.set(xscale="log", yscale="log", xlabel="descent steps", ylabel="latent directions", title="latent closure")
     right.legend(fontsize="small")
-    save_figure(figure, FIGURES / "engine-causal-dmft.png")
+    figure.savefig(FIGURES / "engine-causal-dmft.png", dpi=90)
 
 
 def _rank(model: Committee, steps: int, tolerance: float) -> int:
@@ -51,36 +51,33 @@ def errors() -> None:
     march = FeatureScaling(capacity=1.5, source=0.4, features=64, batch=16, modes=200, learning_rate=0.2)
     sizes = (64, 128, 256)
     left.loglog(sizes, [_seconds(lambda n=n: march.predict(np.arange(n))) for n in sizes], "o-", label="march")
-    left.loglog(sizes, [3e-2 * (n / 100) ** 3 for n in sizes], ":", color="grey", label="steps³")
+    left.loglog(sizes, [2e-2 * (n / 64) ** 3 for n in sizes], ":", color="grey", label="steps³")
     left.set(xlabel="steps", ylabel="seconds (warm)", title="cost of the two-time march")
     left.legend(fontsize="small")
     model = Committee(samples_per_dimension=2.0, activation=activations.quadratic(0.5), step=0.2)
-    times = [4.0]
-    best = model.predict(times, solver=solvers.Latent(samples=16384, scrambles=4), key=5)
-    reference = float(best.test_loss[0])
-    print("reference", reference, float(best.test_loss_error[0]))
-    for colour, (name, make, counts) in zip(
-        COLOURS,
-        (
-            ("closure", lambda n: solvers.Latent(samples=n), (256, 1024, 4096)),
-            ("responses", lambda n: solvers.Response(samples=n), (256, 1024)),
-        ),
-        strict=False,
-    ):
-        rows = []
-        for count in counts:
-            solver = make(count)
-            found = [model.predict(times, solver=solver, key=key) for key in range(3)]
-            wrong = np.sqrt(np.mean([(float(each.test_loss[0]) - reference) ** 2 for each in found]))
-            said = np.mean([float(each.test_loss_error[0]) for each in found])
-            rows.append((_seconds(lambda solver=solver: model.predict(times, solver=solver)), wrong, said))
-            print(name, count, rows[-1])
-        seconds, wrong, said = zip(*rows, strict=True)
-        right.loglog(seconds, np.array(wrong) / reference, "o-", color=colour, label=f"{name}: error")
-        right.loglog(seconds, np.array(said) / reference, "--", color=colour, label=f"{name}: estimate")
-    right.set(xlabel="seconds (warm)", ylabel="relative error of the test loss", title="committee, 20 steps")
+    ways = {"closure": (solvers.Latent, (256, 1024, 4096)), "responses": (solvers.Response, (256, 1024))}
+    for steps, line, face in ((20, "-", None), (80, "--", "white")):
+        times = [0.2 * steps]
+        best = model.predict(times, solver=solvers.Latent(samples=16384, scrambles=4), key=5)
+        reference = float(best.test_loss[0])
+        print(steps, "steps: reference", reference, float(best.test_loss_error[0]))
+        for colour, (name, (solver, counts)) in zip(COLOURS, ways.items(), strict=False):
+            rows = [_measured(model, times, solver(samples=count), reference) for count in counts]
+            print(name, counts, rows)
+            seconds, wrong, said = zip(*rows, strict=True)
+            right.loglog(seconds, wrong, f"o{line}", color=colour, markerfacecolor=face, label=f"{name}, {steps} steps")
+            right.loglog(seconds, said, "_", color=colour, markersize=12)
+    right.set(xlabel="processor seconds (warm)", ylabel="relative error of the test loss", title="committee")
     right.legend(fontsize="small")
-    save_figure(figure, FIGURES / "engine-causal-dmft-error.png")
+    figure.savefig(FIGURES / "engine-causal-dmft-error.png", dpi=90)
+
+
+def _measured(model: Committee, times: list[float], solver, reference: float) -> tuple[float, float, float]:
+    """Seconds, error against the reference over three keys, and the error that the solver states."""
+    found = [model.predict(times, solver=solver, key=key) for key in range(3)]
+    wrong = np.sqrt(np.mean([(float(each.test_loss[0]) - reference) ** 2 for each in found]))
+    said = np.mean([float(each.test_loss_error[0]) for each in found])
+    return _seconds(lambda: model.predict(times, solver=solver)), wrong / reference, said / reference
 
 
 def _seconds(run) -> float:
