@@ -10,7 +10,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -41,6 +41,10 @@ class Cells:
         """A cell's parameters as plain Python values; labels become what they stand for."""
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in cell.items()}
         return {name: self.labels[name][value] if name in self.labels else value for name, value in plain.items()}
+
+    def as_label(self, name: str, value: Any) -> Any:
+        """What stands for a value in the coordinates of the sweep."""
+        return label(value) if name in self.labels else value
 
     def model(self, values: Cell) -> Model:
         """The model of a cell, built and checked like any other."""
@@ -74,7 +78,7 @@ class Cells:
 
     def settings(self) -> dict[str, Any]:
         """What decides the values of every cell, as JSON: a store with other settings is another sweep."""
-        made = {} if inspect.isclass(self.make) else Quantity(self.make).identity()
+        made = {} if self.make is self.kind else Quantity(self.make).identity()
         return {
             "model": self.kind.name,
             **({"made_by": made["quantity"], "made_by_source": made["source"]} if made else {}),
@@ -98,9 +102,7 @@ def cell_key(values: Cell, key: int = 0) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 11
 
 
-def find_cells(
-    model: Any, design: Design, target: Any, options: Mapping[str, Any] | None
-) -> tuple[Cells, Design]:
+def find_cells(model: Any, design: Design, target: Any, options: Mapping[str, Any] | None) -> tuple[Cells, Design]:
     """Everything checked that can be checked before anything runs; whole numbers are made whole on the way."""
     make, kind, fixed = _source(model, design)
     names = _parameter_names(make)
@@ -120,8 +122,8 @@ def find_cells(
     quantity = parse_quantity(kind, target, options, list(swept_options))
     if "progress" in call_options and "progress" not in quantity.options:
         quantity = Quantity(quantity.target, {**quantity.options, "progress": False})
-    if inspect.isclass(make):
-        design = _checked_values(make, design)
+    if make is kind:
+        design = _checked_values(kind, design)
     labels = {
         name: {label(value): value for value in values}
         for axis in design.axes
@@ -144,7 +146,9 @@ def _source(model: Any, design: Design) -> tuple[Callable[..., Model], type[Mode
     if inspect.isclass(owner) and issubclass(owner, Model):
         return model, owner, {}
     if callable(model):
-        first = model(**{name: value for name, value in next(design.cells()).items() if name in _parameter_names(model)})
+        first = model(
+            **{name: value for name, value in next(design.cells()).items() if name in _parameter_names(model)}
+        )
         if isinstance(first, Model):
             return model, type(first), {}
     raise ValueError(f"model must be a model, its class or name, or a function that makes one, not {model!r}")
@@ -162,16 +166,18 @@ def _sendable(kind: type[Model], name: str, value: Any) -> Any:
     return value
 
 
-def _parameter_names(make: Callable[..., Model]) -> list[str]:
-    if inspect.isclass(make):
-        return [field.name for field in dataclasses.fields(make)]
+def _parameter_names(make: Any) -> list[str]:
+    if isinstance(make, type):
+        return [field.name for field in dataclasses.fields(cast(Any, make))]
     return list(inspect.signature(make).parameters)
 
 
-def _needed(make: Callable[..., Model]) -> list[str]:
-    if inspect.isclass(make):
+def _needed(make: Any) -> list[str]:
+    if isinstance(make, type):
         missing = dataclasses.MISSING
-        return [f.name for f in dataclasses.fields(make) if f.default is missing and f.default_factory is missing]
+        return [
+            f.name for f in dataclasses.fields(cast(Any, make)) if f.default is missing and f.default_factory is missing
+        ]
     found = inspect.signature(make).parameters.values()
     return [p.name for p in found if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
 

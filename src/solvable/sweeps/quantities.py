@@ -102,10 +102,10 @@ def option_names(kind: type[Model], target: Any) -> list[str]:
 def _check_options(kind: type[Model], name: str, options: Mapping[str, Any], swept: list[str]) -> None:
     parameters = dict(list(inspect.signature(getattr(kind, name)).parameters.items())[1:])
     open_ended = any(option.kind is option.VAR_KEYWORD for option in parameters.values())
-    for option in options:
-        if option not in parameters and not open_ended:
+    for given in options:
+        if given not in parameters and not open_ended:
             told = ", ".join(parameters) or "no options"
-            raise ValueError(f"{name} of {kind.name} has no option {option!r}; it takes {told}")
+            raise ValueError(f"{name} of {kind.name} has no option {given!r}; it takes {told}")
     for option in parameters.values():
         needed = option.default is option.empty and option.kind in (option.POSITIONAL_OR_KEYWORD, option.KEYWORD_ONLY)
         if needed and option.name not in options and option.name not in swept:
@@ -130,7 +130,8 @@ def canonical(value: Any) -> Any:
         return value
     if isinstance(value, numbers.Real):
         # 1 and 1.0 are the same setting; JSON has no infinities.
-        return float(value) if np.isfinite(value) else repr(float(value))
+        number = float(value)
+        return number if np.isfinite(number) else repr(number)
     if callable(value) and not hasattr(value, "__dataclass_fields__"):
         return Quantity(value).identity()
     return repr(value)

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import xarray as xr
 
+from solvable.sweeps.design import Design
 from solvable.sweeps.schema import Output
 
 # Names that the sweep's own dataset uses.
@@ -34,7 +35,7 @@ def as_result(value: Any, name: str) -> Result:
     entries = value if isinstance(value, Mapping) else {name: value}
     if not entries:
         raise ValueError(f"{name} gave nothing: a quantity must return at least one number")
-    arrays = {}
+    arrays: dict[str, tuple[tuple[str, ...], Any, dict[str, Any]]] = {}
     for key, entry in entries.items():
         array = _as_array(entry, key)
         arrays[str(key)] = (tuple(f"{key}_{position}" for position in range(array.ndim)), array, {})
@@ -75,6 +76,10 @@ class Naming:
 
     prefix: str
     taken: tuple[str, ...]
+
+    @classmethod
+    def of(cls, quantity: str, design: Design) -> "Naming":
+        return cls(quantity, tuple(dict.fromkeys((*design.names, *design.dims))))
 
     def in_sweep(self, name: str) -> str:
         return f"{self.prefix}_{name}" if name in (*self.taken, *_TAKEN) else name

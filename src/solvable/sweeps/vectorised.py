@@ -7,6 +7,7 @@ finite are computed once more by themselves. Where a cell then raises, or differ
 
 import itertools
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -111,8 +112,8 @@ class VectorisedCells:
 
     def _impossible(self, cells: Sequence[Cell]) -> list[str | None]:
         """The cells whose parameters forbid each other; single ones were checked before the sweep began."""
-        make = self.cells.make
-        if isinstance(make, type) and make.__check_init__ is Model.__check_init__:
+        kind = self.cells.kind
+        if self.cells.make is kind and kind.__check_init__ is Model.__check_init__:
             return [None] * len(cells)
         errors: list[str | None] = []
         for cell in cells:
@@ -126,7 +127,8 @@ class VectorisedCells:
     def _together(self, cells: Sequence[Cell]) -> dict[str, np.ndarray]:
         columns = {name: np.array([cell[name] for cell in cells], float) for axis in self.axes for name in axis}
         block = self._as_block(columns) or _Block((tuple(columns),), (len(cells),), (columns,))
-        lengths = self.tile if len(block.axes) == len(self.axes) else (_padded_length(len(cells)),)
+        limits = self.tile if block.axes == self.axes else (math.prod(self.tile),)
+        lengths = [min(limit, _padded_length(size)) for limit, size in zip(limits, block.shape, strict=True)]
         padded = tuple(
             {name: np.pad(column, (0, length - column.size), mode="edge") for name, column in axis.items()}
             for axis, length in zip(block.columns, lengths, strict=True)
@@ -143,9 +145,7 @@ class VectorisedCells:
         """The cells as a product of their axes, if they are one: what depends on one axis is then computed once."""
         if len(self.axes) < 2 or self.tile[-1] < _NARROWEST:
             return None
-        shape = tuple(
-            len(np.unique(np.stack([columns[name] for name in axis], axis=1), axis=0)) for axis in self.axes
-        )
+        shape = tuple(len(np.unique(np.stack([columns[name] for name in axis], axis=1), axis=0)) for axis in self.axes)
         count = next(iter(columns.values())).size
         if np.prod(shape) != count or any(size > length for size, length in zip(shape, self.tile, strict=True)):
             return None
@@ -165,9 +165,7 @@ class VectorisedCells:
         alone, errors = self.cells([cells[place] for place in places])
         if any(errors):
             return True
-        return not all(
-            _close(alone[name], found[name][places]) for name in found if name != "numerical_error"
-        )
+        return not all(_close(alone[name], found[name][places]) for name in found if name != "numerical_error")
 
 
 @dataclass(frozen=True)
@@ -227,7 +225,7 @@ def _memory() -> float:
 
 def _padded_length(count: int) -> int:
     """A power of two, so that a store that is nearly full does not compile anew for every tile."""
-    return max(16, 1 << (count - 1).bit_length())
+    return 1 << (count - 1).bit_length()
 
 
 def _corners(cells: Sequence[Cell], axes: Sequence[Sequence[str]]) -> list[int]:
