@@ -25,6 +25,14 @@ Cell = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Fixed:
+    """A class of models with some parameters fixed; the rest is swept or has a default."""
+
+    kind: type[Model]
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Cells:
     """How any cell of one sweep is computed. Calling it with cells gives their values and errors."""
 
@@ -137,20 +145,24 @@ def _source(model: Any, design: Design) -> tuple[Callable[..., Model], type[Mode
     """What makes the models, what they are, and the parameters that stay fixed."""
     if isinstance(model, str):
         model = models.get(model)
-    if isinstance(model, Model):
-        fixed = {name: value for name, value in model.parameters().items() if name not in design.names}
-        return type(model), type(model), {name: _sendable(type(model), name, value) for name, value in fixed.items()}
     if inspect.isclass(model) and issubclass(model, Model):
-        return model, model, {}
+        model = Fixed(model, {})
+    if isinstance(model, Model):
+        model = Fixed(type(model), model.parameters())
+    if isinstance(model, Fixed):
+        # Defaults are written out: a store does not depend on whether they were.
+        fields = dataclasses.fields(model.kind)
+        defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+        fixed = {name: value for name, value in {**defaults, **model.parameters}.items() if name not in design.names}
+        return model.kind, model.kind, {name: _sendable(model.kind, name, value) for name, value in fixed.items()}
     owner = getattr(model, "__self__", None)
     if inspect.isclass(owner) and issubclass(owner, Model):
         return model, owner, {}
     if callable(model):
-        first = model(
-            **{name: value for name, value in next(design.cells()).items() if name in _parameter_names(model)}
-        )
-        if isinstance(first, Model):
-            return model, type(first), {}
+        first = next(design.cells())
+        made = model(**{name: value for name, value in first.items() if name in _parameter_names(model)})
+        if isinstance(made, Model):
+            return model, type(made), {}
     raise ValueError(f"model must be a model, its class or name, or a function that makes one, not {model!r}")
 
 
@@ -187,7 +199,7 @@ def _told(thing: Any) -> str:
 
 
 def _checked_values(kind: type[Model], design: Design) -> Design:
-    """Each value held against the rule of its field, alone; what two parameters forbid each other fails cell by cell."""
+    """Each value is held against the rule of its own field; what two parameters forbid each other fails in its cell."""
     for about in dataclasses.fields(kind):
         rule = about.metadata.get("rule")
         for axis in design.axes:
