@@ -4,6 +4,7 @@ Only a bounded number of tiles is ever on the way, so memory does not grow with 
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from solvable.sweeps.grid import Tile
 from solvable.sweeps.schema import Output
-from solvable.sweeps.store import Tile
 
 Cells = list[dict[str, Any]]
 Values = Mapping[str, Any]
@@ -20,7 +21,6 @@ Compute = Callable[[Cells], tuple[Values, Sequence[str | None]]]
 """Given the parameters of some cells: per output an array with one row per cell, and per cell an error text or None."""
 
 Engine = Literal["serial", "processes", "dask"]
-TIMES_TO_KILL = 3
 
 
 class Target(Protocol):
@@ -165,17 +165,26 @@ def _one_by_one(compute: Compute, cells: Cells) -> tuple[Values | None, list[str
     for cell in cells:
         try:
             values, (text,) = compute([cell])
-            results.append({name: np.asarray(value)[0] for name, value in values.items()})
+            results.append({name: np.asarray(value) for name, value in values.items()})
             errors.append(text)
         except Exception as error:
             results.append(None)
             errors.append(describe(error))
+    return stack_rows(results), errors
+
+
+def stack_rows(results: Sequence[Values | None]) -> Values | None:
+    """One-cell results as one array per output; None if there is no result at all."""
     example = next((result for result in results if result is not None), None)
     if example is None:
-        return None, errors
+        return None
     blank = {name: np.zeros_like(value) for name, value in example.items()}
-    columns = {name: np.stack([(result or blank)[name] for result in results]) for name in example}
-    return columns, errors
+    return {name: np.concatenate([(result or blank)[name] for result in results]) for name in example}
+
+
+def core_count() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def describe(error: BaseException) -> str:

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from solvable.sweeps.grid import STATUS_ATTRS
 from solvable.sweeps.schema import (
     Axis,
     CallCoordinates,
+    DamagedStoreError,
     Output,
-    StoreDamaged,
     canonical,
     column_digest,
     digest,
@@ -139,8 +140,7 @@ def build(
         chunk = (*tile, *(max(1, length) for length in output.shape))
         shape = (*sizes, *output.shape)
         _create(folder, output.name, (*dims, *output.dims), shape, chunk, output.dtype, output.fill, output.attrs)
-    meaning = {"long_name": "state of the cell", "flag_values": [0, 1, 2], "flag_meanings": "pending done failed"}
-    _create(folder, "status", dims, sizes, tile, "uint8", 0, meaning)
+    _create(folder, "status", dims, sizes, tile, "uint8", 0, STATUS_ATTRS)
     about = {"long_name": "why the cell failed, as UTF-8 bytes"}
     _create(folder, "error", (*dims, "byte"), (*sizes, ERROR_BYTES), (*tile, ERROR_BYTES), "uint8", 0, about)
     for axis in axes:
@@ -233,13 +233,17 @@ def read_layout(folder: Path) -> Layout:
     except FileNotFoundError:
         if not folder.exists():
             raise FileNotFoundError(f"there is no store {folder}") from None
-        raise StoreDamaged(f"{folder} has no zarr.json: it is no sweep store or was damaged; {START_AGAIN}") from None
+        raise DamagedStoreError(
+            f"{folder} has no zarr.json: it is no sweep store or was damaged; {START_AGAIN}"
+        ) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreDamaged(f"{folder / 'zarr.json'} is damaged or no sweep's ({error!r}); {START_AGAIN}") from error
+        raise DamagedStoreError(
+            f"{folder / 'zarr.json'} is damaged or no sweep's ({error!r}); {START_AGAIN}"
+        ) from error
     if version != FORMAT:
-        raise StoreDamaged(f"{folder} has the format {version!r}, this package writes {FORMAT!r}; {START_AGAIN}")
+        raise DamagedStoreError(f"{folder} has the format {version!r}, this package writes {FORMAT!r}; {START_AGAIN}")
     if stored != digest([{key: value for key, value in attributes.items() if key != "checksum"}, arrays]):
-        raise StoreDamaged(f"{folder / 'zarr.json'} was altered: its checksum does not match; {START_AGAIN}")
+        raise DamagedStoreError(f"{folder / 'zarr.json'} was altered: its checksum does not match; {START_AGAIN}")
     return Layout(attributes, arrays)
 
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from solvable.sweeps.schema import StoreLocked
+from solvable.sweeps.schema import LockedStoreError
 
 HEARTBEAT_SECONDS = 30.0
 STALE_SECONDS = 600.0
@@ -37,14 +37,15 @@ class Lock:
 
     def __init__(self, store: Path, steal: bool = False) -> None:
         self.path = lock_path(store)
+        self.text: dict[str, Any] = {}
         self._key = os.path.realpath(self.path)
         if self._key in _held:
-            raise StoreLocked(_refusal(store, _held[self._key].text, "in this very process; close it first"))
+            raise LockedStoreError(_refusal(store, _held[self._key].text, "in this very process; close it first"))
         self._handle = self._acquire(store)
         previous = _parse(self._handle)
         try:
             _refuse_foreign(store, previous, steal)
-        except StoreLocked:
+        except LockedStoreError:
             os.close(self._handle)
             raise
         self.recovered_from: dict[str, Any] | None = previous
@@ -72,7 +73,7 @@ class Lock:
                 text = _parse(handle)
                 os.close(handle)
                 if error.errno in (errno.EACCES, errno.EAGAIN):
-                    raise StoreLocked(_refusal(store, text, "wait for it, or end it and run again")) from error
+                    raise LockedStoreError(_refusal(store, text, "wait for it, or end it and run again")) from error
                 raise OSError(
                     error.errno, f"the file system of {self.path} gives no locks ({error}); put the store elsewhere"
                 ) from error
@@ -132,10 +133,10 @@ def _refuse_foreign(store: Path, previous: dict[str, Any] | None, steal: bool) -
     age = time.time() - datetime.fromisoformat(previous["heartbeat"]).timestamp()
     if age < STALE_SECONDS:
         remedy = f"it gave a sign of life {age:.0f} s ago; wait until that is {STALE_SECONDS / 60:.0f} minutes old"
-        raise StoreLocked(_refusal(store, previous, remedy))
+        raise LockedStoreError(_refusal(store, previous, remedy))
     if not steal:
         remedy = f"no sign of life for {age / 60:.0f} minutes; if it is surely dead, pass steal_lock=True"
-        raise StoreLocked(_refusal(store, previous, remedy))
+        raise LockedStoreError(_refusal(store, previous, remedy))
 
 
 def _refusal(store: Path, text: dict[str, Any] | None, remedy: str) -> str:

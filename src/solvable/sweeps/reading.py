@@ -1,7 +1,5 @@
 """Reading a store: tile by tile, every file checked, no lock needed."""
 
-import itertools
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from solvable.sweeps import layout as disk
-from solvable.sweeps.schema import DONE, FAILED, PENDING, STATUS_NAMES, Axis, Output, StoreDamaged
+from solvable.sweeps.grid import Region, assemble, cell_parameters, tiles_of
+from solvable.sweeps.schema import DONE, FAILED, PENDING, STATUS_NAMES, Axis, DamagedStoreError, Output
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -37,7 +36,7 @@ class Reader:
         attrs = {name: self.layout.arrays[name].get("attributes", {}) for name in columns}
         axis = Axis(about["dim"], columns, attrs)
         if axis.digest() != about["digest"]:
-            raise StoreDamaged(f"the values of axis {axis.dim!r} in {self.path} were altered; {disk.START_AGAIN}")
+            raise DamagedStoreError(f"the values of axis {axis.dim!r} in {self.path} were altered; {disk.START_AGAIN}")
         return axis
 
     def _read_column(self, name: str) -> np.ndarray:
@@ -45,7 +44,7 @@ class Reader:
             column = np.asarray(self.arrays[name][:])
         except Exception as error:
             message = f"the coordinate {name!r} in {self.path} cannot be read ({error}); {disk.START_AGAIN}"
-            raise StoreDamaged(message) from error
+            raise DamagedStoreError(message) from error
         return np.array(column.tolist(), dtype=str) if column.dtype.kind in "OT" else column
 
     @property
@@ -61,17 +60,11 @@ class Reader:
         """The number of tiles along each axis."""
         return tuple(-(-size // length) for size, length in zip(self.layout.sizes, self.layout.tile, strict=True))
 
-    def tiles(self) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    def tiles(self) -> Iterator[tuple[tuple[int, ...], Region]]:
         """Every tile's number and region."""
-        sizes, lengths = self.layout.sizes, self.layout.tile
-        for index in itertools.product(*(range(count) for count in self.grid)):
-            region = tuple(
-                slice(number * length, min(size, (number + 1) * length))
-                for number, length, size in zip(index, lengths, sizes, strict=True)
-            )
-            yield index, region
+        return tiles_of(self.layout.sizes, self.layout.tile)
 
-    def read_block(self, name: str, index: Sequence[int], region: tuple[slice, ...]) -> np.ndarray:
+    def read_block(self, name: str, index: Sequence[int], region: Region) -> np.ndarray:
         """One tile of one array, its checksum checked."""
         try:
             return np.array(self.arrays[name][region])
@@ -79,16 +72,16 @@ class Reader:
             raise
         except Exception as error:
             file = disk.chunk_file(self.path, self.layout, name, index)
-            raise StoreDamaged(f"{file} is damaged ({error}); {REMEDY}") from error
+            raise DamagedStoreError(f"{file} is damaged ({error}); {REMEDY}") from error
 
-    def read_tile_status(self, index: Sequence[int], region: tuple[slice, ...]) -> np.ndarray:
+    def read_tile_status(self, index: Sequence[int], region: Region) -> np.ndarray:
         """The states of a tile's cells; a tile that was never written has no file and is pending."""
         file = disk.chunk_file(self.path, self.layout, "status", index)
         if not file.exists():
             return np.zeros([span.stop - span.start for span in region], "uint8")
         status = self.read_block("status", index, region)
         if status.max(initial=0) > FAILED:
-            raise StoreDamaged(f"{file} holds the unknown state {status.max()}; {REMEDY}")
+            raise DamagedStoreError(f"{file} holds the unknown state {status.max()}; {REMEDY}")
         return status
 
     def check_tile_files(self, index: Sequence[int], status: np.ndarray) -> None:
@@ -99,7 +92,7 @@ class Reader:
         for name in names:
             file = disk.chunk_file(self.path, self.layout, name, index)
             if not file.exists():
-                raise StoreDamaged(f"{file} is missing though its cells are marked as computed; {REMEDY}")
+                raise DamagedStoreError(f"{file} is missing though its cells are marked as computed; {REMEDY}")
 
     def counts(self) -> dict[str, int]:
         """How many cells are done, failed, pending, and in all. One tile in memory at a time."""
@@ -115,15 +108,8 @@ class Reader:
             status = self.read_tile_status(index, region)
             if (status == FAILED).any():
                 texts = self.read_block("error", index, region)
-                for where in zip(*np.nonzero(status == FAILED), strict=True):
-                    yield self._parameters(region, where), disk.text_of(texts[where])
-
-    def _parameters(self, region: tuple[slice, ...], where: Sequence[int]) -> dict[str, Any]:
-        return {
-            name: values[span.start + position].item()
-            for axis, span, position in zip(self.axes, region, where, strict=True)
-            for name, values in axis.coordinates.items()
-        }
+                for where in _positions(status == FAILED):
+                    yield cell_parameters(self.axes, _shifted(region, where)), disk.text_of(texts[where])
 
     def dataset(self) -> "xr.Dataset":
         """Everything stored so far, in memory, numeric axes in ascending order. Cells without result hold NaN or 0.
@@ -133,7 +119,12 @@ class Reader:
         arrays, status, texts = self._read_all()
         if disk.read_layout(self.path).identity != self.layout.identity:
             raise ValueError(f"{self.path} was started again (overwrite) while it was read; read it once more")
-        return self._assemble(arrays, status, texts)
+        attributes = self.layout.attributes
+        call_coordinates = {
+            name: (self._read_column(name), self.layout.arrays[name].get("attributes", {}))
+            for name in attributes["call_coordinates"]
+        }
+        return assemble(self.axes, self.outputs, call_coordinates, attributes["settings"], arrays, status, texts)
 
     def _read_all(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray | None]:
         sizes = self.layout.sizes
@@ -155,31 +146,14 @@ class Reader:
             if (status == FAILED).any():
                 texts = np.full(sizes, "", dtype=object) if texts is None else texts
                 errors = self.read_block("error", index, region)
-                for where in zip(*np.nonzero(status == FAILED), strict=True):
-                    here = tuple(span.start + position for span, position in zip(region, where, strict=True))
-                    texts[here] = disk.text_of(errors[where])
+                for where in _positions(status == FAILED):
+                    texts[_shifted(region, where)] = disk.text_of(errors[where])
         return arrays, all_status, texts
 
-    def _assemble(self, arrays: dict[str, np.ndarray], status: np.ndarray, texts: np.ndarray | None) -> "xr.Dataset":
-        import xarray as xr
 
-        attributes = self.layout.attributes
-        dims = self.layout.dims
-        variables: dict[str, Any] = {
-            output.name: ((*dims, *output.dims), arrays[output.name], dict(output.attrs))
-            for output in self.layout.outputs
-        }
-        variables["status"] = (dims, status, self.layout.arrays["status"]["attributes"])
-        if texts is not None:
-            variables["error"] = (dims, texts.astype(str), {"long_name": "why the cell failed"})
-        coords: dict[str, Any] = {
-            name: (axis.dim, values, dict(axis.attrs.get(name, {})))
-            for axis in self.axes
-            for name, values in axis.coordinates.items()
-        }
-        for name in attributes["call_coordinates"]:
-            coords[name] = (name, self._read_column(name), self.layout.arrays[name].get("attributes", {}))
-        attrs = {"settings": json.dumps(attributes["settings"]), "fingerprint": attributes["fingerprint"]}
-        dataset = xr.Dataset(variables, coords=coords, attrs=attrs)
-        order = {axis.dim: np.argsort(axis.coordinates[axis.dim], kind="stable") for axis in self.axes if axis.sortable}
-        return dataset.isel(order) if order else dataset
+def _positions(mask: np.ndarray) -> list[tuple[int, ...]]:
+    return [tuple(where) for where in np.argwhere(mask).tolist()]
+
+
+def _shifted(region: Region, where: Sequence[int]) -> tuple[int, ...]:
+    return tuple(span.start + position for span, position in zip(region, where, strict=True))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from solvable.sweeps import layout as disk
-from solvable.sweeps.schema import FAILED, PENDING, StoreDamaged
+from solvable.sweeps.schema import FAILED, PENDING, DamagedStoreError
 
 if TYPE_CHECKING:
     from solvable.sweeps.store import Store
@@ -25,7 +25,7 @@ def _aside_path(path: Path) -> Path:
 
 
 def swap(draft: Path, path: Path) -> None:
-    """Put a finished new store in place. An old one steps aside first; :func:`mend_swap` ends what a kill interrupts."""
+    """Put a finished new store in place; an old one steps aside first. :func:`mend_swap` mends a kill in between."""
     aside = _aside_path(path)
     if path.exists():
         os.replace(path, aside)
@@ -89,7 +89,9 @@ def recover(store: "Store", crashed: bool, verify: bool) -> list[str]:
     verify = verify or _restarted(store.path)
     faults = disk.metadata_faults(store.path, store.layout)
     if faults and not verify:
-        raise StoreDamaged(f"{'; '.join(faults)}; open the sweep with verify=True to restore it from the root's copy")
+        raise DamagedStoreError(
+            f"{'; '.join(faults)}; open the sweep with verify=True to restore it from the root's copy"
+        )
     if crashed or verify:
         for litter in store.path.rglob("*.partial"):
             litter.unlink(missing_ok=True)
@@ -107,7 +109,7 @@ def _reset_damaged_tiles(store: "Store") -> list[str]:
         shape = [span.stop - span.start for span in region]
         try:
             status = store.read_tile_status(index, region)
-        except StoreDamaged as damage:
+        except DamagedStoreError as damage:
             repairs.append(str(damage))
             store.arrays["status"][region] = np.zeros(shape, "uint8")
             continue
@@ -119,7 +121,7 @@ def _reset_damaged_tiles(store: "Store") -> list[str]:
                 store.read_block(output.name, index, region)
             if (status == FAILED).any():
                 store.read_block("error", index, region)
-        except StoreDamaged as damage:
+        except DamagedStoreError as damage:
             repairs.append(str(damage))
             store.arrays["status"][region] = np.full(shape, PENDING, "uint8")
     return repairs

@@ -15,15 +15,15 @@ RESERVED = ("status", "error")
 CallCoordinates = Mapping[str, tuple[Any, Mapping[str, Any]]]
 
 
-class StoreDamaged(ValueError):
+class DamagedStoreError(ValueError):
     """A file of the store is missing, cut short or altered; the message says which and what to do."""
 
 
-class SettingsChanged(ValueError):
+class ChangedSettingsError(ValueError):
     """The store was filled with other settings; the message names each with its old and new value."""
 
 
-class StoreLocked(ValueError):
+class LockedStoreError(ValueError):
     """Another coordinator has the store; the message says who and since when."""
 
 
@@ -110,7 +110,7 @@ def _as_stored(name: str, stored: np.ndarray, asked: np.ndarray) -> np.ndarray:
         return asked
     cast = asked.astype(stored.dtype) if "U" not in (asked.dtype.kind, stored.dtype.kind) else None
     if cast is None or not (cast == asked).all():
-        raise SettingsChanged(
+        raise ChangedSettingsError(
             f"{name}: the store holds {stored.dtype} values and cannot take {asked.dtype} ones such as "
             f"{asked[0]!r}; use the same kind, or start again with overwrite=True"
         )

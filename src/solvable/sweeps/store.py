@@ -12,7 +12,6 @@ import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ import numpy as np
 
 from solvable.sweeps import layout as disk
 from solvable.sweeps import recovery
+from solvable.sweeps.grid import Tile, cell_columns, checked_rows
 from solvable.sweeps.lock import Lock
 from solvable.sweeps.reading import Reader
 from solvable.sweeps.schema import (
@@ -29,8 +29,8 @@ from solvable.sweeps.schema import (
     PENDING,
     Axis,
     CallCoordinates,
+    ChangedSettingsError,
     Output,
-    SettingsChanged,
     check_names,
     differences,
     tile_shape,
@@ -38,20 +38,6 @@ from solvable.sweeps.schema import (
 
 if TYPE_CHECKING:
     import xarray as xr
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A block of the grid with cells to compute."""
-
-    index: tuple[int, ...]
-    region: tuple[slice, ...]
-    status: np.ndarray
-    cells: np.ndarray
-    """Positions of the pending cells in the flattened (C order) tile."""
-
-    def __len__(self) -> int:
-        return len(self.cells)
 
 
 class Store(Reader):
@@ -136,13 +122,13 @@ class Store(Reader):
         found += differences(old_axes, {axis.dim: sorted(axis.coordinates) for axis in axes}, "axes")
         if not found and [axis.dim for axis in axes] != list(old_axes):
             found += [f"order of axes: stored {list(old_axes)}, now {[axis.dim for axis in axes]}"]
-        schema = [{about["name"]: {**about, "attrs": None} for about in described}
-                  for described in (stored["outputs"], disk.describe_outputs(outputs))]  # fmt: skip
-        found += differences(*schema, "outputs")
+        old_outputs = {about["name"]: {**about, "attrs": None} for about in stored["outputs"]}
+        new_outputs = {about["name"]: {**about, "attrs": None} for about in disk.describe_outputs(outputs)}
+        found += differences(old_outputs, new_outputs, "outputs")
         now = disk.describe_call_coordinates(call_coordinates)
         found += differences(stored["call_coordinates"], now, "call coordinates")
         if found:
-            raise SettingsChanged(
+            raise ChangedSettingsError(
                 f"{self.path} was computed with other settings ({'; '.join(found)}); "
                 "give the stored ones, choose another store, or start again with overwrite=True"
             )
@@ -173,12 +159,7 @@ class Store(Reader):
 
     def columns(self, tile: Tile) -> dict[str, np.ndarray]:
         """The parameters of a tile's pending cells, one array per coordinate."""
-        positions = np.unravel_index(tile.cells, tile.status.shape)
-        return {
-            name: values[span.start + where]
-            for axis, span, where in zip(self.axes, tile.region, positions, strict=True)
-            for name, values in axis.coordinates.items()
-        }
+        return cell_columns(self.axes, tile)
 
     def write(self, tile: Tile, values: Mapping[str, Any], errors: Sequence[str | None]) -> None:
         """Store a computed tile: ``values[name][i]`` and ``errors[i]`` (None if it went well) of ``tile.cells[i]``.
@@ -193,6 +174,8 @@ class Store(Reader):
             blocks["error"] = self._error_block(tile, errors)
         status = tile.status.copy()
         status.reshape(-1)[tile.cells] = np.where(failed, FAILED, DONE)
+        # Counted anew from the files unless this write comes to its end.
+        counts, self._counts = self._counts, None
         with explained(self.path, "the cells that were stored are safe: run again to go on"):
             for name, block in blocks.items():
                 self.arrays[name][tile.region] = block
@@ -203,23 +186,15 @@ class Store(Reader):
                     disk.flush(file)
                     disk.flush(file.parent)
             self.arrays["status"][tile.region] = status
-        if self._counts is not None:
+        if counts is not None:
             before = tile.status.reshape(-1)[tile.cells]
-            self._counts["pending"] -= int((before == PENDING).sum())
-            self._counts["failed"] += int(failed.sum()) - int((before == FAILED).sum())
-            self._counts["done"] += int((~failed).sum())
+            counts["pending"] -= int((before == PENDING).sum())
+            counts["failed"] += int(failed.sum()) - int((before == FAILED).sum())
+            counts["done"] += int((~failed).sum())
+        self._counts = counts
 
     def _block(self, tile: Tile, output: Output, values: Mapping[str, Any], failed: np.ndarray) -> np.ndarray:
-        if output.name not in values:
-            raise ValueError(f"a tile came back without {output.name!r}; it has {sorted(values)}")
-        new = np.asarray(values[output.name])
-        expected = (len(tile), *output.shape)
-        if new.shape != expected or not np.can_cast(new.dtype, output.dtype, "same_kind"):
-            raise ValueError(
-                f"{output.name!r} came back as {new.dtype} of shape {new.shape}; the store holds {output.dtype} {expected}"
-            )
-        new = new.astype(output.dtype)
-        new[failed] = output.fill
+        new = checked_rows(output, values, len(tile), failed)
         if tile.status.any():
             block = self.read_block(output.name, tile.index, tile.region)
         else:
