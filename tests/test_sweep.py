@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from solvable import LinearEstimator, ScalarNetwork, SkillModel, models
+from solvable import LinearEstimator, ScalarNetwork, models
 from solvable.models.base import Model
 from solvable.sweeps import SweepWarning, cell_key, load, plan, product, sobol, status, sweep, zipped
 from solvable.sweeps.cells import find_cells
@@ -111,8 +111,8 @@ def product_of_fields(model: LinearEstimator) -> Any:
     [
         ({"weight_decay": [1e-4, 0.5, 0.1], "aspect_ratio": np.linspace(0.1, 1.5, 33)}, (2, 33)),
         (
-            {"weight_decay": np.linspace(0, 1, 70), "outputs": [1, 2], "aspect_ratio": np.linspace(0.1, 2, 35)},
-            (9, 2, 35),
+            {"weight_decay": np.linspace(0, 1, 20), "outputs": [1, 2], "aspect_ratio": np.linspace(0.1, 2, 35)},
+            (6, 2, 35),
         ),
         ({"aspect_ratio": np.linspace(0.1, 1.5, 33), "weight_decay": [1e-4, 1e-3, 1e-2]}, (8, 3)),
         ([sobol({"aspect_ratio": (0.1, 2.0), "weight_decay": (0.0, 1.0)}, 40), {"outputs": [1, 3]}], 32),
@@ -191,11 +191,18 @@ def test_any_function_of_the_model() -> None:
 
 
 def test_names_that_are_taken_get_the_quantity_in_front() -> None:
-    """``losses`` has a dimension ``basis``, which is swept; ``predict`` of a network gives its first layer back."""
-    model = SkillModel(exponent=0.5, skills=100)
-    found = sweep(model, {"basis": [5, 10]}, "losses", {"times": [1.0, 10.0], "basis": [3.0, 6.0]})
-    assert set(found.test_loss.dims) == {"basis", "time", "losses_basis"}
-    assert found.losses_basis.values.tolist() == [3.0, 6.0]
+    """``predict`` of a network gives its first layer back, which is swept; so can dimensions be named."""
+    network = ScalarNetwork(first=[0.1], second=[0.3], target=1.0)
+    layers = sweep(network, {"first": [[0.1], [0.2]]}, "predict", {"times": [0.0, 1.0]})
+    np.testing.assert_array_equal(layers.predict_first.isel(time=0), [[0.1], [0.2]])
+    assert layers["first"].values.tolist() == ["[0.1]", "[0.2]"]
+
+    def spectrum(model: LinearEstimator) -> xr.DataArray:
+        return xr.DataArray([model.aspect_ratio, 2.0], dims="aspect_ratio", coords={"aspect_ratio": [3.0, 4.0]})
+
+    found = sweep(MODEL, {"aspect_ratio": [0.5, 0.6]}, spectrum, engine="serial")
+    assert found.spectrum.dims == ("aspect_ratio", "spectrum_aspect_ratio")
+    assert float(found.spectrum.sel(aspect_ratio=0.6, spectrum_aspect_ratio=3.0)) == 0.6
 
 
 def test_ragged_cells_fail_with_words() -> None:
@@ -376,12 +383,17 @@ def test_mistakes_are_found_before_anything_runs(arguments: tuple, message: str,
     ("settings", "message"),
     [
         ({"engine": "threads"}, "engine must be one of auto, serial, vmap"),
-        ({"engine": "vmap", "quantity": "simulate", "options": SIMULATE}, "vectorised over seeds"),
+        (
+            {"engine": "vmap", "quantity": "phase", "model": "feature-scaling"},
+            "cannot be traced by JAX.*use 'processes'",
+        ),
         ({"engine": "serial", "client": "tcp://nowhere:1"}, "a client is for engine='dask'"),
         ({"store": "plane.nc"}, "must end in .zarr"),
         ({"workers": 0}, "workers must be a whole number"),
     ],
 )
 def test_impossible_ways_to_run_are_named(settings: dict, message: str) -> None:
+    if "model" in settings:
+        settings = {**settings, "over": {"capacity": [1.5], "source": [1.0]}}
     with pytest.raises(ValueError, match=message):
-        sweep(MODEL, {"aspect_ratio": [0.5]}, **{"quantity": "limits", **settings})
+        sweep(**{"model": MODEL, "over": {"aspect_ratio": [0.5]}, "quantity": "limits", **settings})
