@@ -106,14 +106,18 @@ def first_result(cells: Cells, design: Design) -> tuple[Schema, float]:
     raise ValueError(f"no cell that was tried works; the first, {where}: {error_text(first_error[1])}")
 
 
-def choose_engine(
-    asked: str, cells: Cells, design: Design, pending: int, seconds: float | None, has_client: bool
-) -> tuple[str, str]:
-    """The engine and why."""
+def check_engine(asked: str, has_client: bool) -> None:
+    """Before anything is computed."""
     if asked not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {asked!r}")
     if has_client and asked not in ("auto", "dask"):
         raise ValueError(f"a client is for engine='dask', not {asked!r}")
+
+
+def choose_engine(
+    asked: str, cells: Cells, design: Design, pending: int, seconds: float | None, has_client: bool
+) -> tuple[str, str]:
+    """The engine and why."""
     if asked in ("serial", "processes", "dask"):
         return asked, "as asked"
     if has_client:
