@@ -51,23 +51,23 @@ def slow_compute(cells):
 
 def check_dataset(dataset, complete):
     """Every stored cell is right, wherever it lies; if complete, every cell is stored. Returns the done cells."""
+    xs, ys, letters = dataset.x.values, dataset.y.values, dataset.letter.values
+    product, curve, count, status = (dataset[name].values for name in ("product", "curve", "count", "status"))
     done = set()
-    for i, x in enumerate(dataset.x.values):
-        for j, letter in enumerate(dataset.letter.values):
-            cell = {"x": x, "y": dataset.y.values[j], "letter": str(letter)}
-            status = int(dataset.status.values[i, j])
-            if status == 1:
-                assert dataset.product.values[i, j] == value(cell)
-                assert (dataset.curve.values[i, j] == value(cell) * TIMES).all()
-                assert dataset["count"].values[i, j] == int(value(cell))
-            else:
-                assert np.isnan(dataset.product.values[i, j])
-            if status == 2:
-                assert is_bad(cell)
-                assert dataset.error.values[i, j] == f"no result at {x}"
-            assert status or not complete
-            if status:
-                done.add((x, str(letter)))
+    for i, j in np.ndindex(status.shape):
+        cell = {"x": xs[i], "y": ys[j], "letter": str(letters[j])}
+        if status[i, j] == 1:
+            assert product[i, j] == value(cell)
+            assert (curve[i, j] == value(cell) * TIMES).all()
+            assert count[i, j] == int(value(cell))
+        else:
+            assert np.isnan(product[i, j])
+        if status[i, j] == 2:
+            assert is_bad(cell)
+            assert dataset.error.values[i, j] == f"no result at {xs[i]}"
+        assert status[i, j] or not complete
+        if status[i, j]:
+            done.add((xs[i], str(letters[j])))
     return done
 
 
@@ -82,12 +82,14 @@ def start(target, *arguments):
     return process
 
 
-def coordinate(path, options, began=None, slow=False, engine="serial"):
+def coordinate(path, options, began=None, opened=None, function=compute, engine="serial", client=None):
     """A coordinator: open the store and compute what is missing."""
     if began is not None:
         began.set()
     with open_sweep(path, **options) as store:
-        run(store, slow_compute if slow else compute, progress=False, engine=engine, workers=2)
+        if opened is not None:
+            opened.set()
+        run(store, function, progress=False, engine=engine, workers=2, client=client)
 
 
 def coordinate_until(path, options, step):
