@@ -136,7 +136,8 @@ def test_extension_in_any_order_with_tiles_written_in_any_order(quick_path, step
             for chosen in random.permutation(len(tiles))[: 1 + len(tiles) // 2]:
                 columns = store.columns(tiles[chosen])
                 names = list(columns)
-                rows = [dict(zip(names, row, strict=True)) for row in zip(*(columns[n].tolist() for n in names))]
+                table = zip(*(columns[name].tolist() for name in names), strict=True)
+                rows = [dict(zip(names, row, strict=True)) for row in table]
                 store.write(tiles[chosen], *cells.compute(rows))
         dataset = open_store(path)
         assert dataset.x.values.tolist() == sorted(known)
@@ -176,9 +177,9 @@ def test_a_changed_setting_is_refused_by_name_with_both_values(path):
         cells.open_sweep(path, settings={"model": "test", "solver": {"rtol": 1e-3}})
     with pytest.raises(ChangedSettingsError, match=r"version: stored \(not set\), now \"2\""):
         cells.open_sweep(path, settings={"model": "test", "solver": {"rtol": 1e-6}, "version": "2"})
+    outputs = [Output("product"), Output("curve", ("time",), (2,)), Output("count", dtype="int64")]
+    grid, same = cells.axes(10), {"model": "test", "solver": {"rtol": 1e-6}}
     with pytest.raises(ChangedSettingsError, match="call coordinates.time.size: stored 3, now 2"):
-        outputs = [Output("product"), Output("curve", ("time",), (2,)), Output("count", dtype="int64")]
-        grid, same = cells.axes(10), {"model": "test", "solver": {"rtol": 1e-6}}
         Store.create_or_open(path, grid, outputs, {"time": ([1.0, 2.0], {})}, same, 12)
     with pytest.raises(ChangedSettingsError, match=r"x: the store holds float64 values and cannot take <U1"):
         cells.open_sweep(path, first=np.array(["a"]))
@@ -404,13 +405,17 @@ DAMAGES = {
 }
 
 
+def refill_and_read(path):
+    fill(path)
+    open_store(path)
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_found_named_and_mended(path, damage):
     fill(path)
     DAMAGES[damage](path)
     with pytest.raises(DamagedStoreError, match=r"plane\.zarr.*verify=True"):
-        fill(path)
-        open_store(path)
+        refill_and_read(path)
     with cells.open_sweep(path, verify=True) as store:
         assert store.repairs
         run(store, cells.compute, progress=False)
@@ -532,8 +537,9 @@ def compute(rows):
     rows = [row["x"] for row in rows]
     big = noise.normal(size=(len(rows), 2000)) if rows[0] >= 50 else np.zeros((len(rows), 2000))
     return {"f": big}, [None] * len(rows)
-with Store.create_or_open(sys.argv[1], [Axis("x", {"x": np.arange(100)})], [Output("f", ("t",), (2000,))], tile=10) as s:
-    run(s, compute, progress=False)
+axis, output = Axis("x", {"x": np.arange(100)}), Output("f", ("t",), (2000,))
+with Store.create_or_open(sys.argv[1], [axis], [output], tile=10) as store:
+    run(store, compute, progress=False)
 """
 
 
@@ -576,15 +582,17 @@ def test_a_disk_that_fills_up_at_any_write(quick_path, monkeypatch, when):
             real(*names)
 
         monkeypatch.setattr(os, "replace", replace)
+        trouble = None
         try:
             fill(path, **longer)
         except OSError as error:
-            assert error.errno == errno.ENOSPC
-            assert "disk is full" in str(error)
-        else:
-            break
+            trouble = error
         finally:
             monkeypatch.setattr(os, "replace", real)
+        if trouble is None:
+            break
+        assert trouble.errno == errno.ENOSPC
+        assert "disk is full" in str(trouble)
         if when == "create":
             shutil.rmtree(path, ignore_errors=True)
             assert os.listdir(path.parent) == []
