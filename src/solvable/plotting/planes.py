@@ -58,7 +58,7 @@ def plot_plane(
     first = panels[0].values
     across, upwards = _axes(first, x, y)
     logs = _logarithmic(first, (across, upwards)) if log is None else _known(log, (across, upwards))
-    shared = None if over is None else _norm(np.concatenate([_numbers(panel.values) for panel in panels]), scale)
+    shared = None if over is None else _shared_norm([panel.values for panel in panels], names, scale)
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
     figure, axes = new_figure(columns, rows, width=6.0 if len(panels) == 1 else 5.0, height=4.4)
@@ -96,21 +96,25 @@ def draw_plane(
     never: xr.DataArray | None = None,
     norm: Any = None,
     bar: bool = True,
-    missing: bool = True,
+    hatch: bool = True,
 ) -> "dict[str, Artist]":
     """Draw a plane into a panel; gives what a legend should explain, by its label.
 
     As :func:`plot_plane` does it, but on a log colour scale with thin contours. ``never`` marks the cells that were
-    never reached (default: infinite ones); ``missing=False`` leaves cells without a value blank.
+    never reached (default: all without a finite value); ``hatch=False`` leaves cells with nothing to show blank.
     """
     _check_scale(scale)
     grid = values.transpose(y, x).sortby([name for name in (x, y) if _is_numeric(values[name])])
     numbers, labels = _phases(grid, names)
-    reached = np.isinf(numbers) if never is None else never.transpose(y, x).reindex_like(grid).values
+    unreached = ~np.isfinite(numbers) if never is None else never.transpose(y, x).reindex_like(grid).values
     places = [_Axis.of(grid[name], name in set(log)) for name in (x, y)]
-    norm = norm or (None if labels else _norm(numbers[~reached], scale))
-    empty = np.isnan(numbers) & ~reached
-    finite = np.where(reached | ~np.isfinite(numbers), np.nan, numbers)
+    # Before anything is drawn: contours put their labels where there is room on the axes as they are then.
+    for which, axis in zip("xy", places, strict=True):
+        axis.name(ax, which)
+    ax.grid(False)
+    norm = norm or (None if labels else _norm(numbers[~unreached], scale))
+    empty = np.isnan(numbers) & ~unreached
+    finite = np.where(unreached | ~np.isfinite(numbers), np.nan, numbers)
     handles: dict[str, Artist] = {}
     if labels:
         handles |= _draw_phases(ax, places, finite, labels)
@@ -125,12 +129,9 @@ def draw_plane(
             _colour_bar(figure, mesh, ax, values)
         _draw_contours(ax, places, np.where(hidden, np.nan, finite), norm, contours)
         handles |= _hatch(ax, places, hidden, "...", "white", _NOT_POSITIVE)
-    handles |= _hatch(ax, places, reached, "////", "none", _NEVER)
-    if missing:
+    if hatch:
+        handles |= _hatch(ax, places, unreached, "////", "none", _NEVER)
         handles |= _hatch(ax, places, empty, "xxx", "0.85", _MISSING)
-    for which, axis in zip("xy", places, strict=True):
-        axis.name(ax, which)
-    ax.grid(False)
     return handles
 
 
@@ -390,7 +391,7 @@ def _draw_contours(
     inside = levels[(levels > np.nanmin(numbers)) & (levels < np.nanmax(numbers))]
     if inside.size:
         lines = ax.contour(x, y, numbers, levels=inside, colors="white", linewidths=1.1)
-        ax.clabel(lines, fmt=lambda value: f"{value:.3g}", fontsize="small")
+        ax.clabel(lines, fmt=lambda value: f"{value:g}", fontsize="small")
 
 
 def _hatch(
@@ -431,8 +432,10 @@ def _at(coordinate: xr.DataArray) -> str:
     return f"{symbol} = {value:g}" if isinstance(value, int | float) else f"{symbol}: {value}"
 
 
-def _numbers(values: xr.DataArray) -> np.ndarray:
-    return np.asarray(values.values, float).ravel()
+def _shared_norm(panels: list[xr.DataArray], names: Names | None, scale: str) -> Any:
+    """The same colours in all panels; phases have theirs anyway."""
+    numbers = [_phases(values, names) for values in panels]
+    return None if any(labels for _, labels in numbers) else _norm(np.ravel([array for array, _ in numbers]), scale)
 
 
 def _is_numeric(values: xr.DataArray) -> bool:
