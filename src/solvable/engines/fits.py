@@ -132,13 +132,13 @@ def _with_offset(x: np.ndarray, y: np.ndarray, scale: np.ndarray, counts: np.nda
     logs, weights = np.log(x / unit), counts / scale**2
     shape = np.broadcast_shapes(y.shape, weights.shape)[:-1]
 
-    def basis(power: np.ndarray) -> np.ndarray:
+    def basis(power: Any) -> Any:
         turned = power[..., None] * logs
         small = np.abs(turned) < 1e-6
         safe = np.where(small, 1.0, turned)
         return logs * np.where(small, 1 + turned / 2, np.expm1(safe) / safe)
 
-    def misfit(power: np.ndarray) -> np.ndarray:
+    def misfit(power: Any) -> Any:
         slope, height = straight_line(basis(power), y, weights)
         return (weights * (y - height[..., None] - slope[..., None] * basis(power)) ** 2).sum(-1)
 
