@@ -171,7 +171,7 @@ def _panels(
 
 def _planes(dataset: xr.Dataset, dimensions: int) -> list[str]:
     """Variables with as many dimensions, without errors and what says of others whether they have a value."""
-    helpers = ("_error", "_reached", "_low", "_high", "status")
+    helpers = ("error", "_reached", "_low", "_high", "status")
     found = [str(name) for name in dataset.data_vars if dataset[name].ndim == dimensions]
     found = [name for name in found if not name.endswith(helpers)] or found
     if not found:
