@@ -1,4 +1,4 @@
-"""Fits over curves and sweeps: exact laws come back exactly, models agree by a second route, errors mean what they say."""
+"""Fits over curves and sweeps: exact laws come back, models agree by a second route, errors mean what they say."""
 
 import numpy as np
 import pytest
@@ -146,7 +146,9 @@ def known(generator: np.random.Generator):
 
 def uneven(generator: np.random.Generator):
     x = np.geomspace(1, 100, 30)
-    return xr.DataArray(3 * x**-0.7 * np.exp(np.geomspace(0.01, 0.3, 30) * generator.normal(size=30)), {"x": x}, "x"), None
+    return xr.DataArray(
+        3 * x**-0.7 * np.exp(np.geomspace(0.01, 0.3, 30) * generator.normal(size=30)), {"x": x}, "x"
+    ), None
 
 
 def seeds(generator: np.random.Generator):

@@ -1,7 +1,7 @@
 """The compute plane: loss over basis size and time, and the path of best compute by its envelope.
 
-The loss ``L(N, T)`` of the skill model is computed on a grid; its lower envelope over all ``N T = C`` knows nothing of the
-model's own search for the optimum, which it is held against.
+The loss ``L(N, T)`` of the skill model is computed on a grid; its lower envelope over all ``N T = C`` knows nothing of
+the model's own search for the optimum, which it is held against.
 """
 
 from typing import TYPE_CHECKING
@@ -58,9 +58,7 @@ def _draw_path(panel: "Axes", found: xr.Dataset, best: xr.Dataset) -> None:
     panel.legend(fontsize="small", loc="upper left")
 
 
-def _draw_envelope(
-    panel: "Axes", loss: xr.DataArray, found: xr.Dataset, best: xr.Dataset, model: SkillModel
-) -> None:
+def _draw_envelope(panel: "Axes", loss: xr.DataArray, found: xr.Dataset, best: xr.Dataset, model: SkillModel) -> None:
     for size in loss.basis.values[::4]:
         compute = loss.time * size
         inside = (compute > FIRST / 10) & (compute < LAST * 10)
@@ -85,7 +83,9 @@ def _claims(alpha: float, found: xr.Dataset, best: xr.Dataset) -> list[Claim]:
     name = f"α = {alpha:g}"
     grid = "the minimum bends within one step of the grid of sizes"
     claims = [
-        Claim(f"{name}: share of budgets with the best size inside of the grid", found.bracketed.mean(), 1, 0, "a share"),
+        Claim(
+            f"{name}: share of budgets with the best size inside of the grid", found.bracketed.mean(), 1, 0, "a share"
+        ),
         Claim(
             f"{name}: envelope against the model's own optimum, largest relative distance",
             float((off / best.loss).max()),

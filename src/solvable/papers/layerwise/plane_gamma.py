@@ -34,7 +34,8 @@ MEANINGS = {
 def pair(target: float, size: float = 1.0, alignment: float = 0.0) -> ScalarNetwork:
     """One pair of weights with ``(a^2 + b^2) / 2 = size`` and ``a b = alignment * size``; all others are like it."""
     angle = np.arcsin(alignment) / 2
-    return ScalarNetwork([np.sqrt(2 * size) * np.cos(angle)], [np.sqrt(2 * size) * np.sin(angle)], target)
+    length = np.sqrt(2 * size)
+    return ScalarNetwork(np.array([length * np.cos(angle)]), np.array([length * np.sin(angle)]), target)
 
 
 def reproduce(scale: Scale) -> Reproduction:
@@ -49,9 +50,7 @@ def reproduce(scale: Scale) -> Reproduction:
     _draw_lines(growth_panel)
     growth_panel.set_title("size Σ₀ = 1; lines: closed form", fontsize="medium")
     distance = tilted.distance_from_linear
-    draw_plane(
-        figure, lazy_panel, distance, "target", "alignment", scale="linear", contours=(LAZY / 2, LAZY, 0.2, 0.4)
-    )
+    draw_plane(figure, lazy_panel, distance, "target", "alignment", scale="linear", contours=(LAZY / 2, LAZY, 0.2, 0.4))
     _draw_lines(lazy_panel, (1.0,))
     lazy_panel.set_title("dashed: γ₊ = 1; lazy beside it", fontsize="medium")
     return Reproduction({"size": sizes, "alignment": tilted}, figure, [*_size_claims(sizes), *_tilted_claims(tilted)])
@@ -75,21 +74,24 @@ def _draw_lines(panel: "Axes", growths: tuple[float, ...] = CONTOURS) -> None:
     limits = panel.get_xlim()
     ends = np.array([-0.99, 0.99])
     for growth in growths:
-        panel.plot(
-            target_of(growth, ends), ends, color="white", linewidth=1.1, linestyle="--" if growth == 1 else "-"
-        )
+        panel.plot(target_of(growth, ends), ends, color="white", linewidth=1.1, linestyle="--" if growth == 1 else "-")
         # Words where the line crosses a height of its own, so that they keep clear of each other.
         height = 0.75 if growth >= 1 else -0.75
         place = float(target_of(growth, np.array(height)))
         if len(growths) > 1 and limits[0] < place < limits[1]:
-            panel.text(place, height, f"{growth:g}", color="white", fontsize="small", ha="right" if growth >= 1 else "left")
+            panel.text(
+                place, height, f"{growth:g}", color="white", fontsize="small", ha="right" if growth >= 1 else "left"
+            )
     panel.set_xlim(limits)
 
 
 def _size_claims(plane: xr.Dataset) -> list[Claim]:
     growth = plane.final_growth.transpose("size", "target")
     ratio = (plane.target / plane["size"]).transpose("size", "target")
-    rich, lazy = growth.sel(size=1e-2, target=1e2, method="nearest"), growth.sel(size=1e2, target=1e-2, method="nearest")
+    rich, lazy = (
+        growth.sel(size=1e-2, target=1e2, method="nearest"),
+        growth.sel(size=1e2, target=1e-2, method="nearest"),
+    )
     slope = np.log(growth.isel(size=0)[-1] / growth.isel(size=0)[-2]) / np.log(plane.target[-1] / plane.target[-2])
     return [
         Claim(
