@@ -77,13 +77,15 @@ def command_for(verb: str, model: type[Model]) -> Callable[..., None]:
         options = _options(model, values, quantity, fixed)
         call: Values = {name: values[name] for name in ("store", "engine", "workers", "tile", "overwrite")}
         with _client(values["scheduler"]) as client:
-            arguments = (Fixed(model, fixed), design, quantity, options)
+            source = Fixed(model, fixed)
             if values["dry_run"]:
-                _show_plan(plan(*arguments, client=client, **call), values["json"])
+                _show_plan(plan(source, design, quantity, options, client=client, **call), values["json"])
                 return
             extra: Values = {"retry_failed": not values["skip_failed"]}
             extra |= {name: values[name] for name in ("verify", "steal_lock")}
-            dataset, failed = _reported(lambda: run_sweep(*arguments, client=client, **call, **extra))
+            dataset, failed = _reported(
+                lambda: run_sweep(source, design, quantity, options, client=client, **call, **extra)
+            )
         _deliver(dataset, values)
         if failed:
             raise typer.Exit(1)

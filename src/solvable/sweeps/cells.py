@@ -44,6 +44,8 @@ class Cells:
     # What the texts that stand for vectors, None and the like mean.
     labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     schema: Schema | None = None
+    # Whether the call shows progress unless it is told not to: the sweep has a bar of its own.
+    quiet: bool = False
 
     def values(self, cell: Cell) -> dict[str, Any]:
         """A cell's parameters as plain Python values; labels become what they stand for."""
@@ -62,6 +64,8 @@ class Cells:
     def call_options(self, values: Cell) -> dict[str, Any]:
         """The options of the call that differ from cell to cell: those swept, and the key of the random numbers."""
         options = {name: values[name] for name in self.swept_options}
+        if self.quiet:
+            options["progress"] = False
         if self.quantity.draws and "key" not in options:
             options["key"] = cell_key(values, self.quantity.options.get("key", 0))
         return options
@@ -128,8 +132,6 @@ def find_cells(model: Any, design: Design, target: Any, options: Mapping[str, An
     if missing:
         raise ValueError(f"{_told(make)} needs {missing[0]}: sweep it, or fix it in the model")
     quantity = parse_quantity(kind, target, options, list(swept_options))
-    if "progress" in call_options and "progress" not in quantity.options:
-        quantity = Quantity(quantity.target, {**quantity.options, "progress": False})
     if make is kind:
         design = _checked_values(kind, design)
     labels = {
@@ -138,7 +140,8 @@ def find_cells(model: Any, design: Design, target: Any, options: Mapping[str, An
         for name, values in axis.values.items()
         if axis.coordinates()[name].dtype.kind == "U"
     }
-    return Cells(make, kind, fixed, quantity, swept_options, labels), design
+    quiet = "progress" in call_options and "progress" not in quantity.options
+    return Cells(make, kind, fixed, quantity, swept_options, labels, quiet=quiet), design
 
 
 def _source(model: Any, design: Design) -> tuple[Callable[..., Model], type[Model], dict[str, Any]]:

@@ -1,7 +1,6 @@
 """What a sweep is going to do and what it will cost, before anything runs."""
 
 import math
-import os
 import time
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +11,7 @@ import numpy as np
 from solvable.sweeps import vectorised
 from solvable.sweeps.cells import Cells, error_text
 from solvable.sweeps.design import Design
+from solvable.sweeps.execution import core_count
 from solvable.sweeps.results import Naming, Schema, find_schema
 from solvable.sweeps.schema import tile_shape
 
@@ -117,6 +117,8 @@ def choose_engine(
         return asked, "as asked"
     if has_client:
         return "dask", "a client is given"
+    if asked == "auto" and not pending:
+        return "serial", "nothing is left to compute"
     in_all = math.inf if seconds is None else seconds * pending
     if asked == "auto" and in_all < _WORTH_COMPILING:
         return "serial", "it takes a moment"
@@ -130,7 +132,7 @@ def choose_engine(
         return "serial", f"it is short; {reason}"
     if jax.default_backend() != "cpu":
         return "serial", f"processes would share one accelerator; {reason}"
-    if usable_cores() < 2:
+    if core_count() < 2:
         return "serial", f"there is one processor; {reason}"
     return "processes", reason
 
@@ -172,9 +174,3 @@ def make_plan(
         seconds_per_cell=seconds,
         seconds=total,
     )
-
-
-def usable_cores() -> int:
-    """Processors that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -6,7 +6,6 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from solvable.sweeps import execution
 from solvable.sweeps.cells import Cells, find_cells
 from solvable.sweeps.design import Design, as_design
 from solvable.sweeps.memory import MemoryStore
-from solvable.sweeps.planning import Engine, Plan, choose_engine, choose_tile, first_result, make_plan, usable_cores
+from solvable.sweeps.planning import Engine, Plan, choose_engine, choose_tile, first_result, make_plan
 from solvable.sweeps.reading import Reader
 from solvable.sweeps.results import Naming, Schema, with_texts
 from solvable.sweeps.schema import Axis, tile_shape
@@ -79,26 +78,17 @@ def sweep(
     asked = _Asked(model, over, quantity, options, store, engine, client, workers, tile, overwrite, resume)
     job = _prepare(asked)
     compute: Any = job.cells
+    if job.plan.engine == "vmap":
+        compute = VectorisedCells(job.cells, tuple(tuple(axis.values) for axis in job.design.axes), job.plan.tile)
+    contents: Any = (job.axes, job.schema.outputs, job.schema.coordinates, job.cells.settings(), job.plan.tile)
     if store is None:
-        target: Any = MemoryStore(job.axes, job.schema.outputs, job.schema.coordinates, job.plan.tile)
+        target: Any = MemoryStore(*contents)
     else:
-        target = Store.create_or_open(
-            store,
-            job.axes,
-            job.schema.outputs,
-            job.schema.coordinates,
-            job.cells.settings(),
-            job.plan.tile,
-            overwrite=overwrite,
-            verify=verify,
-            steal_lock=steal_lock,
-        )
-    with nullcontext() if store is None else target:
-        if job.plan.engine == "vmap":
-            compute = VectorisedCells(job.cells, tuple(tuple(axis.values) for axis in job.design.axes), job.plan.tile)
+        target = Store.create_or_open(store, *contents, overwrite=overwrite, verify=verify, steal_lock=steal_lock)
+    with target:
         _run(target, compute, job, client, progress, retry_failed)
         dataset = with_texts(target.dataset())
-        _report_failures(target, job)
+        _report_failures(target)
     dataset.attrs = _attributes(job, watch)
     return dataset
 
@@ -175,7 +165,7 @@ def _prepare(asked: _Asked, measure: bool = False) -> _Job:
         schema = schema or found
     cells = dataclasses.replace(cells, schema=schema)
     engine = choose_engine(asked.engine, cells, design, pending, seconds, asked.client is not None)
-    workers = (asked.workers or usable_cores()) if engine[0] in ("processes", "dask") else 1
+    workers = (asked.workers or execution.core_count()) if engine[0] in ("processes", "dask") else 1
     if stored is not None:
         tile = stored.layout.tile
     elif asked.tile is not None:
@@ -251,7 +241,7 @@ def _run(target: Any, compute: Any, job: _Job, client: Any, progress: bool, retr
         raise
 
 
-def _report_failures(target: Any, job: _Job) -> None:
+def _report_failures(target: Any) -> None:
     counts = target.counts()
     if not counts["failed"]:
         return
