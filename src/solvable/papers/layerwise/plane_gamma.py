@@ -58,7 +58,13 @@ def reproduce(scale: Scale) -> Reproduction:
     _draw_lines(lazy_panel, (1.0,))
     lazy_panel.plot([2.9, -2.9], [-2.9 / 3, 2.9 / 3], color="white", linestyle=":", linewidth=1.3)
     lazy_panel.set_title("dashed: γ₊ = 1; dotted: kernel back half way", fontsize="medium")
-    claims = [*_size_claims(sizes), *_tilted_claims(tilted), *_distance_claims()]
+    empty = sum(int(plane[name].isnull().sum()) for plane in (sizes, tilted) for name in plane)
+    claims = [
+        Claim("cells without a value", empty, 0, 0, "a count"),
+        *_size_claims(sizes),
+        *_tilted_claims(tilted),
+        *_distance_claims(),
+    ]
     return Reproduction({"size": sizes, "alignment": tilted}, figure, claims)
 
 
