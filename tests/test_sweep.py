@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from solvable import LinearEstimator, ScalarNetwork, SkillModel, models
+from solvable import LinearEstimator, ScalarNetwork, models
 from solvable.models.base import Model
 from solvable.sweeps import SweepWarning, cell_key, load, plan, product, sobol, status, sweep, zipped
 from solvable.sweeps.cells import find_cells
@@ -85,7 +85,7 @@ def test_every_model_can_be_swept(name: str) -> None:
 
 
 def test_a_sweep_is_a_documented_dataset() -> None:
-    plane = sweep(MODEL, {"weight_decay": DECAYS, "aspect_ratio": RATIOS}, "grokking_time", engine="vmap")
+    plane = sweep(MODEL, {"weight_decay": DECAYS, "aspect_ratio": RATIOS}, "grokking_time", engine="serial")
     bare = MODEL.phase_diagram(weight_decay=DECAYS, aspect_ratio=RATIOS)
     assert plane.delay.dims == ("weight_decay", "aspect_ratio")
     for name in bare.data_vars:
@@ -101,6 +101,14 @@ def test_a_sweep_is_a_documented_dataset() -> None:
     assert plane.attrs["seconds"] >= 0
 
 
+@pytest.mark.slow
+def test_a_vectorised_plane_equals_the_phase_diagram() -> None:
+    axes = {"weight_decay": np.geomspace(1e-6, 1e-1, 50), "aspect_ratio": np.linspace(0.05, 3, 60)}
+    plane, bare = sweep(MODEL, axes, "grokking_time", engine="vmap"), MODEL.phase_diagram(**axes)
+    for name in bare.data_vars:
+        np.testing.assert_allclose(plane[name], bare[name], rtol=1e-9, err_msg=str(name))
+
+
 def product_of_fields(model: LinearEstimator) -> Any:
     """Cheap to compile, and different if the parameters of two cells are exchanged."""
     return {"a": model.aspect_ratio * jnp.exp(-model.weight_decay), "b": jnp.stack([model.weight_decay, model.outputs])}
@@ -111,8 +119,8 @@ def product_of_fields(model: LinearEstimator) -> Any:
     [
         ({"weight_decay": [1e-4, 0.5, 0.1], "aspect_ratio": np.linspace(0.1, 1.5, 33)}, (2, 33)),
         (
-            {"weight_decay": np.linspace(0, 1, 70), "outputs": [1, 2], "aspect_ratio": np.linspace(0.1, 2, 35)},
-            (9, 2, 35),
+            {"weight_decay": np.linspace(0, 1, 8), "outputs": [1, 2], "aspect_ratio": np.linspace(0.1, 2, 35)},
+            (3, 2, 35),
         ),
         ({"aspect_ratio": np.linspace(0.1, 1.5, 33), "weight_decay": [1e-4, 1e-3, 1e-2]}, (8, 3)),
         ([sobol({"aspect_ratio": (0.1, 2.0), "weight_decay": (0.0, 1.0)}, 40), {"outputs": [1, 3]}], 32),
@@ -191,11 +199,18 @@ def test_any_function_of_the_model() -> None:
 
 
 def test_names_that_are_taken_get_the_quantity_in_front() -> None:
-    """``losses`` has a dimension ``basis``, which is swept; ``predict`` of a network gives its first layer back."""
-    model = SkillModel(exponent=0.5, skills=100)
-    found = sweep(model, {"basis": [5, 10]}, "losses", {"times": [1.0, 10.0], "basis": [3.0, 6.0]})
-    assert set(found.test_loss.dims) == {"basis", "time", "losses_basis"}
-    assert found.losses_basis.values.tolist() == [3.0, 6.0]
+    """``predict`` of a network gives its first layer back, which is swept; so can dimensions be named."""
+    network = ScalarNetwork(first=[0.1], second=[0.3], target=1.0)
+    layers = sweep(network, {"first": [[0.1], [0.2]]}, "predict", {"times": [0.0, 1.0]})
+    np.testing.assert_allclose(layers.predict_first.isel(time=0), [[0.1], [0.2]], rtol=1e-15)
+    assert layers["first"].values.tolist() == ["[0.1]", "[0.2]"]
+
+    def spectrum(model: LinearEstimator) -> xr.DataArray:
+        return xr.DataArray([model.aspect_ratio, 2.0], dims="aspect_ratio", coords={"aspect_ratio": [3.0, 4.0]})
+
+    found = sweep(MODEL, {"aspect_ratio": [0.5, 0.6]}, spectrum, engine="serial")
+    assert found.spectrum.dims == ("aspect_ratio", "spectrum_aspect_ratio")
+    assert float(found.spectrum.sel(aspect_ratio=0.6, spectrum_aspect_ratio=3.0)) == 0.6
 
 
 def test_ragged_cells_fail_with_words() -> None:
@@ -376,12 +391,17 @@ def test_mistakes_are_found_before_anything_runs(arguments: tuple, message: str,
     ("settings", "message"),
     [
         ({"engine": "threads"}, "engine must be one of auto, serial, vmap"),
-        ({"engine": "vmap", "quantity": "simulate", "options": SIMULATE}, "vectorised over seeds"),
+        (
+            {"engine": "vmap", "quantity": "phase", "model": "feature-scaling"},
+            "cannot be traced by JAX.*use 'processes'",
+        ),
         ({"engine": "serial", "client": "tcp://nowhere:1"}, "a client is for engine='dask'"),
         ({"store": "plane.nc"}, "must end in .zarr"),
         ({"workers": 0}, "workers must be a whole number"),
     ],
 )
 def test_impossible_ways_to_run_are_named(settings: dict, message: str) -> None:
+    if "model" in settings:
+        settings = {**settings, "over": {"capacity": [1.5], "source": [1.0]}}
     with pytest.raises(ValueError, match=message):
-        sweep(MODEL, {"aspect_ratio": [0.5]}, **{"quantity": "limits", **settings})
+        sweep(**{"model": MODEL, "over": {"aspect_ratio": [0.5]}, "quantity": "limits", **settings})

@@ -248,8 +248,8 @@ def _summary(dataset: xr.Dataset) -> None:
         else:
             rows.append([str(name), array.size, *list(map(str, np.unique(array)))[:3]])
     grid = " x ".join(f"{size} {dim}" for dim, size in dataset["status"].sizes.items())
-    title = f"{dataset.attrs['quantity']} of {dataset.attrs['model']} over {grid}"
-    show.table(title, ["", "finite or true", "least", "median", "most"], rows)
+    print(f"{dataset.attrs['quantity']} of {dataset.attrs['model']} over {grid}")
+    show.table("", ["", "finite or true", "least", "median", "most"], rows)
 
 
 def _told(cell: Values) -> str:

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import inspect
 import json
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -16,7 +17,7 @@ import numpy as np
 
 from solvable import models
 from solvable._version import __version__
-from solvable.models.base import Model, _check, rules
+from solvable.models.base import Model, _check
 from solvable.sweeps.design import Design, label
 from solvable.sweeps.quantities import Quantity, canonical, option_names, parse_quantity
 from solvable.sweeps.results import Result, Schema
@@ -203,6 +204,7 @@ def _told(thing: Any) -> str:
 
 def _checked_values(kind: type[Model], design: Design) -> Design:
     """Each value is held against the rule of its own field; what two parameters forbid each other fails in its cell."""
+    hints = typing.get_type_hints(kind)
     for about in dataclasses.fields(kind):
         rule = about.metadata.get("rule")
         for axis in design.axes:
@@ -211,10 +213,17 @@ def _checked_values(kind: type[Model], design: Design) -> Design:
             values = axis.values[about.name]
             for value in values:
                 _check(about, about.metadata["converter"](value) if "converter" in about.metadata else value)
-            if rule is rules.count:
-                # A grid written as 1:5:5 gives floats, which cannot be sizes of arrays.
-                whole = tuple(value if value is None else int(value) for value in values)
-                design = design.replace(about.name, whole)
             if rule.function and not all(isinstance(value, str) for value in values):
                 raise ValueError(f"{about.name} is swept by names such as 'relu', not by functions")
+            design = design.replace(about.name, tuple(_of_type(hints[about.name], value) for value in values))
     return design
+
+
+def _of_type(hint: Any, value: Any) -> Any:
+    """A grid written as 1:5:5 gives floats, which cannot be sizes; a list 1,2,3 gives integers, which are no floats."""
+    kinds = (hint, *typing.get_args(hint))
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return value
+    if float in kinds:
+        return float(value)
+    return int(value) if int in kinds else value

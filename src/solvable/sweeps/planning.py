@@ -23,6 +23,7 @@ _ATTEMPTS = 50
 # Below this many seconds in all, compiling a vectorised call, or starting processes that load JAX, costs more than it
 # saves.
 _WORTH_COMPILING, _WORTH_PROCESSES = 1.0, 10.0
+_FEW = 8
 # The first call compiles; one that took longer than this is believed, not repeated.
 _WORTH_REPEATING = 20.0
 # A tile is lost if a worker is killed, and costs a few milliseconds to store.
@@ -105,14 +106,18 @@ def first_result(cells: Cells, design: Design) -> tuple[Schema, float]:
     raise ValueError(f"no cell that was tried works; the first, {where}: {error_text(first_error[1])}")
 
 
-def choose_engine(
-    asked: str, cells: Cells, design: Design, pending: int, seconds: float | None, has_client: bool
-) -> tuple[str, str]:
-    """The engine and why."""
+def check_engine(asked: str, has_client: bool) -> None:
+    """Before anything is computed."""
     if asked not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {asked!r}")
     if has_client and asked not in ("auto", "dask"):
         raise ValueError(f"a client is for engine='dask', not {asked!r}")
+
+
+def choose_engine(
+    asked: str, cells: Cells, design: Design, pending: int, seconds: float | None, has_client: bool
+) -> tuple[str, str]:
+    """The engine and why."""
     if asked in ("serial", "processes", "dask"):
         return asked, "as asked"
     if has_client:
@@ -122,6 +127,8 @@ def choose_engine(
     in_all = math.inf if seconds is None else seconds * pending
     if asked == "auto" and in_all < _WORTH_COMPILING:
         return "serial", "it takes a moment"
+    if asked == "auto" and pending < _FEW:
+        return "serial", "there are few cells"
     numeric = {name: array.dtype.kind in "if" for axis in design.axes for name, array in axis.coordinates().items()}
     reason = vectorised.why_not(cells, numeric)
     if reason is None:

@@ -20,7 +20,7 @@ from solvable.sweeps import execution
 from solvable.sweeps.cells import Cells, find_cells
 from solvable.sweeps.design import Design, as_design
 from solvable.sweeps.memory import MemoryStore
-from solvable.sweeps.planning import Engine, Plan, choose_engine, choose_tile, first_result, make_plan
+from solvable.sweeps.planning import Engine, Plan, check_engine, choose_engine, choose_tile, first_result, make_plan
 from solvable.sweeps.reading import Reader
 from solvable.sweeps.results import Naming, Schema, with_texts
 from solvable.sweeps.schema import Axis, tile_shape
@@ -152,6 +152,7 @@ class _Job:
 
 def _prepare(asked: _Asked, measure: bool = False) -> _Job:
     """Everything that can go wrong before the first cell goes wrong here."""
+    check_engine(asked.engine, asked.client is not None)
     cells, design = find_cells(asked.model, as_design(asked.over), asked.quantity, asked.options)
     if asked.workers is not None:
         check_count("workers", asked.workers)
