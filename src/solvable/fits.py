@@ -121,7 +121,7 @@ def _mean(runs: np.ndarray) -> np.ndarray:
 
 
 def _spreads(again: fits.Resampled, offset: bool, confidence: float) -> dict[str, float]:
-    found = {}
+    found: dict[str, float] = {}
     for name in ("exponent", "prefactor", "offset")[: 3 if offset else 2]:
         values = getattr(again.laws, name)
         error, low, high = fits.error_and_interval(values, again, confidence)
@@ -136,7 +136,7 @@ def envelope(cost: xr.DataArray, loss: xr.DataArray, budgets: Any = None, *, alo
     family, the size of a network say; further dimensions are kept. Runs are interpolated to each budget, and the
     minimum over the family is that of a parabola through the best member and its neighbours, all in the logarithms: a
     coarse family gives a smooth envelope. ``bracketed`` says where that was possible; elsewhere the best member lies
-    at the end of the family, and errors are infinite. With seeds the mean is taken, and their jackknife joins the error.
+    at the end of the family, and errors are infinite. With seeds the mean is taken; their jackknife joins the error.
     """
     members = [dim for dim in cost.dims if dim != along and dim in loss.dims]
     if along not in loss.dims or along not in cost.dims or len(members) != 1:

@@ -20,8 +20,8 @@ def lowest(places: np.ndarray, values: np.ndarray) -> Lowest:
 
     In the logarithms, of the parabola through the lowest value and its neighbours. The errors are the
     distance from that value, or half of what taking every second member of the family changes where that is more: a
-    sharp bend that a family misses shows in them, as the distance to a polynomial of higher order would not. A lowest value at the end of the family, or beside an infinite one, is given as
-    it is, with infinite errors.
+    sharp bend that a family misses shows in them, as the distance to a polynomial of higher order would not. A lowest
+    value at the end of the family, or beside an infinite one, is given as it is, with infinite errors.
     """
     x = np.log(np.asarray(places, float))
     with np.errstate(divide="ignore"):

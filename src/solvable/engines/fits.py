@@ -63,13 +63,13 @@ def local_slopes_of_mean(x: np.ndarray, runs: np.ndarray) -> tuple[np.ndarray, n
     return slopes, each.std(-2, ddof=1) / math.sqrt(runs.shape[-2])
 
 
-def _edge_order(x: np.ndarray) -> int:
+def _edge_order(x: np.ndarray) -> Any:
     return 2 if x.size > 2 else 1
 
 
 def _stencil(logs: np.ndarray) -> np.ndarray:
     """What each point adds to each slope, ``[point, slope]``."""
-    return np.gradient(np.eye(logs.size), logs, axis=-1, edge_order=_edge_order(logs))
+    return np.asarray(np.gradient(np.eye(logs.size), logs, axis=-1, edge_order=_edge_order(logs)))
 
 
 def straight_window(
@@ -126,19 +126,19 @@ def _plain(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> PowerLaw:
 def _with_offset(x: np.ndarray, y: np.ndarray, scale: np.ndarray, counts: np.ndarray) -> PowerLaw:
     """``height + slope (u^p - 1) / p``, u = x over its geometric mean: regular at p = 0, where it is a logarithm.
 
-    Height and slope are linear, so that the search is over p alone: a scan, then golden section, for all curves at once.
+    Height and slope are linear, so that the search is over p alone: a scan, then golden section, all curves at once.
     """
     unit = np.exp(np.log(x).mean())
     logs, weights = np.log(x / unit), counts / scale**2
     shape = np.broadcast_shapes(y.shape, weights.shape)[:-1]
 
-    def basis(power: np.ndarray) -> np.ndarray:
+    def basis(power: Any) -> Any:
         turned = power[..., None] * logs
         small = np.abs(turned) < 1e-6
         safe = np.where(small, 1.0, turned)
         return logs * np.where(small, 1 + turned / 2, np.expm1(safe) / safe)
 
-    def misfit(power: np.ndarray) -> np.ndarray:
+    def misfit(power: Any) -> Any:
         slope, height = straight_line(basis(power), y, weights)
         return (weights * (y - height[..., None] - slope[..., None] * basis(power)) ** 2).sum(-1)
 

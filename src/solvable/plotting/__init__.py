@@ -1,7 +1,8 @@
 """One visual language: theory as lines, simulation as points with error bars, axes with names and units."""
 
+from solvable.plotting.cells import draw_plane
 from solvable.plotting.curves import draw_curve, plot
-from solvable.plotting.planes import draw_plane, plot_plane
+from solvable.plotting.planes import plot_plane
 from solvable.plotting.style import COLOURS, describe, log_losses, new_figure, save_figure, set_axis
 
 __all__ = [

@@ -1,28 +1,30 @@
-"""Planes: a quantity over two parameters as a map, with contours, and hatched where there is nothing to show."""
+"""Planes: quantities of a sweep over two of its parameters, one map a panel."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from solvable.plotting.style import describe, new_figure, set_axis, unit
+from solvable.plotting.cells import (
+    A_DECADE,
+    Names,
+    check_scale,
+    draw_colour_bar,
+    draw_plane,
+    is_numeric,
+    make_norm,
+    phases_of,
+)
+from solvable.plotting.style import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Pale, so that lines and words can be read on them.
-_PHASES = ("#F7D9C4", "#CFE5F2", "#D5EBD8", "#F3E6B3", "#E3D5EC", "#D9D9D9", "#F4CCD4", "#C9E8E4")
-_NEVER, _MISSING, _NOT_POSITIVE = "never reached", "not computed or failed", "zero or negative"
-# Spans of less than this are shown on a linear scale.
-_A_DECADE = 10.0
 _MOST_PANELS = 12
-_SCALES = ("auto", "log", "linear", "signed")
 
-Names = Mapping[Any, str] | Sequence[str]
 Mark = tuple[float, float] | Sequence[tuple[float, float]] | Mapping[str, tuple[float, float]]
 
 
@@ -53,12 +55,12 @@ def plot_plane(
     (x, y), several, or a mapping of labels to points.
     """
     dataset = _as_dataset(data)
-    _check_scale(scale)
+    check_scale(scale)
     panels = _panels(dataset, variable, over, x, y)
     first = panels[0].values
     across, upwards = _axes(first, x, y)
     logs = _logarithmic(first, (across, upwards)) if log is None else _known(log, (across, upwards))
-    shared = None if over is None else _norm(np.concatenate([_numbers(panel.values) for panel in panels]), scale)
+    shared = None if over is None else _shared_norm([panel.values for panel in panels], names, scale)
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
     figure, axes = new_figure(columns, rows, width=6.0 if len(panels) == 1 else 5.0, height=4.4)
@@ -74,64 +76,12 @@ def plot_plane(
         ax.set_visible(False)
     if shared is not None:
         mesh = next(ax.collections[0] for ax in np.ravel(axes) if ax.collections)
-        _colour_bar(figure, mesh, list(np.ravel(axes)), first)
+        draw_colour_bar(figure, mesh, list(np.ravel(axes)), first)
     if handles:
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize="small")
     if title:
         figure.suptitle(title)
     return figure
-
-
-def draw_plane(
-    figure: "Figure",
-    ax: "Axes",
-    values: xr.DataArray,
-    x: str,
-    y: str,
-    log: Iterable[str] = (),
-    *,
-    scale: str = "log",
-    contours: int | Sequence[float] | None = 8,
-    names: Names | None = None,
-    never: xr.DataArray | None = None,
-    norm: Any = None,
-    bar: bool = True,
-    missing: bool = True,
-) -> "dict[str, Artist]":
-    """Draw a plane into a panel; gives what a legend should explain, by its label.
-
-    As :func:`plot_plane` does it, but on a log colour scale with thin contours. ``never`` marks the cells that were
-    never reached (default: infinite ones); ``missing=False`` leaves cells without a value blank.
-    """
-    _check_scale(scale)
-    grid = values.transpose(y, x).sortby([name for name in (x, y) if _is_numeric(values[name])])
-    numbers, labels = _phases(grid, names)
-    reached = np.isinf(numbers) if never is None else never.transpose(y, x).reindex_like(grid).values
-    places = [_Axis.of(grid[name], name in set(log)) for name in (x, y)]
-    norm = norm or (None if labels else _norm(numbers[~reached], scale))
-    empty = np.isnan(numbers) & ~reached
-    finite = np.where(reached | ~np.isfinite(numbers), np.nan, numbers)
-    handles: dict[str, Artist] = {}
-    if labels:
-        handles |= _draw_phases(ax, places, finite, labels)
-    elif norm is not None:
-        positive = getattr(norm, "vmin", 1) > 0
-        hidden = (finite <= 0) & (_is_log(norm) and positive)
-        mesh = ax.pcolormesh(
-            *(axis.edges for axis in places), np.where(hidden, np.nan, finite), norm=norm, cmap=_colours(norm),
-            rasterized=True,
-        )  # fmt: skip
-        if bar:
-            _colour_bar(figure, mesh, ax, values)
-        _draw_contours(ax, places, np.where(hidden, np.nan, finite), norm, contours)
-        handles |= _hatch(ax, places, hidden, "...", "white", _NOT_POSITIVE)
-    handles |= _hatch(ax, places, reached, "////", "none", _NEVER)
-    if missing:
-        handles |= _hatch(ax, places, empty, "xxx", "0.85", _MISSING)
-    for which, axis in zip("xy", places, strict=True):
-        axis.name(ax, which)
-    ax.grid(False)
-    return handles
 
 
 class _Panel(NamedTuple):
@@ -154,9 +104,7 @@ def _panels(
         _check_dimensions(dataset[name], over)
     if over is None:
         titles = [""] if len(chosen) == 1 else [name.replace("_", " ") for name in chosen]
-        return [
-            _Panel(dataset[name], _never(dataset, name), text) for name, text in zip(chosen, titles, strict=True)
-        ]
+        return [_Panel(dataset[name], _never(dataset, name), text) for name, text in zip(chosen, titles, strict=True)]
     if len(chosen) > 1:
         raise ValueError(f"panels over {over!r} show one variable: choose one of {', '.join(chosen)}")
     values, never = dataset[chosen[0]], _never(dataset, chosen[0])
@@ -170,7 +118,7 @@ def _panels(
 
 def _planes(dataset: xr.Dataset, dimensions: int) -> list[str]:
     """Variables with as many dimensions, without errors and what says of others whether they have a value."""
-    helpers = ("_error", "_reached", "_low", "_high", "status")
+    helpers = ("error", "_reached", "_low", "_high", "status")
     found = [str(name) for name in dataset.data_vars if dataset[name].ndim == dimensions]
     found = [name for name in found if not name.endswith(helpers)] or found
     if not found:
@@ -200,12 +148,12 @@ def _never(dataset: xr.Dataset, name: str) -> xr.DataArray:
     values = dataset[name]
     if values.dtype.kind not in "fiu":
         return xr.zeros_like(values, dtype=bool)
-    never = np.isinf(values)
+    never: xr.DataArray = xr.apply_ufunc(np.isinf, values)
     flags = [str(flag) for flag in dataset.data_vars if str(flag).endswith("_reached")]
     kinds = [flag for flag in flags if name.split("_")[0] == flag.split("_")[0]] or flags
     for flag in kinds:
         if set(dataset[flag].dims) == set(values.dims):
-            never = never | (np.isnan(values) & ~dataset[flag].astype(bool))
+            never = never | (values.isnull() & ~dataset[flag].astype(bool))
     return never.transpose(*values.dims)
 
 
@@ -233,7 +181,7 @@ def _known(log: Iterable[str], axes: tuple[str, str]) -> list[str]:
 
 def _logarithmic(values: xr.DataArray, axes: tuple[str, str]) -> list[str]:
     """Axes whose values are spaced more evenly in the logarithm."""
-    return [name for name in axes if _is_numeric(values[name]) and _spaced_in_log(values[name].values)]
+    return [name for name in axes if is_numeric(values[name]) and _spaced_in_log(values[name].values)]
 
 
 def _spaced_in_log(places: np.ndarray) -> bool:
@@ -241,180 +189,18 @@ def _spaced_in_log(places: np.ndarray) -> bool:
     if places.size < 2 or places[0] <= 0:
         return False
     if places.size == 2:
-        return bool(places[1] / places[0] >= _A_DECADE)
+        return bool(places[1] / places[0] >= A_DECADE)
     plain, logs = np.diff(places), np.diff(np.log(places))
     return bool(np.std(logs) / np.mean(logs) < 0.8 * np.std(plain) / np.mean(plain))
-
-
-class _Axis(NamedTuple):
-    """Where cells lie along an axis; names are placed one after the other."""
-
-    values: xr.DataArray
-    centres: np.ndarray
-    edges: np.ndarray
-    log: bool
-
-    @classmethod
-    def of(cls, values: xr.DataArray, log: bool) -> "_Axis":
-        if not _is_numeric(values):
-            centres = np.arange(values.size, dtype=float)
-            return cls(values, centres, _cell_edges(centres, False), False)
-        centres = np.asarray(values.values, float)
-        return cls(values, centres, _cell_edges(centres, log), log)
-
-    def name(self, ax: "Axes", which: str) -> None:
-        if _is_numeric(self.values):
-            set_axis(ax, which, self.values, log=self.log)
-            # The map fills its panel: axes end where the cells do.
-            if not self.log or self.edges[0] > 0:
-                getattr(ax, f"set_{which}lim")(self.edges[0], self.edges[-1])
-            return
-        getattr(ax, f"set_{which}ticks")(self.centres, [str(name) for name in self.values.values])
-        getattr(ax, f"set_{which}label")(fill(describe(self.values), 40))
-
-
-def _cell_edges(centres: np.ndarray, log: bool) -> np.ndarray:
-    """Edges halfway between the centres, on a log axis in the logarithm, and as far outside at both ends."""
-    log = log and bool((centres > 0).all())
-    places = np.log(centres) if log else np.asarray(centres, float)
-    if places.size == 1:
-        inner = np.array([places[0] - 0.5, places[0] + 0.5])
-    else:
-        middle = (places[1:] + places[:-1]) / 2
-        inner = np.concatenate([[2 * places[0] - middle[0]], middle, [2 * places[-1] - middle[-1]]])
-    return np.exp(inner) if log else inner
-
-
-def _phases(grid: xr.DataArray, names: Names | None) -> tuple[np.ndarray, dict[float, str]]:
-    """Values as numbers, and what they are called where they are phases; a cell without a name is not computed."""
-    values = grid.values
-    if values.dtype.kind in "OUS":
-        text = np.where(values == np.array(None), "", values).astype(str)
-        known = sorted(set(text.ravel()) - {"", "nan"}) if names is None else list(_by_number(names).values())
-        numbers = np.full(values.shape, np.nan)
-        for number, name in enumerate(known):
-            numbers[text == name] = number
-        return numbers, dict(enumerate(known))
-    numbers = values.astype(float)
-    if names is not None:
-        return numbers, _by_number(names)
-    if "flag_meanings" in grid.attrs:
-        meanings = grid.attrs["flag_meanings"].split()
-        return numbers, dict(zip(grid.attrs.get("flag_values", range(len(meanings))), meanings, strict=True))
-    if values.dtype.kind == "b":
-        return numbers, {0: "no", 1: "yes"}
-    if values.dtype.kind in "iu" and np.unique(values).size <= len(_PHASES):
-        return numbers, {number: str(number) for number in np.unique(values)}
-    return numbers, {}
-
-
-def _by_number(names: Names) -> dict[float, str]:
-    return dict(names) if isinstance(names, Mapping) else dict(enumerate(names))
-
-
-def _draw_phases(
-    ax: "Axes", places: list[_Axis], numbers: np.ndarray, labels: dict[float, str]
-) -> "dict[str, Artist]":
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch
-
-    if len(labels) > len(_PHASES):
-        raise ValueError(f"{len(labels)} phases are more than there are colours, {len(_PHASES)}: draw numbers")
-    index = np.full(numbers.shape, np.nan)
-    for place, number in enumerate(labels):
-        index[numbers == number] = place
-    colours = _PHASES[: len(labels)]
-    ax.pcolormesh(
-        *(axis.edges for axis in places), index, cmap=ListedColormap(list(colours)), vmin=-0.5,
-        vmax=len(labels) - 0.5, rasterized=True,
-    )  # fmt: skip
-    return {
-        name: Patch(facecolor=colour, edgecolor="0.5", linewidth=0.5)
-        for name, colour in zip(labels.values(), colours, strict=True)
-    }
-
-
-def _check_scale(scale: str) -> None:
-    if scale not in _SCALES:
-        raise ValueError(f"scale must be one of {', '.join(map(repr, _SCALES))}, not {scale!r}")
-
-
-def _norm(numbers: np.ndarray, scale: str) -> Any:
-    """How numbers become colours; None if there are none."""
-    from matplotlib.colors import CenteredNorm, LogNorm, Normalize
-
-    finite = numbers[np.isfinite(numbers)]
-    if scale == "log":
-        finite = finite[finite > 0]
-    if finite.size == 0:
-        return None
-    low, high = float(finite.min()), float(finite.max())
-    if scale == "auto":
-        scale = "signed" if low < 0 < high else "log" if low > 0 and high / low >= _A_DECADE else "linear"
-    if scale == "log":
-        return LogNorm(low, high)
-    if scale == "signed":
-        return CenteredNorm(0, halfrange=max(-low, high) or 1.0)
-    return Normalize(low, high)
-
-
-def _is_log(norm: Any) -> bool:
-    from matplotlib.colors import LogNorm
-
-    return isinstance(norm, LogNorm)
-
-
-def _colours(norm: Any) -> str:
-    from matplotlib.colors import CenteredNorm
-
-    return "RdBu_r" if isinstance(norm, CenteredNorm) else "viridis"
-
-
-def _colour_bar(figure: "Figure", mesh: Any, ax: Any, values: xr.DataArray) -> None:
-    figure.colorbar(mesh, ax=ax).set_label(fill(f"{describe(values)} {unit(values)}".strip(), 45))
-
-
-def _draw_contours(
-    ax: "Axes", places: list[_Axis], numbers: np.ndarray, norm: Any, contours: int | Sequence[float] | None
-) -> None:
-    """Thin lines at evenly spaced colours, or lines at given values with these written on them."""
-    if contours is None or min(numbers.shape) < 2 or norm.vmin == norm.vmax:
-        return
-    x, y = (axis.centres for axis in places)
-    if isinstance(contours, int | np.integer):
-        space = np.geomspace if _is_log(norm) else np.linspace
-        levels = space(norm.vmin, norm.vmax, int(contours) + 2)[1:-1]
-        ax.contour(x, y, numbers, levels=levels, colors="white", linewidths=0.5)
-        return
-    levels = np.sort(np.asarray(contours, float))
-    inside = levels[(levels > np.nanmin(numbers)) & (levels < np.nanmax(numbers))]
-    if inside.size:
-        lines = ax.contour(x, y, numbers, levels=inside, colors="white", linewidths=1.1)
-        ax.clabel(lines, fmt=lambda value: f"{value:.3g}", fontsize="small")
-
-
-def _hatch(
-    ax: "Axes", places: list[_Axis], cells: np.ndarray, pattern: str, colour: str, label: str
-) -> "dict[str, Artist]":
-    """Hatch whole cells: every cell is drawn from edge to edge, with no slope between it and the next."""
-    from matplotlib.patches import Patch
-
-    if not cells.any():
-        return {}
-    x, y = (np.repeat(axis.edges, 2)[1:-1] for axis in places)
-    shown = np.repeat(np.repeat(cells.astype(float), 2, axis=0), 2, axis=1)
-    ax.contourf(x, y, shown, levels=[0.5, 1.5], colors=[colour], hatches=[pattern])
-    return {label: Patch(facecolor=colour, edgecolor="black", hatch=pattern, linewidth=0.5)}
 
 
 def _draw_marks(ax: "Axes", mark: Mark | None) -> "dict[str, Artist]":
     if mark is None:
         return {}
     if isinstance(mark, Mapping):
-        named = dict(mark)
+        named: dict[str, Any] = dict(mark)
     else:
-        points = [mark] if np.ndim(mark) == 1 else list(mark)  # type: ignore[list-item]
-        named = {"": points}  # type: ignore[dict-item]
+        named = {"": mark}
     handles: dict[str, Artist] = {}
     for symbol, (label, points) in zip("*oDsP^vX", named.items(), strict=False):
         x, y = np.atleast_2d(np.asarray(points, float)).T
@@ -431,12 +217,10 @@ def _at(coordinate: xr.DataArray) -> str:
     return f"{symbol} = {value:g}" if isinstance(value, int | float) else f"{symbol}: {value}"
 
 
-def _numbers(values: xr.DataArray) -> np.ndarray:
-    return np.asarray(values.values, float).ravel()
-
-
-def _is_numeric(values: xr.DataArray) -> bool:
-    return values.dtype.kind in "fiu"
+def _shared_norm(panels: list[xr.DataArray], names: Names | None, scale: str) -> Any:
+    """The same colours in all panels; phases have theirs anyway."""
+    numbers = [phases_of(values, names) for values in panels]
+    return None if any(labels for _, labels in numbers) else make_norm(np.ravel([array for array, _ in numbers]), scale)
 
 
 def _as_dataset(data: xr.Dataset | xr.DataArray) -> xr.Dataset:
