@@ -89,11 +89,11 @@ def test_designs_names_and_vectors(capsys: pytest.CaptureFixture) -> None:
 
 
 def test_failed_cells_are_told_and_fail_the_command(capsys: pytest.CaptureFixture) -> None:
-    arguments = ("--over", "learning_rate=0.01,9", "--aspect-ratio", "0.5", "--quantity", "grokking-time")
-    code, out, err = run(capsys, "sweep", "linear-estimator", *arguments, "--option", "descent=discrete")
+    arguments = ("--over", "label_noise=0,0.1", "--aspect-ratio", "0.5", "--quantity", "critical-aspect-ratio")
+    code, out, err = run(capsys, "sweep", "linear-estimator", *arguments)
     assert code == 1
-    assert err.startswith("warning: 1 of 2 cells failed: learning_rate = 9.0: ValueError")
-    assert "delay" in out
+    assert err.startswith("warning: 1 of 2 cells failed: label_noise = 0.1: ValueError: critical_aspect_ratio is")
+    assert "critical_aspect_ratio" in out
 
 
 SLOW_QUANTITY = """
