@@ -8,6 +8,7 @@ show these files, so that they are written once.
 import difflib
 import importlib
 import pkgutil
+from fnmatch import fnmatch
 from importlib.resources import files
 from types import ModuleType
 
@@ -35,7 +36,7 @@ def title(paper: str) -> str:
 
 def errata(paper: str) -> str:
     """What is wrong in print, as Markdown: tables of what is printed, what is correct and how we know. May be empty."""
-    parts = [part for part in files(_package(paper)).iterdir() if part.name.startswith("errata")]
+    parts = [part for part in files(_package(paper)).iterdir() if fnmatch(part.name, "errata*.md")]
     texts = [part.read_text("utf-8") for part in sorted(parts, key=lambda part: part.name.removesuffix(".md"))]
     return "\n".join(texts)
 
