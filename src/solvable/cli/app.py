@@ -91,9 +91,7 @@ def list_models(json: Json = False) -> None:
 def reproduce(
     names: Annotated[
         list[str],
-        typer.Argument(
-            help="Papers, each with figures of it if not all are wanted; or 'all'.", metavar="PAPER [FIGURE]..."
-        ),
+        typer.Argument(help="Papers, each with figures of it if not all are wanted; or 'all'.", metavar="PAPER"),
     ],
     scale: Annotated[str, typer.Option(help="quick (minutes on two cores) or full (the paper's size).")] = "quick",
     out: Annotated[str, typer.Option(help="Folder for the report, the ledger, data and figures.")] = "reproduction",

@@ -159,7 +159,7 @@ def _print_claims(title: str, outcome: Outcome) -> None:
             claim["name"],
             number(claim["measured"]),
             number(claim["expected"]),
-            tolerance(claim),
+            " ".join(tolerance(claim)),
             number(claim["printed"]),
             "pass" if claim["passed"] else "FAIL",
         ]

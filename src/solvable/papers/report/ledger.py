@@ -76,9 +76,14 @@ def as_markdown(outcomes: Sequence[Outcome], scale: str, environment: Mapping[st
 def sentence(outcomes: Sequence[Outcome]) -> str:
     """The counts in words."""
     found = counts(outcomes)
-    total = found["passed"] + found["failed"]
-    raised = f", {found['errors']} figures raised" if found["errors"] else ""
-    return f"{total} claims of {found['figures']} figures: {found['passed']} passed, {found['failed']} failed{raised}."
+    claims = amount(found["passed"] + found["failed"], "claim")
+    raised = f", {amount(found['errors'], 'figure')} raised" if found["errors"] else ""
+    total = f"{claims} of {amount(found['figures'], 'figure')}"
+    return f"{total}: {found['passed']} passed, {found['failed']} failed{raised}."
+
+
+def amount(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def number(value: Any) -> str:
@@ -88,16 +93,21 @@ def number(value: Any) -> str:
     return {"nan": "–", "inf": "∞", "-inf": "−∞", "None": ""}.get(str(value), str(value))
 
 
-def tolerance(claim: Mapping[str, Any]) -> str:
-    """How far measured and expected may be apart, and as which fraction, if it is one."""
-    share = f" ({number(claim['tolerance'])} of it)" if claim["relative"] else ""
-    return f"± {number(claim['allowed'])}{share}"
+def tolerance(claim: Mapping[str, Any]) -> tuple[str, str]:
+    """How far measured and expected may be apart, and as which fraction of the latter, if it is one."""
+    share = f"({number(claim['tolerance'])} of it)" if claim["relative"] else ""
+    return f"± {number(claim['allowed'])}", share
 
 
 def _row(claim: Mapping[str, Any]) -> list[str]:
-    numbers = [number(claim[key]) for key in ("measured", "expected")]
-    verdict = "pass" if claim["passed"] else "**FAIL**"
-    return [f"{claim['name']} ({claim['because']})", *numbers, tolerance(claim), number(claim["printed"]), verdict]
+    return [
+        f"{claim['name']} ({claim['because']})",
+        number(claim["measured"]),
+        number(claim["expected"]),
+        " ".join(tolerance(claim)),
+        number(claim["printed"]),
+        "pass" if claim["passed"] else "**FAIL**",
+    ]
 
 
 def _table(head: Sequence[str], rows: Any) -> list[str]:

@@ -24,9 +24,10 @@ def inline(text: str) -> str:
     for found in _INLINE.finditer(text):
         code, formula, bold = found.groups()
         parts.append(escape(text[end : found.start()]))
-        parts.append(
-            f"<code>{escape(code)}</code>" if code else _formula(formula) if formula else f"<b>{inline(bold)}</b>"
-        )
+        if code:
+            parts.append(f"<code>{escape(code)}</code>")
+        else:
+            parts.append(_formula(formula) if formula else f"<b>{inline(bold)}</b>")
         end = found.end()
     return "".join(parts) + escape(text[end:])
 

@@ -1,4 +1,4 @@
-"""Formulas for a page without scripts: the part of TeX that the errata use, as MathML, which browsers draw themselves."""
+"""Formulas for a page without scripts: the part of TeX that the errata use, as MathML, which browsers draw."""
 
 import re
 import unicodedata

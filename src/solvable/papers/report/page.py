@@ -48,7 +48,7 @@ def page(
 def duration(seconds: float) -> str:
     """As people say it."""
     if seconds < 100:
-        return f"{seconds:.3g} s"
+        return f"{seconds:.{1 if seconds < 10 else 0}f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
@@ -73,9 +73,7 @@ def _summary(
     lines = [f'<p class="quiet">{escape(made)}</p>', f'<ul class="counts">{items}</ul>']
     if unfinished:
         names = ", ".join(f"<code>{escape(name)}</code>" for name in unfinished)
-        lines.append(
-            f'<p><b class="bad">Interrupted:</b> {len(unfinished)} figures are not in this report: {names}.</p>'
-        )
+        lines.append(f'<p><b class="bad">Interrupted:</b> Not in this report: {names}.</p>')
     if left is not None:
         lines.append(f"<p>Only what failed is shown: {left} of {found['figures']} figures.</p>")
     else:
@@ -156,14 +154,16 @@ def _claims(outcome: Outcome) -> str:
         printed = number(claim["printed"])
         kind = "number" if isinstance(claim["printed"], int | float) else "words"
         tone, verdict = ("good", "✓ pass") if claim["passed"] else ("bad", "✗ fail")
+        allowed, share = tolerance(claim)
         rows.append(
             f'<tr class="{"" if claim["passed"] else "failed"}"><td class="name" data-label="claim">'
             f"{escape(claim['name'])}<small>{escape(claim['because'])}</small></td>"
-            + _numbers({key: number(claim[key]) for key in ("measured", "expected")} | {"tolerance": tolerance(claim)})
+            + _numbers({key: number(claim[key]) for key in ("measured", "expected")})
+            + f'<td class="number" data-label="tolerance">{escape(allowed)}<small>{escape(share)}</small></td>'
             + f'<td class="{kind}" data-label="printed">{escape(printed)}</td>'
-            + f'<td class="{tone}" data-label="">{verdict}</td></tr>'
+            + f'<td class="{tone}" data-label="verdict">{verdict}</td></tr>'
         )
-    head = _head(["claim"], ["measured", "expected", "tolerance"], ["printed", ""])
+    head = _head(["claim"], ["measured", "expected", "tolerance", "printed"], ["verdict"])
     return f'<table class="stacked">{head}<tbody>{"".join(rows)}</tbody></table>'
 
 
@@ -178,7 +178,7 @@ def _environment(environment: Mapping[str, str]) -> str:
 def _head(words: Sequence[str], numbers: Sequence[str], more: Sequence[str] = ()) -> str:
     cells = [f'<th scope="col">{word}</th>' for word in words]
     cells += [f'<th scope="col" class="number">{word}</th>' for word in numbers]
-    cells += [f'<th scope="col">{word or "<span>verdict</span>"}</th>' for word in more]
+    cells += [f'<th scope="col">{word}</th>' for word in more]
     return f"<thead><tr>{''.join(cells)}</tr></thead>"
 
 
