@@ -86,9 +86,11 @@ def _file(name: str) -> Path | None:
     """The source of a module, found without running it; none for what is not a module."""
     top, *rest = name.split(".")
     spec = importlib.util.find_spec(top) if top else None
-    for folder in (spec.submodule_search_locations or []) if spec else []:
+    if spec is None or not rest:
+        return Path(spec.origin) if spec and spec.origin else None
+    for folder in spec.submodule_search_locations or []:
         stem = Path(folder, *rest)
-        for path in (stem / "__init__.py", stem.with_suffix(".py")):
+        for path in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")):
             if path.is_file():
                 return path
     return None

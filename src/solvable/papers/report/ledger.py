@@ -50,7 +50,19 @@ def as_json(outcomes: Sequence[Outcome], scale: str, environment: Mapping[str, s
 
 
 def _about(outcome: Outcome) -> dict[str, Any]:
-    keys = ("paper", "figure", "title", "seconds", "finished", "reused", "passed", "failed", "error", "files")
+    keys = (
+        "paper",
+        "figure",
+        "title",
+        "seconds",
+        "cpu_seconds",
+        "finished",
+        "reused",
+        "passed",
+        "failed",
+        "error",
+        "files",
+    )
     return {key: getattr(outcome, key) for key in keys}
 
 

@@ -42,12 +42,16 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a figure. ``claims`` are as in the ledger; a figure that raised has none, and an ``error``."""
+    """What came of a figure. ``claims`` are as in the ledger; a figure that raised has none, and an ``error``.
+
+    ``cpu_seconds`` are those of all threads: on a busy machine they say more of the work than the seconds on the wall.
+    """
 
     paper: str
     figure: str
     title: str
     seconds: float
+    cpu_seconds: float
     finished: str
     fingerprint: str
     claims: list[dict[str, Any]] = field(default_factory=list)
@@ -84,7 +88,7 @@ def kept(task: Task) -> Outcome | None:
 
 def compute(task: Task) -> Outcome:
     """Run the figure and write its files. A figure that raises gives an outcome too, and leaves no file."""
-    begin = time.perf_counter()
+    begin, cpu_begin = time.perf_counter(), time.process_time()
     try:
         claims, files = _run(task)
         error = None
@@ -96,6 +100,7 @@ def compute(task: Task) -> Outcome:
         figure=task.figure,
         title=title(task.paper, task.figure),
         seconds=round(time.perf_counter() - begin, 2),
+        cpu_seconds=round(time.process_time() - cpu_begin, 2),
         finished=now(),
         fingerprint=task.fingerprint,
         claims=claims,

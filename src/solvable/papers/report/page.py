@@ -30,17 +30,15 @@ def page(
     With ``only_failing`` the figures whose claims all hold are left out, and the errata; the counts are of everything.
     """
     shown = [outcome for outcome in outcomes if not (only_failing and outcome.holds)]
+    errata = {paper: "" if only_failing else papers.errata(paper) for paper in by_paper(shown)}
     here = files(__package__)
     return Template((here / "page.html").read_text("utf-8")).substitute(
         title="Reproduction report",
         style=(here / "page.css").read_text("utf-8"),
-        navigation=_navigation(shown),
+        navigation=_navigation(shown, errata),
         summary=_summary(outcomes, scale, environment, len(shown) if only_failing else None, unfinished),
         index=_index(shown),
-        papers="\n".join(
-            _paper(paper, own, folders[paper], errata="" if only_failing else papers.errata(paper))
-            for paper, own in by_paper(shown).items()
-        ),
+        papers="\n".join(_paper(paper, own, folders[paper], errata[paper]) for paper, own in by_paper(shown).items()),
         environment=_environment(environment),
     )
 
@@ -83,7 +81,7 @@ def _summary(
     return "\n".join(lines)
 
 
-def _navigation(outcomes: Sequence[Outcome]) -> str:
+def _navigation(outcomes: Sequence[Outcome], errata: Mapping[str, str]) -> str:
     lines = ['<p><a href="#content">Reproduction report</a></p>']
     for paper, own in by_paper(outcomes).items():
         lines.append(f'<p class="paper"><a href="#{_id(paper)}">{escape(paper)}</a></p><ul>')
@@ -92,6 +90,8 @@ def _navigation(outcomes: Sequence[Outcome]) -> str:
             f"{_verdict(outcome)}</li>"
             for outcome in own
         ]
+        if errata[paper].strip():
+            lines.append(f'<li><a href="#{_id(paper, "errata")}">errata</a></li>')
         lines.append("</ul>")
     lines.append('<p><a href="#environment">Environment</a></p>')
     return "\n".join(lines)
@@ -130,7 +130,8 @@ def _paper(paper: str, outcomes: Sequence[Outcome], folder: Path, errata: str) -
 
 
 def _figure(outcome: Outcome, folder: Path) -> str:
-    about = f"{duration(outcome.seconds)}" + (f", kept from {outcome.finished}" if outcome.reused else "")
+    about = f"{duration(outcome.seconds)} (CPU time {duration(outcome.cpu_seconds)})"
+    about += f", kept from {outcome.finished}" if outcome.reused else ""
     head = (
         f'<article id="{_id(outcome.paper, outcome.figure)}" class="{_tone(outcome)}"><h3>{escape(outcome.title)}</h3>'
         f'<p class="quiet"><code>{escape(outcome.figure)}</code> · {_verdict(outcome)} · {escape(about)}</p>'
