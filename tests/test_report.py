@@ -196,6 +196,7 @@ def test_only_what_failed_is_shown(fakes: Callable[..., Path], tmp_path: Path, c
     assert not {"first--good", "second--good", "second", "first--errata"} & set(page.all("id"))
     assert "2 of 4 figures" in page.text
     assert "4claims passed" in page.text
+    assert page.all("id").count("environment") == 1
     # The ledger leaves nothing out.
     assert json.loads((tmp_path / "report" / "claims.json").read_text())["passed"] == 4
     assert "first good:" not in capsys.readouterr().out
@@ -256,7 +257,8 @@ def test_an_interrupted_figure_leaves_nothing(
     folder = fakes("first", good=GOOD, stop=stop, wrong=WRONG)
     out = tmp_path / "report"
     assert reproduce("first", "--out", out) == 130
-    assert "1 of 3 figures are finished and kept" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert f"1 of 3 figures are finished and kept in {out}; the same command goes on" in err
     files = {"claims.json", "claims.md", "good-curve.nc", "good.json", "good.png", "index.html"}
     assert {path.name for path in out.iterdir()} == files
     assert "first stop, first wrong" in Page((out / "index.html").read_text()).text
@@ -265,6 +267,28 @@ def test_an_interrupted_figure_leaves_nothing(
     calls(folder)
     assert reproduce("first", "--out", out) == 1
     assert calls(folder) == ["stop", "wrong"]
+
+
+def test_an_interrupted_fresh_start_goes_on_without_it(
+    fakes: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """What was finished before the fresh start is not taken for what was asked to be computed again."""
+    folder = fakes("first", good=GOOD, other=GOOD.replace('"good"', '"other"'))
+    out = tmp_path / "report"
+    reproduce("first", "--out", out)
+    other = sys.modules["fake_first.other"]
+    working = other.reproduce
+
+    def stop(scale: str) -> None:
+        raise KeyboardInterrupt
+
+    other.reproduce = stop
+    assert reproduce("first", "--out", out, "--fresh") == 130
+    assert "without --fresh goes on" in capsys.readouterr().err
+    other.reproduce = working
+    calls(folder)
+    assert reproduce("first", "--out", out) == 0
+    assert calls(folder) == ["other"]
 
 
 def test_a_figure_interrupted_while_it_is_saved_leaves_nothing(

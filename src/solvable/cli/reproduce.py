@@ -12,7 +12,7 @@ from solvable.models.base import check_choice
 from solvable.papers.report.environment import computed_with, environment
 from solvable.papers.report.fingerprint import fingerprint
 from solvable.papers.report.ledger import as_json, as_markdown, number, sentence, tolerance
-from solvable.papers.report.outcomes import Outcome, Task, compute, kept
+from solvable.papers.report.outcomes import Outcome, Task, clear, compute, kept
 from solvable.papers.report.page import duration, page
 
 ALL = "all"
@@ -91,6 +91,10 @@ class _Run:
         self.begin = time.perf_counter()
 
     def go(self) -> None:
+        if self.fresh:
+            # All at once, so that a run that is interrupted can be taken up again without --fresh.
+            for task in self.tasks:
+                clear(task)
         try:
             for task in self.tasks:
                 self.outcomes.append(self._outcome(task))
@@ -100,7 +104,8 @@ class _Run:
         except KeyboardInterrupt:
             self._write_page()
             done = f"{len(self.outcomes)} of {len(self.tasks)} figures are finished and kept in {self.folder}"
-            print(f"stopped: {done}; the same command goes on from there", file=sys.stderr)
+            again = "the same command without --fresh" if self.fresh else "the same command"
+            print(f"stopped: {done}; {again} goes on from there", file=sys.stderr)
             raise
 
     def deliver(self) -> int:
@@ -120,7 +125,7 @@ class _Run:
         return 0 if all(outcome.holds for outcome in self.outcomes) else 1
 
     def _outcome(self, task: Task) -> Outcome:
-        found = None if self.fresh else kept(task)
+        found = kept(task)
         if found is None:
             place = f"[{len(self.outcomes) + 1}/{len(self.tasks)}]"
             so_far = duration(time.perf_counter() - self.begin)

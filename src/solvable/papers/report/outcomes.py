@@ -94,7 +94,7 @@ def compute(task: Task) -> Outcome:
         error = None
     except Exception as problem:
         claims, files, error = [], [], _tail(problem)
-        _clear(task)
+        clear(task)
     outcome = Outcome(
         paper=task.paper,
         figure=task.figure,
@@ -130,7 +130,7 @@ def _run(task: Task) -> tuple[list[dict[str, Any]], list[str]]:
         for part, dataset in result.datasets.items():
             save(dataset, draft / f"{task.figure}-{part}{data_ending()}")
         save_figure(result.figure, draft / f"{task.figure}.png")
-        _clear(task)
+        clear(task)
         files = sorted(path.name for path in draft.iterdir())
         for name in files:
             os.replace(draft / name, task.folder / name)
@@ -139,7 +139,7 @@ def _run(task: Task) -> tuple[list[dict[str, Any]], list[str]]:
     return claims, files
 
 
-def _clear(task: Task) -> None:
+def clear(task: Task) -> None:
     """Take an earlier result away, its record first: files without a record count for nothing."""
     found = _read(task.record)
     task.record.unlink(missing_ok=True)

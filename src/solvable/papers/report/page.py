@@ -107,16 +107,36 @@ def _verdict(outcome: Outcome) -> str:
 
 
 def _index(outcomes: Sequence[Outcome]) -> str:
-    rows = [
-        f'<tr><td class="name" data-label="paper"><a href="#{_id(paper)}">{escape(papers.title(paper))}</a></td>'
-        + _numbers({"figures": found["figures"], "passed": found["passed"], "failed": found["failed"]})
-        + _numbers({"raised": found["errors"], "time": duration(sum(outcome.seconds for outcome in own))})
-        + "</tr>"
+    """A row for each paper; folded away below it, one for each figure."""
+    if not outcomes:
+        return ""
+    whole = [
+        _row(f'<a href="#{_id(paper)}">{escape(papers.title(paper))}</a>', own, {"figures": len(own)})
         for paper, own in by_paper(outcomes).items()
-        for found in [counts(own)]
     ]
-    head = _head(["paper"], ["figures", "passed", "failed", "raised", "time"])
-    return f'<table class="index stacked">{head}<tbody>{"".join(rows)}</tbody></table>' if rows else ""
+    single = [
+        _row(f'<a href="#{_id(o.paper, o.figure)}">{escape(o.paper)} {escape(o.figure)}</a>', [o]) for o in outcomes
+    ]
+    counted = ["passed", "failed", "raised", "time", "CPU time"]
+    return (
+        f'<table class="index stacked">{_head(["paper"], ["figures", *counted])}<tbody>{"".join(whole)}</tbody></table>'
+        f'<details><summary>All figures</summary><table class="index stacked">{_head(["figure"], counted)}'
+        f"<tbody>{''.join(single)}</tbody></table></details>"
+    )
+
+
+def _row(name: str, outcomes: Sequence[Outcome], more: Mapping[str, object] | None = None) -> str:
+    found = counts(outcomes)
+    values: dict[str, object] = {
+        **(more or {}),
+        "passed": found["passed"],
+        "failed": found["failed"],
+        "raised": found["errors"],
+        "time": duration(sum(outcome.seconds for outcome in outcomes)),
+        "CPU time": duration(sum(outcome.cpu_seconds for outcome in outcomes)),
+    }
+    tone = "holds" if all(outcome.holds for outcome in outcomes) else "failed"
+    return f'<tr class="{tone}"><td class="name" data-label="">{name}</td>{_numbers(values)}</tr>'
 
 
 def _paper(paper: str, outcomes: Sequence[Outcome], folder: Path, errata: str) -> str:
