@@ -404,6 +404,15 @@ def test_errata_can_be_shown(paper: str) -> None:
     assert all(row.count("<td") == 4 for row in rows)
 
 
+def test_markup_escapes_wherever_it_is() -> None:
+    bad = '<img src="x">&amp;'
+    text = f"## {bad}\n\n{bad} `{bad}` {bad} **{bad}** ${bad}$ {bad}\n\n| {bad} | b |\n|---|---|\n| {bad} | `{bad}` |\n"
+    page = Page(html_of(text))
+    assert "img" not in [tag for tag, _ in page.tags]
+    assert page.text.count(bad) == 10
+    assert page.all("data-label") == [bad, "b"]
+
+
 def test_the_documentation_shows_the_same_errata() -> None:
     page = (DOCS / "errata.md").read_text()
     folder = Path(papers.__file__).parent
