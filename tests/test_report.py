@@ -306,6 +306,17 @@ def test_a_figure_interrupted_while_it_is_saved_leaves_nothing(
     assert {path.name for path in out.iterdir()} == {"index.html"}
 
 
+def test_a_figure_that_cannot_be_read_does_not_stop_the_others(
+    fakes: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    fakes("first", absent="import nowhere_at_all", good=GOOD, typo="def (")
+    assert reproduce("first", "--out", tmp_path / "report") == 1
+    err = capsys.readouterr().err
+    assert "RAISED absent: ModuleNotFoundError" in err
+    assert "RAISED typo: SyntaxError" in err
+    assert json.loads((tmp_path / "report" / "claims.json").read_text())["passed"] == 1
+
+
 def test_records_do_not_lead_out_of_their_folder(fakes: Callable[..., Path], tmp_path: Path) -> None:
     folder = fakes("first", good=GOOD)
     out = tmp_path / "report"

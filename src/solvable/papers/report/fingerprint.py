@@ -45,7 +45,12 @@ def sources(module: str) -> dict[str, Path]:
 @cache
 def _imports(package: str, text: bytes) -> tuple[str, ...]:
     found: list[str] = []
-    for node in _run_nodes(ast.parse(text)):
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        # Running it will say what is wrong.
+        return ()
+    for node in _run_nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 found += _whole_package() if alias.name in _LOAD_BY_NAME else [alias.name]
