@@ -13,7 +13,9 @@ from solvable.diagnostics.features import minimum_projection_distance
 SAMPLES, FEATURES, CLASSES = 60_000, 1024, 10
 
 
-def sample(samples: int, width: int, classes: int = CLASSES, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sample(
+    samples: int, width: int, classes: int = CLASSES, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     phi = rng.normal(size=(samples, width))
     return phi, phi[:, :classes] + rng.normal(size=(samples, classes)), rng.integers(0, classes, samples)
@@ -67,8 +69,8 @@ def against_the_gram_matrix() -> list[Result]:
     ]
 
 
-def against_kernels(samples: int = 8000, width: int = 256) -> list[Result]:
-    """At n = 8000 and p = 256 n x n kernels fit in memory (two of 0.5 GB); they grow as n², the statistics as n."""
+def against_kernels(samples: int = 10_000, width: int = 256) -> list[Result]:
+    """At n = 10000 and p = 256 n x n kernels fit in memory (two of 0.8 GB); they grow as n², the statistics as n."""
     phi, outputs, labels = sample(samples, width)
     slow = seconds(lambda: with_kernels(phi, outputs), repeats=1, warm=False)
 

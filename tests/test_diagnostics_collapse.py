@@ -104,8 +104,12 @@ def test_a_single_output_is_a_sign() -> None:
     statistics = FeatureStatistics().update(x, x @ w.T + b, y)
     one = collapse(statistics, w, b, batches=[x])
     two = collapse(statistics, np.vstack([-w, w]), np.array([-0.3, 0.3]), batches=[x])
-    assert one.nearest_class == two.nearest_class == np.mean(
-        np.argmin(np.linalg.norm(x[:, None] - statistics.class_means, axis=2), axis=1) != (x @ w.T + b > 0)[:, 0]
+    assert (
+        one.nearest_class
+        == two.nearest_class
+        == np.mean(
+            np.argmin(np.linalg.norm(x[:, None] - statistics.class_means, axis=2), axis=1) != (x @ w.T + b > 0)[:, 0]
+        )
     )
     assert one.self_duality == pytest.approx(two.self_duality, rel=1e-12)
 

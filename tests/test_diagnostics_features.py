@@ -1,4 +1,4 @@
-"""Feature metrics against direct routes: QR and n x n kernels on whole arrays, and operators whose metrics are known."""
+"""Feature metrics against direct routes (QR, n x n kernels, whole arrays) and on operators whose metrics are known."""
 
 import json
 

@@ -82,9 +82,11 @@ def _leading_direction(covariance: np.ndarray, mean: np.ndarray) -> np.ndarray |
     if mean.size == 1 or norm == 0:
         return None
     direction = mean / norm
-    for _ in range(100):
+    for _ in range(50):
         image = covariance @ direction + mean * (mean @ direction)
         value = np.linalg.norm(image)
+        if value == 0:
+            return None
         moved = np.linalg.norm(image / value - direction)
         direction = image / value
         if moved <= 4 * _UNIT * np.sqrt(mean.size):
