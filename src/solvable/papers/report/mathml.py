@@ -20,7 +20,7 @@ _LETTERS = _pairs(
 _OPERATORS = _pairs(
     """
     le ≤ ge ≥ ne ≠ ll ≪ gg ≫ to → in ∈ sim ∼ approx ≈ propto ∝ pm ± mp ∓ times × cdot · star ⋆ sum ∑ prod ∏ int ∫
-    ldots … cdots ⋯ lvert | rvert | langle ⟨ rangle ⟩
+    ldots … cdots ⋯ vert | lvert | rvert | langle ⟨ rangle ⟩
     """
 )
 _FUNCTIONS = ("ln", "log", "exp", "min", "max", "Pr", "sin", "cos", "tanh", "det", "lim")
