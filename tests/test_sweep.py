@@ -86,15 +86,14 @@ def test_every_model_can_be_swept(name: str) -> None:
 
 def test_a_sweep_is_a_documented_dataset() -> None:
     plane = sweep(MODEL, {"weight_decay": DECAYS, "aspect_ratio": RATIOS}, "grokking_time", engine="serial")
-    bare = MODEL.phase_diagram(weight_decay=DECAYS, aspect_ratio=RATIOS)
     assert plane.delay.dims == ("weight_decay", "aspect_ratio")
-    for name in bare.data_vars:
-        # Root searches end within rounding of each other, vectorised or not.
-        np.testing.assert_allclose(plane[name], bare[name], rtol=1e-10, err_msg=str(name))
-        assert plane[name].dtype == bare[name].dtype
-        assert plane[name].attrs == bare[name].attrs
-    for name in ("weight_decay", "aspect_ratio"):
-        assert plane[name].attrs == bare[name].attrs
+    cell = LinearEstimator(aspect_ratio=0.7, weight_decay=1e-3).grokking_time()
+    for name in cell.data_vars:
+        assert plane[name].sel(weight_decay=1e-3, aspect_ratio=0.7) == cell[name]
+        assert plane[name].dtype == cell[name].dtype
+        assert plane[name].attrs == cell[name].attrs
+    about = {"long_name": "strength of weight decay", "units": "1", "symbol": "γ"}
+    assert plane.weight_decay.attrs == about
     assert plane.attrs["method"] == "sweep"
     assert plane.attrs["quantity"] == "grokking_time"
     assert json.loads(plane.attrs["parameters"])["learning_rate"] == 0.01
@@ -312,9 +311,34 @@ def test_texts_and_none_are_stored(tmp_path: Path) -> None:
     xr.testing.assert_equal(kept, sweep("feature-scaling", over, "phase"))
     assert set(np.unique(kept.phase)) == {"hard", "easy", "super-easy"}
     xr.testing.assert_equal(load(store).phase, kept.phase)
-    layers = sweep(MODEL, {"hidden": [None, 4]}, "stable_learning_rate", store=tmp_path / "layers.zarr")
-    expected = [MODEL.replace(hidden=hidden).stable_learning_rate() for hidden in (None, 4)]
-    assert layers.stable_learning_rate.sel(hidden=["None", "4"]).values.tolist() == expected
+    layers = tmp_path / "layers.zarr"
+    sweep(MODEL, {"hidden": [None, 4]}, "stable_learning_rate", store=layers)
+    rates = sweep(MODEL, {"hidden": [None, 8]}, "stable_learning_rate", store=layers).stable_learning_rate
+    expected = [MODEL.replace(hidden=hidden).stable_learning_rate() for hidden in (None, 4, 8)]
+    assert rates.sel(hidden=["None", "4", "8"]).values.tolist() == expected
+
+
+def test_values_that_a_store_had_before_are_understood() -> None:
+    """Cells that another call left behind are computed by this one, which does not know their values."""
+    network = ScalarNetwork(first=[0.1], second=[0.2], target=1.0)
+    cells, _ = find_cells(network, as_design({"first": [[0.5]]}), "final_growth", None)
+    assert cells.values({"first": "[0.25]"}) == {"first": [0.25]}
+    cells, _ = find_cells(MODEL, as_design({"hidden": [None]}), "limits", None)
+    assert cells.values({"hidden": "4"}) == {"hidden": 4}
+    cells, _ = find_cells("skills", as_design({"exponent": [1.0], "kind": ["linear"]}), "exponents", None)
+    assert cells.values({"kind": "multilinear"}) == {"kind": "multilinear"}
+
+
+@pytest.mark.slow
+def test_every_engine_gives_the_same(tmp_path: Path) -> None:
+    over = {"aspect_ratio": np.linspace(0.2, 1.6, 6), "weight_decay": [1e-4, 1e-2]}
+    found = {
+        engine: sweep(MODEL, over, "grokking_time", engine=engine, store=tmp_path / f"{engine}.zarr", tile=3)
+        for engine in ("serial", "vmap", "processes", "dask")
+    }
+    for engine, plane in found.items():
+        for name in plane.data_vars:
+            np.testing.assert_allclose(plane[name], found["serial"][name], rtol=1e-10, err_msg=f"{engine}: {name}")
 
 
 def test_a_sobol_sweep_grows(tmp_path: Path) -> None:
