@@ -23,7 +23,7 @@ _OPERATORS = _pairs(
     ldots … cdots ⋯ vert | lvert | rvert | langle ⟨ rangle ⟩
     """
 )
-_FUNCTIONS = ("ln", "log", "exp", "min", "max", "Pr", "sin", "cos", "tanh", "det", "lim")
+_FUNCTIONS = ("ln", "log", "exp", "min", "max", "Pr", "sin", "cos", "tanh", "det", "dim", "lim", "tr")
 _ALPHABETS = {"mathcal": "SCRIPT", "mathbf": "BOLD", "mathsf": "SANS-SERIF", "mathbb": "DOUBLE-STRUCK"}
 _ACCENTS = {"dot": "˙", "hat": "^", "bar": "¯", "tilde": "~"}
 _SPACES = {",": "0.17em", ";": "0.28em", " ": "0.25em", "quad": "1em", "!": "0em"}
