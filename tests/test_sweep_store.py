@@ -576,6 +576,35 @@ def test_a_write_that_the_disk_refuses(path):
     assert read_status(path)["done"] == 100
 
 
+def test_a_disk_that_is_full(tmp_path):
+    """A real one: a file system in memory of 300 kB, where the machine lets us mount it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", disk], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a file system is not allowed here; the two tests beside this one need no mount")
+    grid, outputs = [Axis("x", {"x": np.arange(300)})], [Output("f", ("t",), (200,))]
+
+    def noise(rows):
+        return {"f": np.array([np.random.default_rng(row["x"]).normal(size=200) for row in rows])}, [None] * len(rows)
+
+    def go_on():
+        with Store.create_or_open(disk / "s.zarr", grid, outputs, tile=10) as store:
+            return run(store, noise, progress=False)
+
+    try:
+        with pytest.raises(OSError, match="the disk is full .* stored are safe"):
+            go_on()
+        done = read_status(disk / "s.zarr")["done"]
+        assert 0 < done < 300
+        subprocess.run(["mount", "-o", "remount,size=2m", disk], check=True)
+        assert go_on().computed == 300 - done
+        expected = np.array([np.random.default_rng(x).normal(size=200) for x in range(300)])
+        np.testing.assert_array_equal(open_store(disk / "s.zarr").f, expected)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 @pytest.mark.parametrize("when", ["create", "extend", "overwrite", "write"])
 def test_a_disk_that_fills_up_at_any_write(quick_path, monkeypatch, when):
     """Every call that could meet a full disk meets it once; the store is as it was, and goes on when there is room."""
