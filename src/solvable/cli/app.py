@@ -109,17 +109,43 @@ def list_models(json: Json = False) -> None:
     show_models(json)
 
 
-@app.command(help="Reproduce figures and tables of a paper, and test its claims.")
+@app.command(
+    help="Reproduce figures and tables of papers, test their claims, and write a report. "
+    "What is finished and unchanged is not computed again."
+)
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Short name of the paper, such as linear-grokking.")],
-    figures: Annotated[list[str] | None, typer.Argument(help="Figures to reproduce (default: all).")] = None,
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Papers, each with figures of it if not all are wanted; or 'all'.", metavar="PAPER"),
+    ],
     scale: Annotated[str, typer.Option(help="quick (minutes on two cores) or full (the paper's size).")] = "quick",
-    out: Annotated[str, typer.Option(help="Folder for claims.json, data and figures.")] = "reproduction",
+    out: Annotated[str, typer.Option(help="Folder for the report, the ledger, data and figures.")] = "reproduction",
+    only: Annotated[str | None, typer.Option(help="failing: show only what failed.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything again.")] = False,
     json: Json = False,
 ) -> None:
-    from solvable.cli.reproduce import reproduce_paper
+    from solvable.cli.reproduce import reproduce as run
 
-    raise typer.Exit(reproduce_paper(paper, figures, scale, out, json))
+    raise typer.Exit(run(names, scale, out, json, only, fresh))
+
+
+@app.command(
+    help="Which regime is a network in? The feature report of a file of features, or of a checkpoint on data.\n\n"
+    "FEATURES is an .npz with train_features, train_outputs, train_labels, test_features, test_outputs, test_labels "
+    "(and weights, bias of the last layer, for neural collapse). For a checkpoint, --data is an .npz with "
+    "train_inputs, train_labels, test_inputs, test_labels. No file is unpickled."
+)
+def diagnose(
+    features: Annotated[str | None, typer.Argument(help="File of features, outputs and labels (.npz).")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Weights: .safetensors or .pt (PyTorch), .eqx.")] = None,
+    model: Annotated[str | None, typer.Option(help="Function that makes the network, as module:function.")] = None,
+    data: Annotated[str | None, typer.Option(help="Inputs and labels to run the network on (.npz).")] = None,
+    json: Json = False,
+    plot: Annotated[str | None, typer.Option(help="Draw quality, utilisation, intensity (.png, .svg, .pdf).")] = None,
+) -> None:
+    from solvable.cli.diagnose import diagnose as run
+
+    run(features, checkpoint, model, data, json, plot)
 
 
 @app.command(help="Theory against simulation for the linear estimator at three aspect ratios.")
