@@ -43,7 +43,7 @@ bench: $(VENV)/stamp-test
 	$(BIN)/python -m benchmarks
 
 reproduce: $(VENV)/stamp-core
-	$(BIN)/solvable reproduce linear-grokking --scale quick --out reproduction
+	$(BIN)/solvable reproduce all --scale quick --out report
 
 clean:
-	rm -rf $(VENV) build dist docs/_build demo reproduction
+	rm -rf $(VENV) build dist docs/_build demo reproduction report

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solvable.diagnostics.laziness import LazinessReport, laziness, tangent_model
@@ -77,7 +77,7 @@ def test_scalar_network_by_its_formulas(name, verdict):
     assert dict(report.parameter_motion_of) == {f"['{key}']": pytest.approx(value) for key, value in moved.items()}
 
 
-@pytest.mark.parametrize("name", ["ntk", "output"])
+@pytest.mark.parametrize("name", ["ntk", pytest.param("output", marks=pytest.mark.slow)])
 def test_trained_tangent_model_is_as_far_as_the_scalar_network_says(name):
     """Both models descend side by side; distance_from_linear is an exact maximum over time.
 
@@ -164,6 +164,7 @@ def random_weights(key):
     return jnp.asarray(draw(size=(8, 4))), jnp.asarray(draw(size=8))
 
 
+@settings(max_examples=8)
 @given(st.floats(1e-6, 1e-3), st.integers(1, 100))
 def test_distance_is_second_order_in_a_step(step, key):
     """Along any direction the tangent misses half the second derivative: distance/step tends to |f''|/(2|f'|)."""
@@ -215,6 +216,8 @@ def test_single_precision_says_so():
     double = laziness(two_layers, start, after, INPUTS, kernel_inputs=0, dtype="float64")
     assert (single.precision, double.precision) == ("float32", "float64")
     assert single.rounding > 1e8 * double.rounding
+    half = jax.tree.map(lambda part: part.astype(jnp.bfloat16), start)
+    assert laziness(two_layers, half, jax.tree.map(lambda part: part * 2, half), INPUTS).precision == "bfloat16"
 
 
 # The report

@@ -61,7 +61,10 @@ def _model_group(verb: str) -> type[TyperGroup]:
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             if args[0].startswith("-"):
                 return super().resolve_command(ctx, args)
-            from solvable.cli.commands import command_for
+            if verb == "sweep":
+                from solvable.cli.sweep import command_for
+            else:
+                from solvable.cli.commands import command_for
 
             model = models.get(args[0])
             return args[0], _as_command(args[0], models.names()[args[0]], command_for(verb, model)), args[1:]
@@ -75,6 +78,28 @@ for _verb, _help in VERBS.items():
     )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+sweeps = typer.Typer(
+    cls=_model_group("sweep"),
+    help="A quantity over a grid of parameters, kept in a store that survives crashes and grows.",
+    rich_markup_mode=None,
+)
+app.add_typer(sweeps, name="sweep")
+
+
+@sweeps.callback(invoke_without_command=True)
+def sweep(
+    ctx: typer.Context,
+    status: Annotated[str | None, typer.Option(help="Say how far the sweep in this store is, and stop.")] = None,
+    json: Json = False,
+) -> None:
+    if status is not None:
+        from solvable.cli.sweep import show_status
+
+        show_status(status, json)
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+        raise typer.Exit
 
 
 @app.command("models", help="List the models.")
@@ -84,17 +109,24 @@ def list_models(json: Json = False) -> None:
     show_models(json)
 
 
-@app.command(help="Reproduce figures and tables of a paper, and test its claims.")
+@app.command(
+    help="Reproduce figures and tables of papers, test their claims, and write a report. "
+    "What is finished and unchanged is not computed again."
+)
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Short name of the paper, such as linear-grokking.")],
-    figures: Annotated[list[str] | None, typer.Argument(help="Figures to reproduce (default: all).")] = None,
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Papers, each with figures of it if not all are wanted; or 'all'.", metavar="PAPER"),
+    ],
     scale: Annotated[str, typer.Option(help="quick (minutes on two cores) or full (the paper's size).")] = "quick",
-    out: Annotated[str, typer.Option(help="Folder for claims.json, data and figures.")] = "reproduction",
+    out: Annotated[str, typer.Option(help="Folder for the report, the ledger, data and figures.")] = "reproduction",
+    only: Annotated[str | None, typer.Option(help="failing: show only what failed.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything again.")] = False,
     json: Json = False,
 ) -> None:
-    from solvable.cli.reproduce import reproduce_paper
+    from solvable.cli.reproduce import reproduce as run
 
-    raise typer.Exit(reproduce_paper(paper, figures, scale, out, json))
+    raise typer.Exit(run(names, scale, out, json, only, fresh))
 
 
 @app.command(
