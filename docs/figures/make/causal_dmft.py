@@ -33,7 +33,7 @@ def algorithm() -> None:
         ranks[tolerance] = [_rank(model, steps, tolerance) for steps in (2, 5, 10, 20, 40, 80)]
     for colour, (tolerance, values) in zip(COLOURS, ranks.items(), strict=False):
         right.plot((2, 5, 10, 20, 40, 80), values, "o-", color=colour, label=f"tolerance {tolerance:g}")
-    right.plot((2, 80), (4, 160), ":", color="grey", label="every signal (2 a step)")
+    right.plot((2, 80), (6, 162), ":", color="grey", label="every signal (2 an evaluation)")
     right.set(xscale="log", yscale="log", xlabel="descent steps", ylabel="latent directions", title="latent closure")
     _plain_ticks(right.xaxis, (2, 5, 10, 20, 40, 80))
     right.legend(fontsize="small")

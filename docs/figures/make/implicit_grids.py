@@ -1,5 +1,6 @@
 """Pictures of docs/engines/implicit-grids.md: grids and stability, and errors against cost."""
 
+import itertools
 import warnings
 from pathlib import Path
 
@@ -26,12 +27,14 @@ def algorithm() -> None:
     begin, growth = 0.3, np.log(10) / 4
     nodes = begin * np.expm1(growth * np.arange(13))
     c = 1 - 1 / np.sqrt(2)
-    for step, (low, high) in enumerate(zip(nodes, nodes[1:], strict=False)):
+    for step, (low, high) in enumerate(itertools.pairwise(nodes)):
         first, last = low + c * (high - low), high
         right.plot([low + begin] * 2, [0, 1], color="#D55E00", linewidth=1.2, label="kick" if not step else None)
         right.plot(first + begin, 0.5, "o", color="#56B4E9", label="stage 1" if not step else None)
         right.plot(last + begin, 0.5, "o", color="#0072B2", label="stage 2, the node" if not step else None)
-    right.set(xscale="log", xlabel="time + 0.3/λ₁", ylim=(-0.2, 2.2), yticks=[], title="slots of the march (4 steps a decade)")
+    right.set(
+        xscale="log", xlabel="time + 0.3/λ₁", ylim=(-0.2, 2.2), yticks=[], title="slots of the march (4 steps a decade)"
+    )
     right.legend(fontsize="small", loc="upper left")
     figure.savefig(FIGURES / "engine-implicit-grids.png", dpi=90)
 

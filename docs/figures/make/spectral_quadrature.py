@@ -19,7 +19,9 @@ def algorithm() -> None:
     low, high = (1 - ratio**0.5) ** 2, (1 + ratio**0.5) ** 2
     nu = np.geomspace(low * 1.0001, high * 0.9999, 2000)
     left.loglog(nu, np.sqrt((high - nu) * (nu - low)) / (2 * np.pi * ratio * nu), color=COLOURS[0], label="density")
-    left.loglog(np.asarray(law.nodes), np.full(law.nodes.shape, 2e-2), "|", color=COLOURS[1], markersize=14, label="nodes")
+    left.loglog(
+        np.asarray(law.nodes), np.full(law.nodes.shape, 2e-2), "|", color=COLOURS[1], markersize=14, label="nodes"
+    )
     left.set(xlabel="eigenvalue ν", ylim=(1e-2, 30), title="Marchenko-Pastur, λ = 0.9")
     left.legend(fontsize="small")
     modes = power_law_modes(1.5, 0.5, np.inf, 1e4)
@@ -58,7 +60,10 @@ def errors() -> None:
     left.set(xlabel="nodes", ylabel="largest relative error", title="test loss at λ = 1, t = 10² … 10⁶ steps")
     left.legend(fontsize="small")
     times = np.geomspace(1, 1e6, 13)
-    signal = lambda modes: np.exp(-2 * np.multiply.outer(times, modes.eigenvalues)) @ (modes.eigenvalues * modes.targets)
+
+    def signal(modes):
+        return np.exp(-2 * np.multiply.outer(times, modes.eigenvalues)) @ (modes.eigenvalues * modes.targets)
+
     best = signal(power_law_modes(1.5, 0.5, np.inf, 1e6, head=256, per_decade=30, reach=1e6))
     points = []
     for head, density, reach in ((4, 3, 10), (8, 5, 1e2), (12, 6, 1e2), (16, 7, 1e3), (24, 8, 1e3), (32, 10, 1e4)):

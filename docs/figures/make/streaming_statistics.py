@@ -19,15 +19,29 @@ def algorithm() -> None:
         (0.0, 1.0, "batch 2", "…"),
         (0.0, -0.1, "batch n", "any number, any size"),
         (3.4, 2.1, "shift", "means of batch 1, kept"),
-        (3.4, 0.6, "sums about the shift, float64", "z zᵀ,  z aᵀ,  a aᵀ  with  z = Φ − shift,\na = (f, y or one-hot, 1) − shift"),
+        (
+            3.4,
+            0.6,
+            "sums about the shift, float64",
+            "z zᵀ,  z aᵀ,  a aᵀ  with  z = Φ − shift,\na = (f, y or one-hot, 1) − shift",
+        ),
         (7.6, 0.6, "report", "covariances, modes,\nquality, utilisation, collapse"),
     )
     for x, y, title, text in boxes:
         width = 2.4 if x != 3.4 else 3.4
-        ax.add_patch(FancyBboxPatch((x, y), width, 0.8, boxstyle="round,pad=0.06", facecolor="#EAF3FA", edgecolor=COLOURS[0]))
+        ax.add_patch(
+            FancyBboxPatch((x, y), width, 0.8, boxstyle="round,pad=0.06", facecolor="#EAF3FA", edgecolor=COLOURS[0])
+        )
         ax.text(x + 0.08, y + 0.6, title, fontsize=10, weight="bold", va="center")
         ax.text(x + 0.08, y + 0.22, text, fontsize=8, va="center")
-    for begin, end in (((2.5, 2.5), (3.3, 2.5)), ((2.5, 2.3), (3.3, 1.3)), ((2.5, 1.4), (3.3, 1.1)), ((2.5, 0.4), (3.3, 0.8)), ((5.1, 2.0), (5.1, 1.5)), ((6.9, 1.0), (7.5, 1.0))):
+    for begin, end in (
+        ((2.5, 2.5), (3.3, 2.5)),
+        ((2.5, 2.3), (3.3, 1.3)),
+        ((2.5, 1.4), (3.3, 1.1)),
+        ((2.5, 0.4), (3.3, 0.8)),
+        ((5.1, 2.0), (5.1, 1.5)),
+        ((6.9, 1.0), (7.5, 1.0)),
+    ):
         ax.annotate("", end, begin, arrowprops={"arrowstyle": "->", "color": "#444444"})
     ax.text(3.4, -0.1, "memory (p + C)², whatever the number of samples;  a + b joins two shards", fontsize=9)
     ax.set(xlim=(-0.2, 10.2), ylim=(-0.4, 3.1))
