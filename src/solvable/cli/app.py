@@ -84,17 +84,24 @@ def list_models(json: Json = False) -> None:
     show_models(json)
 
 
-@app.command(help="Reproduce figures and tables of a paper, and test its claims.")
+@app.command(
+    help="Reproduce figures and tables of papers, test their claims, and write a report. "
+    "What is finished and unchanged is not computed again."
+)
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Short name of the paper, such as linear-grokking.")],
-    figures: Annotated[list[str] | None, typer.Argument(help="Figures to reproduce (default: all).")] = None,
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Papers, each with figures of it if not all are wanted; or 'all'.", metavar="PAPER"),
+    ],
     scale: Annotated[str, typer.Option(help="quick (minutes on two cores) or full (the paper's size).")] = "quick",
-    out: Annotated[str, typer.Option(help="Folder for claims.json, data and figures.")] = "reproduction",
+    out: Annotated[str, typer.Option(help="Folder for the report, the ledger, data and figures.")] = "reproduction",
+    only: Annotated[str | None, typer.Option(help="failing: show only what failed.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything again.")] = False,
     json: Json = False,
 ) -> None:
-    from solvable.cli.reproduce import reproduce_paper
+    from solvable.cli.reproduce import reproduce as run
 
-    raise typer.Exit(reproduce_paper(paper, figures, scale, out, json))
+    raise typer.Exit(run(names, scale, out, json, only, fresh))
 
 
 @app.command(

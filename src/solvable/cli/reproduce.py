@@ -1,80 +1,174 @@
-"""``solvable reproduce``: run the figures of a paper, test their claims, keep the ledger."""
+"""``solvable reproduce``: run the figures of papers, test their claims, keep the ledger and write the report."""
 
-import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from solvable._version import __version__
+from solvable import papers
 from solvable.cli import show
-from solvable.engines.progress import progress_bar
-from solvable.files import check_writable, data_ending, save, write_atomically
+from solvable.files import check_writable, write_atomically
 from solvable.models.base import check_choice
-from solvable.papers import Claim, figures, load_figure
-from solvable.plotting import save_figure
+from solvable.papers.report.environment import computed_with, environment
+from solvable.papers.report.fingerprint import fingerprint
+from solvable.papers.report.ledger import as_json, as_markdown, number, sentence, tolerance
+from solvable.papers.report.outcomes import Outcome, Task, clear, compute, kept
+from solvable.papers.report.page import duration, page
+
+ALL = "all"
 
 
-def reproduce_paper(paper: str, chosen: list[str] | None, scale: str, out: str, as_json: bool) -> int:
-    """Reproduce figures into a folder; 1 if a claim fails, else 0."""
+def reproduce(
+    names: Sequence[str],
+    scale: str = "quick",
+    out: str = "reproduction",
+    json: bool = False,
+    only: str | None = None,
+    fresh: bool = False,
+) -> int:
+    """Reproduce figures into a folder; 1 if a claim fails or a figure raises, else 0."""
     check_choice("scale", scale, ("quick", "full"))
-    names = chosen or figures(paper)
-    modules = {name: load_figure(paper, name) for name in names}
+    if only is not None:
+        check_choice("only", only, ("failing",))
+    chosen = choose(names)
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    # One paper has its files in the folder itself, several have a folder each.
+    folders = {paper: folder if len(chosen) == 1 and names[0] != ALL else folder / paper for paper in chosen}
+    for place in folders.values():
+        place.mkdir(parents=True, exist_ok=True)
     check_writable(folder / "claims.json")
-    ledger: list[dict[str, Any]] = []
-    with progress_bar(f"reproducing {paper}", len(modules)) as advance:
-        for name, module in modules.items():
-            begin = time.perf_counter()
-            result = module.reproduce(scale)
-            for part, dataset in result.datasets.items():
-                save(dataset, folder / f"{name}-{part}{data_ending()}")
-            save_figure(result.figure, folder / f"{name}.png")
-            seconds = round(time.perf_counter() - begin, 2)
-            title = (module.__doc__ or name).splitlines()[0]
-            ledger += [{"figure": name, "title": title, "seconds": seconds, **c.to_dict()} for c in result.claims]
-            # After every figure, so that an interrupted run leaves what it has found.
-            _write_ledger(folder, paper, scale, ledger)
-            if not as_json:
-                _print_claims(f"{name}: {title} ({seconds:g} s)", result.claims)
-            advance()
-    failed = [claim for claim in ledger if not claim["passed"]]
-    if as_json:
-        print((folder / "claims.json").read_text())
-    else:
-        print(f"{len(ledger)} claims, {len(failed)} failed; ledger, data and figures in {folder}")
-    for claim in failed:
-        print(f"FAILED {claim['figure']}: {claim['name']}", file=sys.stderr)
-    return 1 if failed else 0
+    run = _Run(_tasks(chosen, folders, scale), folder, folders, scale, fresh, only is not None, quiet=json)
+    run.go()
+    return run.deliver()
 
 
-def _write_ledger(folder: Path, paper: str, scale: str, ledger: list[dict[str, Any]]) -> None:
-    import jax
+def choose(names: Sequence[str]) -> dict[str, list[str]]:
+    """Papers with their figures, from names in a row: a paper, some of its figures, the next paper and so on."""
+    if names[0] == ALL:
+        if len(names) > 1:
+            raise ValueError(f"{ALL!r} stands for every figure of every paper: drop {names[1]!r}, or name its paper")
+        return {paper: papers.figures(paper) for paper in papers.papers()}
+    chosen: dict[str, list[str]] = {}
+    paper = names[0]
+    for name in names:
+        if name in papers.papers() or not chosen:
+            paper = name
+            papers.figures(paper)
+            chosen.setdefault(paper, [])
+        else:
+            papers.home(paper, name)
+            chosen[paper].append(name)
+    return {paper: list(dict.fromkeys(figures)) or papers.figures(paper) for paper, figures in chosen.items()}
 
-    content = {
-        "paper": paper,
-        "scale": scale,
-        "version": __version__,
-        "device": jax.devices()[0].device_kind,
-        "passed": sum(claim["passed"] for claim in ledger),
-        "failed": sum(not claim["passed"] for claim in ledger),
-        "claims": ledger,
-    }
-    write_atomically(folder / "claims.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+def _tasks(chosen: dict[str, list[str]], folders: dict[str, Path], scale: str) -> list[Task]:
+    """All fingerprints before any work: source that changes later must not be taken for what was run."""
+    made_with = computed_with()
+    return [
+        Task(paper, figure, scale, folders[paper], fingerprint(papers.home(paper, figure), scale, made_with))
+        for paper, figures in chosen.items()
+        for figure in figures
+    ]
 
 
-def _print_claims(title: str, claims: list[Claim]) -> None:
+class _Run:
+    """The figures of one command, one after the other, and what has come of them so far."""
+
+    def __init__(
+        self,
+        tasks: list[Task],
+        folder: Path,
+        folders: dict[str, Path],
+        scale: str,
+        fresh: bool,
+        only_failing: bool,
+        quiet: bool,
+    ) -> None:
+        self.tasks, self.folder, self.folders, self.scale = tasks, folder, folders, scale
+        self.fresh, self.only_failing, self.quiet = fresh, only_failing, quiet
+        self.environment = environment()
+        self.outcomes: list[Outcome] = []
+        self.begin = time.perf_counter()
+
+    def go(self) -> None:
+        if self.fresh:
+            # All at once, so that a run that is interrupted can be taken up again without --fresh.
+            for task in self.tasks:
+                clear(task)
+        try:
+            for task in self.tasks:
+                self.outcomes.append(self._outcome(task))
+                self._show(self.outcomes[-1])
+                # After every figure, so that an interrupted run leaves what it has found.
+                self._write_ledger()
+        except KeyboardInterrupt:
+            self._write_page()
+            done = f"{len(self.outcomes)} of {len(self.tasks)} figures are finished and kept in {self.folder}"
+            again = "the same command without --fresh" if self.fresh else "the same command"
+            print(f"stopped: {done}; {again} goes on from there", file=sys.stderr)
+            raise
+
+    def deliver(self) -> int:
+        """Write the page, say what failed, and give the exit code."""
+        self._write_page()
+        if self.quiet:
+            print((self.folder / "claims.json").read_text("utf-8"))
+        else:
+            print(f"{sentence(self.outcomes)} Ledger, data and figures are in {self.folder}.")
+            print(f"report: {self.folder / 'index.html'}")
+        for outcome in self.outcomes:
+            if outcome.error is not None:
+                print(f"RAISED {self._name(outcome)}: {outcome.error.splitlines()[-1]}", file=sys.stderr)
+            for claim in outcome.claims:
+                if not claim["passed"]:
+                    print(f"FAILED {self._name(outcome)}: {claim['name']}", file=sys.stderr)
+        return 0 if all(outcome.holds for outcome in self.outcomes) else 1
+
+    def _outcome(self, task: Task) -> Outcome:
+        found = kept(task)
+        if found is None:
+            place = f"[{len(self.outcomes) + 1}/{len(self.tasks)}]"
+            so_far = duration(time.perf_counter() - self.begin)
+            print(f"{place} {task.paper} {task.figure} … ({so_far} so far)", file=sys.stderr, flush=True)
+            found = compute(task)
+        return found
+
+    def _show(self, outcome: Outcome) -> None:
+        if self.quiet or (self.only_failing and outcome.holds):
+            return
+        kept_from = f", kept from {outcome.finished}" if outcome.reused else ""
+        title = f"{self._name(outcome)}: {outcome.title} ({outcome.seconds:g} s{kept_from})"
+        if outcome.error is not None:
+            print(f"{title}\nraised: {outcome.error.splitlines()[-1]}\n")
+        elif len(self.folders) == 1:
+            _print_claims(title, outcome)
+        else:
+            print(f"{title}: {outcome.passed} claims passed, {outcome.failed} failed", flush=True)
+
+    def _name(self, outcome: Outcome) -> str:
+        return outcome.figure if len(self.folders) == 1 else f"{outcome.paper} {outcome.figure}"
+
+    def _write_ledger(self) -> None:
+        write_atomically(self.folder / "claims.json", as_json(self.outcomes, self.scale, self.environment))
+        write_atomically(self.folder / "claims.md", as_markdown(self.outcomes, self.scale, self.environment))
+
+    def _write_page(self) -> None:
+        unfinished = [f"{task.paper} {task.figure}" for task in self.tasks[len(self.outcomes) :]]
+        text = page(self.outcomes, self.folders, self.scale, self.environment, self.only_failing, unfinished)
+        write_atomically(self.folder / "index.html", text)
+
+
+def _print_claims(title: str, outcome: Outcome) -> None:
     rows = [
         [
-            claim.name,
-            claim.measured,
-            claim.expected,
-            f"± {show.text(claim.allowed)}",
-            "" if claim.printed is None else claim.printed,
-            "pass" if claim.passed else "FAIL",
+            claim["name"],
+            number(claim["measured"]),
+            number(claim["expected"]),
+            " ".join(tolerance(claim)),
+            number(claim["printed"]),
+            "pass" if claim["passed"] else "FAIL",
         ]
-        for claim in claims
+        for claim in outcome.claims
     ]
     show.table(title, ["claim", "measured", "expected", "tolerance", "printed", ""], rows)
     print()

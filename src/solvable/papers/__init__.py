@@ -1,16 +1,20 @@
 """The source papers, one folder each, one file a figure or table; every file states claims that can fail.
 
-A figure file has a docstring (its first line is the title) and a function ``reproduce(scale) -> Reproduction``.
+A figure file has a docstring (its first line is the title) and a function ``reproduce(scale) -> Reproduction``. What a
+paper has wrong in print is in its folder too, in ``errata.md`` (and ``errata-*.md``): the documentation and the report
+show these files, so that they are written once.
 """
 
 import difflib
 import importlib
 import pkgutil
+from fnmatch import fnmatch
+from importlib.resources import files
 from types import ModuleType
 
 from solvable.papers.claims import Claim, Reproduction
 
-__all__ = ["Claim", "Reproduction", "figures", "load_figure", "papers"]
+__all__ = ["Claim", "Reproduction", "errata", "figures", "home", "load_figure", "papers", "title"]
 
 _PAPERS = {
     "delayed-features": "solvable.papers.delayed_features",
@@ -25,20 +29,41 @@ def papers() -> list[str]:
     return list(_PAPERS)
 
 
+def title(paper: str) -> str:
+    """What the paper is called, with its year where it has one."""
+    return (importlib.import_module(_package(paper)).__doc__ or paper).strip().splitlines()[0]
+
+
+def errata(paper: str) -> str:
+    """What is wrong in print, as Markdown: tables of what is printed, what is correct and how we know. May be empty."""
+    parts = [part for part in files(_package(paper)).iterdir() if fnmatch(part.name, "errata*.md")]
+    texts = [part.read_text("utf-8") for part in sorted(parts, key=lambda part: part.name.removesuffix(".md"))]
+    return "\n".join(texts)
+
+
 def figures(paper: str) -> list[str]:
     """Names of the figures and tables of a paper, in order."""
-    if paper not in _PAPERS:
-        raise ValueError(_unknown("paper", paper, list(_PAPERS)))
-    package = importlib.import_module(_PAPERS[paper])
+    package = importlib.import_module(_package(paper))
     return [info.name.replace("_", "-") for info in pkgutil.iter_modules(package.__path__) if info.name[0] != "_"]
+
+
+def home(paper: str, figure: str) -> str:
+    """The name of the module that reproduces a figure."""
+    known = figures(paper)
+    if figure not in known:
+        raise ValueError(_unknown(f"figure of {paper}", figure, known))
+    return f"{_PAPERS[paper]}.{figure.replace('-', '_')}"
 
 
 def load_figure(paper: str, figure: str) -> ModuleType:
     """The module that reproduces a figure."""
-    known = figures(paper)
-    if figure not in known:
-        raise ValueError(_unknown(f"figure of {paper}", figure, known))
-    return importlib.import_module(f"{_PAPERS[paper]}.{figure.replace('-', '_')}")
+    return importlib.import_module(home(paper, figure))
+
+
+def _package(paper: str) -> str:
+    if paper not in _PAPERS:
+        raise ValueError(_unknown("paper", paper, list(_PAPERS)))
+    return _PAPERS[paper]
 
 
 def _unknown(what: str, name: str, known: list[str]) -> str:

@@ -1,0 +1,1 @@
+"""Asymptotic Dynamics for Delayed Feature Learning in a Toy Model (2024)"""

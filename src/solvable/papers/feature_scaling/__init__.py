@@ -1,0 +1,1 @@
+"""How Feature Learning Can Improve Neural Scaling Laws (2024)"""

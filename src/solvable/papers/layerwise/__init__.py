@@ -1,0 +1,1 @@
+"""The thesis on layerwise linear models"""

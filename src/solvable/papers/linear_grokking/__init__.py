@@ -1,0 +1,1 @@
+"""Grokking in Linear Estimators (Levi, Beck, Bar-Sinai, 2023)"""

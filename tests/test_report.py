@@ -1,0 +1,457 @@
+"""The reproduction report: what is in it, what is reused, and what happens if a figure fails, raises or is stopped."""
+
+import json
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from solvable import papers
+from solvable.cli import main
+from solvable.papers.report import fingerprint
+from solvable.papers.report.markup import html_of
+from solvable.papers.report.mathml import mathml
+
+DOCS = Path(__file__).parent.parent / "docs"
+SHARED = """
+from pathlib import Path
+import xarray as xr
+from solvable.papers.claims import Claim, Reproduction
+from solvable.plotting import new_figure
+
+def reproduction(name, *claims, size=1):
+    with open(Path(__file__).parent / "calls.txt", "a") as file:
+        file.write(name + "\\n")
+    return Reproduction({"curve": xr.Dataset({"y": ("x", [1.0] * size)})}, new_figure()[0], list(claims))
+"""
+GOOD = '''"""Fig. 1: a <good> figure."""
+from {package}._shared import Claim, reproduction
+
+def reproduce(scale):
+    return reproduction("good", Claim("one | <b>is</b> one", 1.0, 1.0, 0.1, "by \\"definition\\" & <i>", printed=2.5))
+'''
+WRONG = '''"""Fig. 2: one claim holds, one fails and one says never."""
+from solvable.papers.claims import Claim
+from {package}._shared import reproduction
+
+def reproduce(scale):
+    nan = float("nan")
+    claims = [Claim("holds", 1, 1, 0, "a"), Claim("breaks", 1, 2, 0.1, "b", True), Claim("never", nan, nan, 0, "c")]
+    return reproduction("wrong", *claims)
+'''
+RAISES = '''"""Fig. 3: raises."""
+
+def reproduce(scale):
+    raise ZeroDivisionError("no <number> here")
+'''
+ERRATA = """## Misprints
+
+| eq. | printed | correct | evidence |
+|---|---|---|---|
+| 1 | $a<b$ | `a <= b` | <script>alert(1)</script> |
+"""
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags that match, links, addresses and text."""
+
+    EMPTY = ("meta", "img", "input", "mspace")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, attribute: str) -> list[str]:
+        return [str(attributes[attribute]) for _, attributes in self.tags if attribute in attributes]
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Makes the only papers there are: packages on the path whose figures count how often they are run."""
+    monkeypatch.setattr(papers, "_PAPERS", {})
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+
+    def make(paper: str, **figures: str) -> Path:
+        package = f"fake_{paper}"
+        folder = tmp_path / package
+        folder.mkdir()
+        (folder / "__init__.py").write_text(f'"""The paper {paper} & co."""\n')
+        (folder / "_shared.py").write_text(SHARED)
+        (folder / "errata.md").write_text(ERRATA)
+        for name, source in figures.items():
+            (folder / f"{name}.py").write_text(source.replace("{package}", package))
+        papers._PAPERS[paper] = package
+        return folder
+
+    yield make
+    for name in set(sys.modules) - before:
+        if name.startswith("fake_"):
+            del sys.modules[name]
+
+
+def reproduce(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", *map(str, arguments)])
+    return int(stop.value.code or 0)
+
+
+def calls(folder: Path) -> list[str]:
+    found = (folder / "calls.txt").read_text().split() if (folder / "calls.txt").exists() else []
+    (folder / "calls.txt").unlink(missing_ok=True)
+    return found
+
+
+def forget(*names: str) -> None:
+    """As a new process would, which has imported none of it yet."""
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def test_the_report_holds_everything(fakes: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    fakes("first", good=GOOD, raises=RAISES, wrong=WRONG)
+    fakes("second", good=GOOD)
+    out = tmp_path / "report"
+    assert reproduce("all", "--out", out) == 1
+    shown = capsys.readouterr()
+    assert "5 claims of 4 figures: 4 passed, 1 failed, 1 figure raised." in shown.out
+    assert "RAISED first raises: ZeroDivisionError: no <number> here" in shown.err
+    assert "FAILED first wrong: breaks" in shown.err
+    assert "[4/4] second good" in shown.err
+
+    ledger = json.loads((out / "claims.json").read_text())
+    assert (ledger["passed"], ledger["failed"], ledger["errors"]) == (4, 1, 1)
+    assert ledger["paper"] == ["first", "second"]
+    assert [claim["name"] for claim in ledger["claims"]].count("breaks") == 1
+    assert ledger["figures"][1]["error"].endswith("ZeroDivisionError: no <number> here")
+    markdown = (out / "claims.md").read_text()
+    assert r"one \| &lt;b>is&lt;/b> one" in markdown
+    assert "| breaks (b) | 1 | 2 | ± 0.2 (0.1 of it) |  | **FAIL** |" in markdown
+    assert "| never (c) | – | – | ± 0 |  | pass |" in markdown
+
+    html = (out / "index.html").read_text()
+    page = Page(html)
+    assert page.text.count("✗ fail") == 1
+    assert page.text.count("✓ pass") == 4
+    assert "1 of 3 failed" in page.text
+    assert "one | <b>is</b> one" in page.text
+    assert 'by "definition" & <i>' in page.text
+    assert "no <number> here" in page.text
+    assert "The paper second & co." in page.text
+    assert "<script>alert(1)</script>" in page.text
+    assert "2.5" in page.text
+    for word in ("jax", "device", "cores", "date"):
+        assert word in page.text
+    assert (out / "first" / "good.png").exists()
+    assert (out / "second" / "good-curve.nc").exists()
+    assert not list((out / "first").glob("raises*"))
+
+
+def test_the_report_loads_nothing(fakes: Callable[..., Path], tmp_path: Path) -> None:
+    fakes("first", good=GOOD, wrong=WRONG)
+    reproduce("first", "--out", tmp_path / "report")
+    html = (tmp_path / "report" / "index.html").read_text()
+    page = Page(html)
+    names = [tag for tag, _ in page.tags]
+    assert not {"script", "link", "iframe", "object", "base"} & set(names)
+    assert names.count("img") == 2
+    assert all(source.startswith("data:image/png;base64,") for source in page.all("src"))
+    assert all(page.all("alt"))
+    assert not re.search(r"https?:|@import|url\(", html)
+    identities = page.all("id")
+    assert len(identities) == len(set(identities))
+    assert {link.removeprefix("#") for link in page.all("href")} <= set(identities)
+    assert "default-src 'none'" in html
+
+
+def test_only_what_failed_is_shown(fakes: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    fakes("first", good=GOOD, raises=RAISES, wrong=WRONG)
+    fakes("second", good=GOOD)
+    assert reproduce("all", "--only", "failing", "--out", tmp_path / "report") == 1
+    page = Page((tmp_path / "report" / "index.html").read_text())
+    assert {"first--wrong", "first--raises"} <= set(page.all("id"))
+    assert not {"first--good", "second--good", "second", "first--errata"} & set(page.all("id"))
+    assert "2 of 4 figures" in page.text
+    assert "4claims passed" in page.text
+    assert page.all("id").count("environment") == 1
+    # The ledger leaves nothing out.
+    assert json.loads((tmp_path / "report" / "claims.json").read_text())["passed"] == 4
+    assert "first good:" not in capsys.readouterr().out
+
+
+def test_finished_figures_are_reused(fakes: Callable[..., Path], tmp_path: Path) -> None:
+    folder = fakes("first", good=GOOD, wrong=WRONG)
+    out = tmp_path / "report"
+    assert reproduce("first", "--out", out) == 1
+    assert calls(folder) == ["good", "wrong"]
+    before = json.loads((out / "claims.json").read_text())["claims"]
+    # Nothing changed: nothing is run, and a claim that failed still fails.
+    assert reproduce("first", "--out", out) == 1
+    assert calls(folder) == []
+    after = json.loads((out / "claims.json").read_text())
+    assert after["claims"] == before
+    assert all(figure["reused"] for figure in after["figures"])
+    assert "kept from" in (out / "index.html").read_text()
+
+    reproduce("first", "--out", out, "--fresh")
+    assert calls(folder) == ["good", "wrong"]
+    reproduce("first", "--out", out, "--scale", "full")
+    assert calls(folder) == ["good", "wrong"]
+    (out / "good-curve.nc").unlink()
+    reproduce("first", "--out", out, "--scale", "full")
+    assert calls(folder) == ["good"]
+    (out / "good.json").write_text("{")
+    reproduce("first", "--out", out, "--scale", "full")
+    assert calls(folder) == ["good"]
+
+
+def test_what_changed_is_computed_again(fakes: Callable[..., Path], tmp_path: Path) -> None:
+    folder = fakes("first", good=GOOD, wrong=WRONG)
+    out = tmp_path / "report"
+    reproduce("first", "--out", out)
+    calls(folder)
+    (folder / "wrong.py").write_text((folder / "wrong.py").read_text().replace("1, 2, 0.1", "1, 1, 0.1"))
+    forget("fake_first.wrong")
+    assert reproduce("first", "--out", out) == 0
+    assert calls(folder) == ["wrong"]
+    # What both import; the dataset gets another name, and the file with the old one goes.
+    (folder / "_shared.py").write_text(SHARED.replace('"curve"', '"line"'))
+    forget("fake_first.wrong", "fake_first.good", "fake_first._shared")
+    assert reproduce("first", "good", "--out", out) == 0
+    assert calls(folder) == ["good"]
+    assert {path.name for path in out.glob("good*")} == {"good.json", "good.png", "good-line.nc"}
+    # A figure that now raises leaves nothing of what it was.
+    (folder / "good.py").write_text(RAISES)
+    forget("fake_first.good")
+    assert reproduce("first", "good", "--out", out) == 1
+    assert not list(out.glob("good*"))
+
+
+def test_an_interrupted_figure_leaves_nothing(
+    fakes: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    stop = GOOD.replace("return reproduction(", "raise KeyboardInterrupt\n    return reproduction(")
+    folder = fakes("first", good=GOOD, stop=stop, wrong=WRONG)
+    out = tmp_path / "report"
+    assert reproduce("first", "--out", out) == 130
+    err = capsys.readouterr().err
+    assert f"1 of 3 figures are finished and kept in {out}; the same command goes on" in err
+    files = {"claims.json", "claims.md", "good-curve.nc", "good.json", "good.png", "index.html"}
+    assert {path.name for path in out.iterdir()} == files
+    assert "first stop, first wrong" in Page((out / "index.html").read_text()).text
+    (folder / "stop.py").write_text(GOOD.replace("{package}", "fake_first").replace('"good"', '"stop"'))
+    forget("fake_first.stop")
+    calls(folder)
+    assert reproduce("first", "--out", out) == 1
+    assert calls(folder) == ["stop", "wrong"]
+
+
+def test_an_interrupted_fresh_start_goes_on_without_it(
+    fakes: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """What was finished before the fresh start is not taken for what was asked to be computed again."""
+    folder = fakes("first", good=GOOD, other=GOOD.replace('"good"', '"other"'))
+    out = tmp_path / "report"
+    reproduce("first", "--out", out)
+    other = sys.modules["fake_first.other"]
+    working = other.reproduce
+
+    def stop(scale: str) -> None:
+        raise KeyboardInterrupt
+
+    other.reproduce = stop
+    assert reproduce("first", "--out", out, "--fresh") == 130
+    assert "without --fresh goes on" in capsys.readouterr().err
+    other.reproduce = working
+    calls(folder)
+    assert reproduce("first", "--out", out) == 0
+    assert calls(folder) == ["other"]
+
+
+def test_a_figure_interrupted_while_it_is_saved_leaves_nothing(
+    fakes: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakes("first", good=GOOD)
+    out = tmp_path / "report"
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("solvable.papers.report.outcomes.save_figure", stop)
+        assert reproduce("first", "--out", out) == 130
+    assert {path.name for path in out.iterdir()} == {"index.html"}
+
+
+def test_a_figure_that_cannot_be_read_does_not_stop_the_others(
+    fakes: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    fakes("first", absent="import nowhere_at_all", good=GOOD, typo="def (")
+    assert reproduce("first", "--out", tmp_path / "report") == 1
+    err = capsys.readouterr().err
+    assert "RAISED absent: ModuleNotFoundError" in err
+    assert "RAISED typo: SyntaxError" in err
+    assert json.loads((tmp_path / "report" / "claims.json").read_text())["passed"] == 1
+
+
+def test_records_do_not_lead_out_of_their_folder(fakes: Callable[..., Path], tmp_path: Path) -> None:
+    folder = fakes("first", good=GOOD)
+    out = tmp_path / "report"
+    reproduce("first", "--out", out)
+    precious = tmp_path / "precious.txt"
+    precious.write_text("mine")
+    record = json.loads((out / "good.json").read_text())
+    (out / "good.json").write_text(json.dumps({**record, "files": ["../precious.txt"]}))
+    calls(folder)
+    reproduce("first", "--out", out)
+    assert calls(folder) == ["good"]
+    assert precious.exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["all", "good"], "'all' stands for every figure"),
+        (["firts"], "did you mean 'first'"),
+        (["first", "goood"], "did you mean 'good'"),
+        (["first", "good", "second", "wrong"], "no figure of second is named 'wrong'"),
+        (["first", "--only", "passing"], "'failing'"),
+    ],
+)
+def test_mistakes_are_told_before_any_work(
+    fakes: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture, names: list[str], message: str
+) -> None:
+    folders = [fakes("first", good=GOOD, wrong=WRONG), fakes("second", good=GOOD)]
+    assert reproduce(*names, "--out", tmp_path / "report") == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+    assert [calls(folder) for folder in folders] == [[], []]
+
+
+def test_figures_of_several_papers_can_be_chosen(fakes: Callable[..., Path], tmp_path: Path) -> None:
+    fakes("first", good=GOOD, wrong=WRONG)
+    fakes("second", good=GOOD, other=GOOD)
+    assert reproduce("first", "good", "second", "--out", tmp_path / "report") == 0
+    ledger = json.loads((tmp_path / "report" / "claims.json").read_text())
+    found = [(figure["paper"], figure["figure"]) for figure in ledger["figures"]]
+    assert found == [("first", "good"), ("second", "good"), ("second", "other")]
+
+
+def test_the_fingerprint_covers_what_a_figure_imports() -> None:
+    """What Python really loads for the figure with the most imports, in a process of its own, is among its sources."""
+    name = papers.home("delayed-features", "delay-map")
+    script = f"import sys, {name}; print(*(name for name in sys.modules if name.split('.')[0] == 'solvable'))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    found = fingerprint.sources(name)
+    assert set(loaded) <= set(found)
+    # And not everything is: else every edit would make all figures run again.
+    assert not any(other in module for module in found for other in ("skills", "linear_estimator", "solvable.cli"))
+
+
+def test_who_loads_by_name_depends_on_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    everything = len(fingerprint._whole_package())
+    for number, line in enumerate(
+        ["import solvable", "from solvable import SkillModel", "from solvable import models", "import solvable.models"]
+    ):
+        (tmp_path / f"alone{number}.py").write_text(f"def later():\n    {line}\n")
+        assert len(fingerprint.sources(f"alone{number}")) == everything + 1
+    (tmp_path / "typed.py").write_text(
+        "if TYPE_CHECKING:\n    import solvable\nelse:\n    import solvable.engines.roots\n"
+    )
+    assert set(fingerprint.sources("typed")) == {
+        "typed",
+        "solvable",
+        "solvable._version",
+        "solvable.engines",
+        "solvable.engines.roots",
+    }
+
+
+def test_the_environment_is_part_of_the_fingerprint() -> None:
+    name = "solvable.papers.claims"
+    marks = {
+        fingerprint.fingerprint(*arguments)
+        for arguments in [(name, "quick", {"a": "1"}), (name, "full", {"a": "1"}), (name, "quick", {"a": "2"})]
+    }
+    assert len(marks) == 3
+
+
+@pytest.mark.parametrize("paper", papers.papers())
+def test_errata_can_be_shown(paper: str) -> None:
+    """Every formula is one the page can draw, and every row has its four cells."""
+    text = papers.errata(paper)
+    formulas = re.findall(r"\$([^$]+)\$", text)
+    assert len(formulas) > 30
+    for formula in formulas:
+        ElementTree.fromstring(mathml(formula))
+    html = html_of(text)
+    Page(html)
+    rows = re.findall(r"<tr>(<td.*?)</tr>", html)
+    assert len(rows) > 10
+    assert all(row.count("<td") == 4 for row in rows)
+
+
+def test_markup_escapes_wherever_it_is() -> None:
+    bad = '<img src="x">&amp;'
+    text = f"## {bad}\n\n{bad} `{bad}` {bad} **{bad}** ${bad}$ {bad}\n\n| {bad} | b |\n|---|---|\n| {bad} | `{bad}` |\n"
+    page = Page(html_of(text))
+    assert "img" not in [tag for tag, _ in page.tags]
+    assert page.text.count(bad) == 10
+    assert page.all("data-label") == [bad, "b"]
+
+
+def test_the_documentation_shows_the_same_errata() -> None:
+    page = (DOCS / "errata.md").read_text()
+    folder = Path(papers.__file__).parent
+    for part in folder.glob("*/errata*.md"):
+        assert f"{{include}} ../src/solvable/papers/{part.parent.name}/{part.name}\n" in page
+
+
+@pytest.mark.parametrize(
+    ("tex", "text", "element"),
+    [
+        (r"\frac12", "12", "<mfrac><mn>1</mn><mn>2</mn></mfrac>"),
+        (r"x^12", "x12", "<msup><mi>x</mi><mn>1</mn></msup><mn>2</mn>"),
+        (r"10^{-3}", "10−3", "<msup><mn>10</mn><mrow>"),
+        (r"d_{\rm in}", "din", "<mtext>in</mtext>"),
+        (r"C^w_{ij}", "Cijw", "<msubsup>"),
+        (r"\mathcal B\mathcal P", "ℬ𝒫", "<mi>"),
+        (r"a<b", "a<b", "&lt;"),
+        (r"\left(\frac S{ab}\right)^2", "(Sab)2", '<mo stretchy="true">(</mo>'),
+    ],
+)
+def test_formulas(tex: str, text: str, element: str) -> None:
+    found = mathml(tex)
+    assert "".join(ElementTree.fromstring(found).itertext()) == text
+    assert element in found
+
+
+@pytest.mark.parametrize("tex", [r"\unheardof x", r"\frac1", r"{a", "a}", "a^b^c", r"\left( a", "^"])
+def test_formulas_that_cannot_be_drawn_are_shown_as_written(tex: str) -> None:
+    with pytest.raises(ValueError):
+        mathml(tex)
+    assert Page(html_of(f"See ${tex}$ here.")).text == f"See {tex} here."
