@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solvable.diagnostics.laziness import LazinessReport, laziness, tangent_model
@@ -49,12 +49,15 @@ MODELS = {
     "ntk": ScalarNetwork.ntk(300, target=0.7, key=2),
     "target": ScalarNetwork.target_downscaled(20, factor=30, key=3),
     "output": ScalarNetwork.output_downscaled(20, factor=50, key=4),
-    "odd": ScalarNetwork([1.0, -2.0, 0.3], [0.5, 0.1, -0.4], -1.3, output_scale=1.7),
+    "any": ScalarNetwork([1.0, -2.0, 0.3], [0.5, 0.1, -0.4], -1.3, output_scale=1.7),
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_scalar_network_by_its_formulas(name):
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [("small", "rich"), ("ntk", "lazy"), ("target", "lazy"), ("output", "rich"), ("any", "intermediate")],
+)
+def test_scalar_network_by_its_formulas(name, verdict):
     """The tangent model misses sum_i Δa_i Δb_i / Z = [(√γ - 1)² P - (1/√γ - 1)² Q] / 2, the kernel goes to K/Σ_0."""
     model = MODELS[name]
     before, after = trained_by_theorem(model)
@@ -67,21 +70,14 @@ def test_scalar_network_by_its_formulas(name):
     assert report.distance == pytest.approx(abs(missed / gap), rel=1e-8)
     assert report.kernel_change.distance == pytest.approx(abs(model.kernel_ratio() - 1), rel=1e-8)
     assert report.kernel_change.misalignment < 1e-25
+    assert report.verdict == verdict
     if name != "target":  # which starts at zero
         assert report.function_motion == pytest.approx(abs(gap / model.initial_output), rel=1e-8)
     moved = {key: np.linalg.norm(after[key] - before[key]) / np.linalg.norm(before[key]) for key in before}
     assert dict(report.parameter_motion_of) == {f"['{key}']": pytest.approx(value) for key, value in moved.items()}
 
 
-def test_verdicts_of_the_scalar_network():
-    verdicts = {}
-    for name in ("small", "ntk", "target", "output"):
-        before, after = trained_by_theorem(MODELS[name])
-        verdicts[name] = laziness(scalar_apply(MODELS[name].output_scale), before, after, SAMPLE).verdict
-    assert verdicts == {"small": "rich", "ntk": "lazy", "target": "lazy", "output": "rich"}
-
-
-@pytest.mark.parametrize("name", ["ntk", "output"])
+@pytest.mark.parametrize("name", ["ntk", pytest.param("output", marks=pytest.mark.slow)])
 def test_trained_tangent_model_is_as_far_as_the_scalar_network_says(name):
     """Both models descend side by side; distance_from_linear is an exact maximum over time.
 
@@ -168,6 +164,7 @@ def random_weights(key):
     return jnp.asarray(draw(size=(8, 4))), jnp.asarray(draw(size=8))
 
 
+@settings(max_examples=8)
 @given(st.floats(1e-6, 1e-3), st.integers(1, 100))
 def test_distance_is_second_order_in_a_step(step, key):
     """Along any direction the tangent misses half the second derivative: distance/step tends to |f''|/(2|f'|)."""
@@ -177,7 +174,9 @@ def test_distance_is_second_order_in_a_step(step, key):
     report = laziness(two_layers, start, after, INPUTS, kernel_inputs=0)
     size = [np.linalg.norm(part) for part in (first, second, third)]
     next_order = step * (size[2] / (3 * size[1]) + size[1] / (2 * size[0]))
-    assert report.distance == pytest.approx(step * size[1] / (2 * size[0]), rel=1.5 * next_order, abs=10 * report.rounding)
+    assert report.distance == pytest.approx(
+        step * size[1] / (2 * size[0]), rel=1.5 * next_order, abs=10 * report.rounding
+    )
 
 
 @jax.jit
@@ -207,7 +206,7 @@ def test_torch_and_equinox_agree():
     assert there.kernel_change == pytest.approx(here.kernel_change, rel=1e-8)
     assert there.parameter_motion == pytest.approx(here.parameter_motion, rel=1e-12)
     assert list(there.parameter_motion_of) == ["0.weight", "0.bias", "2.weight", "2.bias"]
-    assert list(here.parameter_motion_of)[0] == "layers[0].weight"
+    assert next(iter(here.parameter_motion_of)) == "layers[0].weight"
 
 
 def test_single_precision_says_so():
@@ -227,9 +226,9 @@ def test_report_as_text_and_json():
     after = (np.full((2, 4), 0.1), np.ones(2) * 1.1)
     report = laziness(two_layers, start, after, INPUTS)
     assert report.parameter_motion_of["[0]"] == np.inf
-    text = repr(report)
-    assert text.startswith(f"LazinessReport: {report.verdict} (lazy below 0.1, rich above 0.5)")
-    assert "float64" in text
+    assert repr(report).startswith(f"LazinessReport({report.verdict}: distance={report.distance:.4g}, kernel change=")
+    assert "10 inputs, kernel on 10, in float64" in report.summary()
+    assert "lazy below 0.1, rich above 0.5" in report.summary()
     values = json.loads(report.to_json())
     assert values["verdict"] == report.verdict
     assert values["parameter_motion_of"]["[0]"] == "inf"
@@ -239,7 +238,13 @@ def test_report_as_text_and_json():
 
 @pytest.mark.parametrize(
     ("distance", "kernel", "verdict"),
-    [(0.05, 0.05, "lazy"), (0.05, 0.3, "intermediate"), (0.3, 0.05, "intermediate"), (0.6, 0.0, "rich"), (0, 2, "rich")],
+    [
+        (0.05, 0.05, "lazy"),
+        (0.05, 0.3, "intermediate"),
+        (0.3, 0.05, "intermediate"),
+        (0.6, 0.0, "rich"),
+        (0, 2, "rich"),
+    ],
 )
 def test_verdict_takes_the_larger_of_both(distance, kernel, verdict):
     from solvable.diagnostics.kernels import KernelChange

@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import jax
+
 from solvable import papers
 from solvable.cli import show
 from solvable.files import check_writable, write_atomically
@@ -130,6 +132,9 @@ class _Run:
             place = f"[{len(self.outcomes) + 1}/{len(self.tasks)}]"
             so_far = duration(time.perf_counter() - self.begin)
             print(f"{place} {task.paper} {task.figure} … ({so_far} so far)", file=sys.stderr, flush=True)
+            if self.outcomes and self.outcomes[-1].paper != task.paper:
+                # What was compiled for one paper is of little use to the next, and all of it takes gigabytes.
+                jax.clear_caches()
             found = compute(task)
         return found
 

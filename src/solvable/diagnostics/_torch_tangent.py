@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.func import functional_call, jvp, vjp, vmap
+from torch.func import functional_call, vjp, vmap
 
 from solvable.diagnostics.tangent import inner_products
 
@@ -45,7 +45,7 @@ class TorchNetwork:
         chosen = torch.as_tensor(weights, dtype=self._dtype, device=self._device)
 
         def of_one(one: torch.Tensor) -> dict[str, torch.Tensor]:
-            _, pull = vjp(lambda trained: self._single(trained, one), self._trained)
+            pull = vjp(lambda trained: self._single(trained, one), self._trained)[1]
             return vmap(lambda weight: pull(weight)[0])(chosen)
 
         with inferring(self._model):
@@ -64,9 +64,13 @@ class TorchNetwork:
             for (name, value), part in zip(self._trained.items(), direction, strict=True)
         }
         rows = self._cast(inputs)
-        with torch.no_grad(), inferring(self._model):
+        with inferring(self._model):
             call = vmap(self._single, in_dims=(None, 0))
-            return _numpy(jvp(lambda trained: call(trained, rows), (self._trained,), (along,))[1])
+            outputs, pull = vjp(lambda trained: call(trained, rows), self._trained)[:2]
+            # Pulling back is linear, and its own derivative pushes forward. More layers know their second derivative
+            # backwards than their first forwards, and torch's forward mode scripts itself on first use.
+            push = vjp(lambda weights: pull(weights)[0], torch.zeros_like(outputs))[1]
+            return _numpy(push(along)[0])
 
     def arrays(self) -> list[np.ndarray]:
         return [_numpy(self._trained[name]) for name in self.names]
@@ -98,15 +102,21 @@ def _state(model: torch.nn.Module, parameters: Any) -> dict[str, torch.Tensor]:
     if isinstance(parameters, torch.nn.Module):
         parameters = dict((*parameters.named_parameters(), *parameters.named_buffers()))
     if not isinstance(parameters, Mapping):
-        raise ValueError(f"the parameters of a torch module are a module or a state dict, not {type(parameters).__name__}")
+        raise ValueError(
+            f"the parameters of a torch module are a module or a state dict, not {type(parameters).__name__}"
+        )
     missing = [name for name, _ in model.named_parameters() if name not in parameters]
     if missing:
         raise ValueError(f"the parameters lack {missing[0]!r}, which the model has: pass its whole state_dict()")
     for name, value in own.items():
         if name in parameters and parameters[name].shape != value.shape:
             found, wanted = tuple(parameters[name].shape), tuple(value.shape)
-            raise ValueError(f"parameter {name!r} has shape {found} where the model has {wanted}: pass the same model's")
-    return {name: parameters[name].detach().to(value.device) if name in parameters else value for name, value in own.items()}
+            raise ValueError(
+                f"parameter {name!r} has shape {found} where the model has {wanted}: pass the same model's"
+            )
+    return {
+        name: parameters[name].detach().to(value.device) if name in parameters else value for name, value in own.items()
+    }
 
 
 def _wide(part: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,7 @@ def kernel_alignment(kernel: Any, targets: Any, *, centred: bool = True, kind: K
     network has, does not count. Targets are numbers (one or several an input), or labels if they are integers.
     """
     operand = _operand("kernel", kernel, kind, centred)
-    goal = _Operand(None, _centre_columns(_targets(targets), centred))
+    goal = _Operand(_centre_columns(_targets(targets), centred), True)
     _check_sizes(("kernel", operand), ("targets", goal))
     return _cosine(operand, goal, "the kernel or the targets")
 
@@ -80,7 +80,7 @@ def spectrum(kernel: Any, targets: Any, *, modes: int | None = None, kind: Kind 
     """
     operand = _operand("kernel", kernel, kind, False)
     goal = _targets(targets)
-    _check_sizes(("kernel", operand), ("targets", _Operand(None, goal)))
+    _check_sizes(("kernel", operand), ("targets", _Operand(goal, True)))
     eigenvalues, vectors, epsilon = _eigen(operand)
     cutoff = operand.size * epsilon * eigenvalues[0]
     kept = int(np.sum(eigenvalues > cutoff))
@@ -118,36 +118,34 @@ def spectrum(kernel: Any, targets: Any, *, modes: int | None = None, kind: Kind 
 
 
 class _Operand(NamedTuple):
-    """A kernel over inputs: as a matrix, or as features whose Gram matrix it is."""
+    """A kernel over inputs: as a matrix, or as features (``factored``) whose Gram matrix it is."""
 
-    matrix: np.ndarray | None
-    features: np.ndarray | None
+    array: np.ndarray
+    factored: bool
 
     @property
     def size(self) -> int:
-        return len(self.features if self.matrix is None else self.matrix)
+        return len(self.array)
 
     def dense(self) -> np.ndarray:
-        return self.features @ self.features.T if self.matrix is None else self.matrix
+        return self.array @ self.array.T if self.factored else self.array
 
     def diagonal(self) -> np.ndarray:
-        return np.sum(self.features**2, axis=1) if self.matrix is None else np.diagonal(self.matrix)
+        return np.sum(self.array**2, axis=1) if self.factored else np.diagonal(self.array)
 
     def row_sums(self) -> np.ndarray:
-        return self.features @ self.features.sum(axis=0) if self.matrix is None else self.matrix.sum(axis=1)
+        return self.array @ self.array.sum(axis=0) if self.factored else self.array.sum(axis=1)
 
 
 def _inner(a: _Operand, b: _Operand) -> float:
     """``<K_a, K_b>`` by the shortest way: two sets of features meet in p x p."""
-    if a.matrix is None and b.matrix is None:
-        if a.features.shape[1] * b.features.shape[1] <= a.size**2:
-            return float(np.sum((a.features.T @ b.features) ** 2))
-        return float(np.sum(a.dense() * b.dense()))
-    if a.matrix is None:
+    if a.factored and b.factored and a.array.shape[1] * b.array.shape[1] <= a.size**2:
+        return float(np.sum((a.array.T @ b.array) ** 2))
+    if a.factored and not b.factored:
         a, b = b, a
-    if b.matrix is None:
-        return float(np.sum(b.features * (a.matrix @ b.features)))
-    return float(np.sum(a.matrix * b.matrix))
+    if b.factored:
+        return float(np.sum(b.array * (a.dense() @ b.array)))
+    return float(np.sum(a.array * b.array))
 
 
 def _cosine(a: _Operand, b: _Operand, names: str) -> float:
@@ -168,20 +166,20 @@ def _without_diagonal(a: _Operand, b: _Operand) -> float:
 
 def _on_common_basis(a: _Operand, b: _Operand) -> tuple[np.ndarray, np.ndarray]:
     """Both kernels as matrices of the same size: on the span of both sets of features, if that is smaller than n."""
-    if a.matrix is not None or b.matrix is not None or a.features.shape[1] + b.features.shape[1] >= a.size:
+    if not (a.factored and b.factored) or a.array.shape[1] + b.array.shape[1] >= a.size:
         return a.dense(), b.dense()
-    triangle = np.linalg.qr(np.hstack([a.features, b.features]), mode="r")
-    first, second = np.split(triangle, [a.features.shape[1]], axis=1)
+    triangle = np.linalg.qr(np.hstack([a.array, b.array])).R
+    first, second = np.split(triangle, [a.array.shape[1]], axis=1)
     return first @ first.T, second @ second.T
 
 
 def _eigen(operand: _Operand) -> tuple[np.ndarray, np.ndarray, float]:
     """Eigenvalues in decreasing order, eigenvectors, and the relative rounding of the smallest."""
-    if operand.matrix is None:
-        vectors, singular, _ = np.linalg.svd(operand.features, full_matrices=False)
+    if operand.factored:
+        vectors, singular, _ = np.linalg.svd(operand.array, full_matrices=False)
         # Singular values are good to epsilon of the largest, so their squares to its square.
         return singular**2, vectors, operand.size * np.finfo(float).eps ** 2
-    eigenvalues, vectors = np.linalg.eigh(operand.matrix)
+    eigenvalues, vectors = np.linalg.eigh(operand.array)
     return eigenvalues[::-1], vectors[:, ::-1], float(np.finfo(float).eps)
 
 
@@ -204,13 +202,13 @@ def _operand(name: str, value: Any, kind: str, centred: bool) -> _Operand:
         known = {"other_input": "kernel", "component": "features"}
         kind = next((known[dim] for dim in dims if dim in known), "kernel" if _symmetric(array) else "features")
     if kind == "features":
-        return _Operand(None, _centre_columns(array, centred))
+        return _Operand(_centre_columns(array, centred), True)
     if not _symmetric(array):
         raise ValueError(f"{name} must be a symmetric kernel of inputs with themselves, not of shape {array.shape}")
     if centred:
         means = array.mean(axis=0)
         array = array - means - means[:, None] + means.mean()
-    return _Operand(array, None)
+    return _Operand(array, False)
 
 
 def _symmetric(array: np.ndarray) -> bool:

@@ -19,7 +19,7 @@ from solvable.engines.progress import progress_bar
 LAZY, RICH = 0.1, 0.5
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class LazinessReport:
     """What :func:`laziness` measured.
 
@@ -55,23 +55,29 @@ class LazinessReport:
         values["kernel_change"] = None if self.kernel_change is None else self.kernel_change._asdict()
         return json.dumps({"verdict": self.verdict, **_jsonable(values)}, indent=2)
 
-    def __repr__(self) -> str:
+    def summary(self) -> str:
+        """The report as a table of text."""
         lazy, rich = self.thresholds
-        lines = [
-            f"LazinessReport: {self.verdict} (lazy below {lazy:g}, rich above {rich:g})",
-            f"  distance from the tangent model  {self.distance:.4g} of the function's motion "
-            f"(rounding {self.rounding:.1g}, {self.precision}, {self.inputs} inputs)",
+        change = self.kernel_change
+        kernel = "not asked for" if change is None else f"{change.distance:.4g}   (direction {change.misalignment:.3g})"
+        rows = [
+            ("training was", f"{self.verdict}   (lazy below {lazy:g}, rich above {rich:g} of the first two)"),
+            ("distance from the tangent model", f"{self.distance:.4g}   (rounding {self.rounding:.1g})"),
+            ("change of the tangent kernel", kernel),
+            ("motion of the function", f"{self.function_motion:.4g} of its start"),
+            ("motion of the parameters", f"{self.parameter_motion:.4g} of their start"),
+            *((f"  {name}", f"{motion:.4g}") for name, motion in self.parameter_motion_of.items()),
+            ("measured on", f"{self.inputs} inputs, kernel on {self.kernel_inputs}, in {self.precision}"),
         ]
-        if self.kernel_change is not None:
-            lines.append(
-                f"  change of the tangent kernel     {self.kernel_change.distance:.4g}, "
-                f"in direction {self.kernel_change.misalignment:.3g} ({self.kernel_inputs} inputs)"
-            )
-        lines.append(f"  motion of the function           {self.function_motion:.4g} of its start")
-        lines.append(f"  motion of the parameters         {self.parameter_motion:.4g} of their start")
-        width = max(map(len, self.parameter_motion_of))
-        lines += [f"    {name:<{width}}  {motion:.4g}" for name, motion in self.parameter_motion_of.items()]
-        return "\n".join(lines)
+        return "\n".join(f"{name:<40} {value}" for name, value in rows)
+
+    def __repr__(self) -> str:
+        change = "" if self.kernel_change is None else f", kernel change={self.kernel_change.distance:.4g}"
+        lazy, rich = self.thresholds
+        return (
+            f"LazinessReport({self.verdict}: distance={self.distance:.4g}{change}, lazy below {lazy:g}, "
+            f"rich above {rich:g})"
+        )
 
 
 def laziness(
@@ -166,7 +172,9 @@ def _functions(
     for name, values in (("before", first), ("after", last), ("tangent to before", linear)):
         if not np.isfinite(values).all():
             row_of = int(np.argmax(~np.isfinite(values).all(axis=1)))
-            raise ValueError(f"the network {name} is not finite on input {row_of}: look for NaN in it and in the inputs")
+            raise ValueError(
+                f"the network {name} is not finite on input {row_of}: look for NaN in it and in the inputs"
+            )
     return first, last, linear
 
 
@@ -177,10 +185,14 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
 def _check_alike(start: Network, old: list[np.ndarray], end: Network, new: list[np.ndarray]) -> None:
     if start.names != end.names:
         odd = sorted(set(start.names) ^ set(end.names))
-        raise ValueError(f"before and after must be parameters of the same model: only one of them has {', '.join(odd)}")
+        raise ValueError(
+            f"before and after must be parameters of the same model: only one of them has {', '.join(odd)}"
+        )
     for name, first, last in zip(start.names, old, new, strict=True):
         if first.shape != last.shape:
-            raise ValueError(f"{name} has shape {first.shape} before and {last.shape} after: the model must be the same")
+            raise ValueError(
+                f"{name} has shape {first.shape} before and {last.shape} after: the model must be the same"
+            )
 
 
 def _check_thresholds(thresholds: tuple[float, float]) -> tuple[float, float]:
