@@ -61,7 +61,10 @@ def _model_group(verb: str) -> type[TyperGroup]:
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             if args[0].startswith("-"):
                 return super().resolve_command(ctx, args)
-            from solvable.cli.commands import command_for
+            if verb == "sweep":
+                from solvable.cli.sweep import command_for
+            else:
+                from solvable.cli.commands import command_for
 
             model = models.get(args[0])
             return args[0], _as_command(args[0], models.names()[args[0]], command_for(verb, model)), args[1:]
@@ -75,6 +78,28 @@ for _verb, _help in VERBS.items():
     )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+sweeps = typer.Typer(
+    cls=_model_group("sweep"),
+    help="A quantity over a grid of parameters, kept in a store that survives crashes and grows.",
+    rich_markup_mode=None,
+)
+app.add_typer(sweeps, name="sweep")
+
+
+@sweeps.callback(invoke_without_command=True)
+def sweep(
+    ctx: typer.Context,
+    status: Annotated[str | None, typer.Option(help="Say how far the sweep in this store is, and stop.")] = None,
+    json: Json = False,
+) -> None:
+    if status is not None:
+        from solvable.cli.sweep import show_status
+
+        show_status(status, json)
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+        raise typer.Exit
 
 
 @app.command("models", help="List the models.")

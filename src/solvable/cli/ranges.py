@@ -1,5 +1,7 @@
 """Lists of numbers as people type them: ``1:1e5:200log``, ``0:10:5``, ``1,10,100``."""
 
+from typing import Any
+
 import numpy as np
 
 
@@ -39,3 +41,37 @@ def parse_matrix(text: str, what: str) -> np.ndarray:
         return np.array([[float(number) for number in row.split(",")] for row in text.split(";")])
     except ValueError as error:
         raise ValueError(f"{what} {text!r} is no matrix: write equally long rows as 1,0.2;0.2,1") from error
+
+
+def parse_values(text: str, what: str) -> list[Any]:
+    """A list to sweep over: a range, numbers, names (``relu,tanh``; ``none`` for none), or vectors (``1,2;3,4``)."""
+    if ";" in text:
+        return [parse_range(part, what).tolist() for part in text.split(";") if part.strip()]
+    if ":" in text:
+        return parse_range(text, what).tolist()
+    return [parse_scalar(part) for part in text.split(",")]
+
+
+def parse_scalar(text: str) -> Any:
+    """A number, ``true``, ``false``, ``none`` or else the text itself."""
+    text = text.strip()
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_box(text: str, what: str) -> tuple[Any, ...] | None:
+    """``low:high`` or ``low:high:log``, between which a design draws; None if it is a list of values instead."""
+    low, *rest = text.split(":")
+    if len(rest) not in (1, 2) or rest[1:] not in ([], ["log"]):
+        return None
+    try:
+        return (float(low), float(rest[0]), *rest[1:])
+    except ValueError as error:
+        raise ValueError(f"{what} {text!r} must look like 0.05:3 or 1e-6:1e-1:log") from error

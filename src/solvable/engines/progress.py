@@ -4,7 +4,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
 
 
 class Advance(Protocol):
@@ -17,8 +20,10 @@ _shown: ContextVar[bool] = ContextVar("shown", default=False)
 
 
 @contextmanager
-def progress_bar(label: str, total: float, show: bool | None = None) -> Iterator[Advance]:
+def progress_bar(label: str, total: float, show: bool | None = None, unit: str | None = None) -> Iterator[Advance]:
     """A bar on stderr that counts to ``total``. ``show=None`` shows it only on a terminal.
+
+    With a ``unit`` it also says how many of them are done and how many are done a second.
 
     Work inside work that already shows a bar shows none: a terminal has room for one.
     """
@@ -28,9 +33,13 @@ def progress_bar(label: str, total: float, show: bool | None = None) -> Iterator
         yield lambda amount=1.0: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()]
+    if unit is not None:
+        columns.append(TextColumn("{task.completed:.0f} of {task.total:.0f} " + unit))
+        columns.append(_rate_column(unit))
+    columns.append(TimeRemainingColumn())
     token = _shown.set(True)
     try:
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -38,3 +47,15 @@ def progress_bar(label: str, total: float, show: bool | None = None) -> Iterator
             yield lambda amount=1.0: bar.advance(task, amount)
     finally:
         _shown.reset(token)
+
+
+def _rate_column(unit: str) -> "ProgressColumn":
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:.3g} {unit}/s")
+
+    return Rate()

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from solvable.engines.fits import straight_line
 from solvable.models.base import Stopwatch, check_count, make_dataset
 from solvable.models.feature_scaling.meanings import MEANINGS
 from solvable.models.feature_scaling.model import FeatureScaling
@@ -105,7 +106,7 @@ def _range(
 def _line(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> _Line:
     """Weighted by the number of modes in a bin, up to a few: beyond, bins differ by more than their fluctuations."""
     weights = np.minimum(counts, _MOST_WEIGHT)
-    slope, height = np.polyfit(x, y, 1, w=np.sqrt(weights))
+    slope, height = straight_line(x, y, weights)
     residual = y - slope * x - height
     scatter = float(np.sqrt((weights * residual**2).sum() / weights.sum() * x.size / max(1, x.size - 2)))
     middle = (weights * x).sum() / weights.sum()
@@ -113,6 +114,6 @@ def _line(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> _Line:
     half, bend = x.size // 2, 0.0
     if half >= 3:
         parts = (slice(half), slice(half, None))
-        slopes = [np.polyfit(x[part], y[part], 1, w=np.sqrt(weights[part]))[0] for part in parts]
+        slopes = [straight_line(x[part], y[part], weights[part])[0] for part in parts]
         bend = abs(slopes[0] - slopes[1]) / 4
     return _Line(float(slope), float(np.hypot(scatter / spread, bend)), scatter)

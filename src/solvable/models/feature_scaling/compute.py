@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from solvable.engines.envelope import lowest
+from solvable.engines.fits import local_slopes
 from solvable.engines.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -63,26 +65,15 @@ def _losses(model: "FeatureScaling", size: int, budgets: np.ndarray, per_decade:
 
 def _refined(sizes: np.ndarray, losses: np.ndarray, budgets: np.ndarray) -> dict[str, Any]:
     """The minimum of the parabola through the best size and its neighbours, in the logarithms."""
-    best_size, best_loss = np.zeros(budgets.size), np.zeros(budgets.size)
-    logs, x = np.log(losses), np.log(sizes)
-    for place in range(budgets.size):
-        middle = int(np.argmin(losses[:, place]))
-        around = slice(middle - 1, middle + 2)
-        if not 0 < middle < sizes.size - 1 or not np.isfinite(logs[around, place]).all():
-            best_size[place], best_loss[place] = sizes[middle], losses[middle, place]
-            continue
-        curvature, slope, height = np.polyfit(x[around] - x[middle], logs[around, place], 2)
-        shift = -slope / (2 * curvature)
-        best_size[place] = np.exp(x[middle] + shift)
-        best_loss[place] = np.exp(height + slope * shift / 2)
+    best = lowest(sizes, losses)
     return {
-        "test_loss": best_loss,
-        "optimal_features": best_size,
-        "optimal_time": budgets / best_size,
-        "exponent": -_slope(budgets, best_loss),
-        "features_exponent": _slope(budgets, best_size),
+        "test_loss": best.depth,
+        "optimal_features": best.place,
+        "optimal_time": budgets / best.place,
+        "exponent": -_slope(budgets, best.depth),
+        "features_exponent": _slope(budgets, best.place),
     }
 
 
 def _slope(budgets: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return np.gradient(np.log(values), np.log(budgets)) if budgets.size > 1 else np.full(1, np.nan)
+    return local_slopes(budgets, values)[0] if budgets.size > 1 else np.full(1, np.nan)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from solvable.engines.fits import straight_line
 from solvable.models.skills.dynamics import frequencies, law
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _first_guess(times: np.ndarray, curve: np.ndarray) -> tuple[float, float]:
     moderate = (curve > 0.05) & (curve < 0.95)
     if moderate.sum() < 2 or np.ptp(times[moderate]) == 0:
         raise ValueError("the curve has fewer than 2 points between 5 % and 95 % learned: measure its rise more finely")
-    slope, intercept = np.polyfit(times[moderate], np.log(curve[moderate] / (1 - curve[moderate])), 1)
+    slope, intercept = straight_line(times[moderate], np.log(curve[moderate] / (1 - curve[moderate])))
     if slope <= 0:
         raise ValueError("the curve does not rise, so no rate fits it: check that strength grows with time")
     return -float(intercept), float(slope)

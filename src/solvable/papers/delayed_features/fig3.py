@@ -11,7 +11,7 @@ from solvable import solvers
 from solvable.engines.timegrid import log_times, whole_steps
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import at_least, paper_task, root_mean_square, z_scores
-from solvable.plotting import COLOURS, draw_curve, new_figure, set_axis
+from solvable.plotting import COLOURS, draw_curve, draw_plane, new_figure, set_axis
 
 GAMMA, ALPHA, EPSILON = 2.0, 1.0, 0.5
 STEP, LAST_TIME = 0.2, 12.0
@@ -105,15 +105,10 @@ def _share_claims(share: dict[float, float]) -> list[Claim]:
 
 
 def _draw_plane(figure, panel, values: xr.DataArray, label: str, signed: bool = False) -> None:  # type: ignore[no-untyped-def]
-    grid = values.transpose("time2", "time")
-    shown = np.where(grid.time2.values[:, None] < grid.time.values + (0 if signed else np.inf), grid.values, np.nan)
-    bound = np.nanmax(np.abs(shown))
-    style = {"cmap": "RdBu_r", "vmin": -bound, "vmax": bound} if signed else {"cmap": "viridis"}
-    mesh = panel.pcolormesh(grid.time, grid.time2, shown, shading="nearest", rasterized=True, **style)
-    figure.colorbar(mesh, ax=panel, label=label)
-    panel.grid(False)
-    set_axis(panel, "x", grid.time)
-    set_axis(panel, "y", grid.time2)
+    earlier = values.time2 < values.time if signed else True
+    shown = values.where(earlier).assign_attrs(long_name=label, symbol="", units="1")
+    scale = "signed" if signed else "linear"
+    draw_plane(figure, panel, shown, "time", "time2", scale=scale, contours=None, hatch=False)
 
 
 def _draw_curves(panels, theory: xr.Dataset, simulation: xr.Dataset, online: xr.Dataset) -> None:  # type: ignore[no-untyped-def]

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from solvable import fits
+from solvable.engines.envelope import lowest
+from solvable.fits import power_law
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim
 from solvable.plotting import draw_curve
@@ -24,19 +27,17 @@ def rich_exponent(source: float) -> float:
 
 def fitted(values: xr.DataArray, first: float, last: float, dim: str = "time") -> float:
     """The exponent with which values fall between ``first`` and ``last``: minus a slope in the logarithms."""
-    chosen = values.sel({dim: slice(first * (1 - 1e-9), last * (1 + 1e-9))})
-    return -float(np.polyfit(np.log(chosen[dim].values), np.log(chosen.values), 1)[0])
+    return -float(power_law(values, dim, window=(first, last), resamples=0).exponent)
+
+
+def fall(x: Any, y: Any) -> float:
+    """The same for plain numbers, all of them."""
+    return -float(power_law(y, x, resamples=0).exponent)
 
 
 def local_exponent(values: xr.DataArray, dim: str = "time") -> xr.DataArray:
-    """The same from each point to the next, at the geometric mean of the two."""
-    x, y = values[dim].values, values.values
-    return xr.DataArray(
-        -np.diff(np.log(y)) / np.diff(np.log(x)),
-        coords={dim: np.sqrt(x[1:] * x[:-1])},
-        dims=(dim,),
-        attrs={"long_name": "local exponent of the loss", "units": "1"},
-    )
+    """The exponent with which values fall at each point."""
+    return -fits.local_exponent(values, dim).exponent
 
 
 def agreement(
@@ -98,18 +99,9 @@ def noisy_envelope(model: FeatureScaling, budgets: np.ndarray, per_decade: int) 
         if usable.any():
             network = model.replace(features=int(size))
             losses[row, usable] = network.predict(times[usable], descent="flow", per_decade=per_decade).test_loss
-    best = [_lowest(np.log(sizes), np.log(losses[:, place])) for place in range(budgets.size)]
-    depth, place = np.exp(np.array(best)).T
-    return xr.Dataset({"test_loss": ("budget", depth), "optimal_features": ("budget", place)}, {"budget": budgets})
-
-
-def _lowest(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Depth and place of the minimum of the parabola through the lowest point and its neighbours."""
-    middle = int(np.argmin(y))
-    around = slice(middle - 1, middle + 2)
-    curvature, slope, height = np.polyfit(x[around] - x[middle], y[around], 2)
-    shift = -slope / (2 * curvature)
-    return float(height + slope * shift / 2), float(x[middle] + shift)
+    best = lowest(sizes, losses)
+    found = {"test_loss": ("budget", best.depth), "optimal_features": ("budget", best.place)}
+    return xr.Dataset(found, {"budget": budgets})
 
 
 def shades(count: int) -> list[Any]:

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from solvable.engines.timegrid import log_times
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.feature_scaling._shared import CAPACITY, draw_power, fitted
+from solvable.papers.feature_scaling._shared import CAPACITY, draw_power, fall, fitted
 from solvable.plotting import COLOURS, draw_curve, new_figure
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _data_claims(source: float) -> list[Claim]:
     return [
         Claim(
             f"β = {source:g}: data bottleneck, exponent of P over 2^20 ... 2^22",
-            -float(np.polyfit(np.log(counts), np.log(losses), 1)[0]),
+            fall(counts, losses),
             CAPACITY * min(2.0, source),
             0.02,
             "the first correction falls as P^(-α|β - 2|)",

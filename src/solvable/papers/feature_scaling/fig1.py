@@ -9,10 +9,11 @@ from solvable.engines.timegrid import log_times
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.feature_scaling._shared import CAPACITY, fitted, rich_exponent
-from solvable.plotting import COLOURS, new_figure
+from solvable.plotting import COLOURS, draw_plane, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SOURCES = (0.2, 0.4, 0.6, 0.8, 1.2, 1.5)
 RICHNESS = {"quick": (0.5,), "full": (0.5, 1.0, 2.0)}
@@ -30,7 +31,7 @@ def reproduce(scale: Scale) -> Reproduction:
 
     plane = FeatureScaling(CAPACITY, 0.5).phase_map(np.linspace(1.02, 3, 199), np.linspace(0.02, 2, 199))
     for panel, rich in ((lazy_panel, False), (rich_panel, True)):
-        _draw_plane(panel, plane, rich)
+        _draw_plane(figure, panel, plane, rich)
     claims += _plane_claims(plane)
     return Reproduction({"exponents": measured, "plane": plane}, figure, claims)
 
@@ -93,12 +94,8 @@ def _draw_exponents(panel: "Axes", measured: xr.Dataset) -> None:
     panel.legend(fontsize="small")
 
 
-def _draw_plane(panel: "Axes", plane: xr.Dataset, rich: bool) -> None:
-    from matplotlib.colors import ListedColormap
-
-    shown = plane.phase.transpose("capacity", "source")
-    colours = ListedColormap(["#F7D9C4", "#CFE5F2", "#D5EBD8"])
-    panel.pcolormesh(plane.source, plane.capacity, shown, cmap=colours, shading="nearest", rasterized=True)
+def _draw_plane(figure: "Figure", panel: "Axes", plane: xr.Dataset, rich: bool) -> None:
+    draw_plane(figure, panel, plane.phase, "source", "capacity", names=("hard", "easy", "super-easy"))
     capacities = plane.capacity.values
     panel.plot(np.ones_like(capacities), capacities, color="black", linewidth=1)
     panel.plot(
@@ -113,7 +110,6 @@ def _draw_plane(panel: "Axes", plane: xr.Dataset, rich: bool) -> None:
         panel.text(x, y, text, ha="center", va="center", fontsize=10)
     panel.set(xlim=(0, 2), ylim=(1, 3), xlabel="source, β", ylabel="capacity, α")
     panel.set_title("features learn, γ > 0" if rich else "lazy, γ → 0", fontsize="medium")
-    panel.grid(False)
     panel.legend(loc="lower left", fontsize="small")
 
 

@@ -6,7 +6,7 @@ import xarray as xr
 from solvable.engines.timegrid import log_times
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.feature_scaling._shared import CAPACITY, fitted, rich_exponent, shades
+from solvable.papers.feature_scaling._shared import CAPACITY, fitted, local_exponent, rich_exponent, shades
 from solvable.plotting import new_figure
 
 LEVELS = range(7)
@@ -36,7 +36,7 @@ def reproduce(scale: Scale) -> Reproduction:
 
     times = log_times(1, LAST_TIME, 65 if scale == "quick" else 129)
     curve = FeatureScaling(CAPACITY, SOURCE).predict(times, descent="flow").test_loss
-    slopes = -np.gradient(np.log(curve.values), np.log(times))
+    slopes = local_exponent(curve)
     time_panel.plot(times, slopes, color="#D55E00", label=f"loss at β = {SOURCE:g}, γ = 1")
     for level, colour in zip(LEVELS, shades(len(LEVELS)), strict=True):
         time_panel.axhline(FeatureScaling(CAPACITY, SOURCE).level(level), color=colour, linewidth=0.8)

@@ -13,6 +13,7 @@ from solvable.papers.feature_scaling._shared import (
     agreement,
     draw_both,
     draw_power,
+    fall,
     fitted,
     rich_exponent,
     shades,
@@ -124,7 +125,7 @@ def _endpoint_claim(source: float) -> Claim:
     losses = [float(FeatureScaling(CAPACITY, source, features=int(size)).limit().test_loss) for size in sizes]
     return Claim(
         f"β = {source:g}: model bottleneck, exponent of N over 2^20 ... 2^22",
-        -float(np.polyfit(np.log(sizes), np.log(losses), 1)[0]),
+        fall(sizes, losses),
         CAPACITY * min(1.0, source),
         0.02,
         "the first correction falls as N^(-α|β - 1|)",

@@ -13,7 +13,7 @@ import xarray as xr
 from scipy.special import gamma, rgamma, roots_jacobi
 
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.feature_scaling._shared import shades
+from solvable.papers.feature_scaling._shared import fall, shades
 from solvable.plotting import COLOURS, new_figure
 
 POWERS = (0.75, 1.0, 1.25, 1.5, 1.75)
@@ -107,12 +107,12 @@ def relu_spectrum(ranks: np.ndarray, layers: int, points: int = 2**16) -> np.nda
 
 def _claims(power: float, values: np.ndarray, seen: np.ndarray) -> list[Claim]:
     chosen = seen & (RANKS >= FIRST)
-    slope = -float(np.polyfit(np.log(RANKS[chosen]), np.log(values[chosen]), 1)[0])
+    slope = fall(RANKS[chosen], values[chosen])
     gap = np.abs(coefficient(power, RANKS) - closed_form(power, RANKS)).max() / coefficient(power, RANKS[:1])[0]
     readout = tangent_kernel(power, RANKS, of="readout")
     # Only the parity that does not vanish.
     used = readout[FIRST - 1 :] > 1e-22
-    falls = -float(np.polyfit(np.log(RANKS[FIRST - 1 :][used]), np.log(readout[FIRST - 1 :][used]), 1)[0])
+    falls = fall(RANKS[FIRST - 1 :][used], readout[FIRST - 1 :][used])
     name = f"q = {power:g}"
     return [
         Claim(
@@ -150,9 +150,7 @@ def _parity_claims(two: np.ndarray, deeper: np.ndarray) -> list[Claim]:
     ]
     for offset, name in ((0, "odd"), (1, "even")):
         chosen = RANKS[offset::2] >= FIRST
-        x, y = np.log(RANKS[offset::2][chosen]), np.log(deeper[offset::2][chosen])
+        capacity = fall(RANKS[offset::2][chosen], deeper[offset::2][chosen])
         because = "the two parities have different corrections in 1/k"
-        claims.append(
-            Claim(f"three layers, q = 1: capacity of {name} k", -float(np.polyfit(x, y, 1)[0]), 2.0, 0.05, because)
-        )
+        claims.append(Claim(f"three layers, q = 1: capacity of {name} k", capacity, 2.0, 0.05, because))
     return claims

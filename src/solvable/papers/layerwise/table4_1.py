@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from solvable.fits import power_law
 from solvable.models.skills import SkillModel
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.plotting import COLOURS, new_figure
@@ -56,4 +57,4 @@ def fitted_slopes(model: SkillModel) -> dict[str, float]:
         "basis": (np.round(medium), model.parameter_emergence(np.round(medium)).test_loss.values),
         "budget": (budgets, model.compute_optimal(budgets).loss.values),
     }
-    return {name: float(np.polyfit(np.log(x), np.log(y), 1)[0]) for name, (x, y) in curves.items()}
+    return {name: float(power_law(y, x, resamples=0).exponent) for name, (x, y) in curves.items()}

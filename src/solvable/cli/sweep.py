@@ -1,0 +1,256 @@
+"""``solvable sweep``: a quantity over a grid of parameters, from the command line."""
+
+import dataclasses
+import inspect
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+import xarray as xr
+
+from solvable.cli import show
+from solvable.cli.flags import as_function, field_flags, pick
+from solvable.cli.ranges import parse_box, parse_matrix, parse_range, parse_scalar, parse_values
+from solvable.engines.timegrid import whole_steps
+from solvable.files import check_writable, save
+from solvable.models.base import Model
+from solvable.plotting import plot_plane, save_figure
+from solvable.sweeps import SweepWarning, latin_hypercube, plan, product, sobol, status, zipped
+from solvable.sweeps import sweep as run_sweep
+from solvable.sweeps.cells import Fixed
+from solvable.sweeps.design import Design
+from solvable.sweeps.execution import SweepInterrupted
+from solvable.sweeps.planning import ENGINES
+
+Values = dict[str, Any]
+
+
+def _flag(name: str, annotation: Any, default: Any, text: str) -> inspect.Parameter:
+    option = typer.Option("--" + name.replace("_", "-"), help=text)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
+    )
+
+
+_SWEEP = [
+    _flag("over", list[str], None, "A parameter and its values: aspect_ratio=0.05:3:200, kind=a,b. Repeat for a grid."),
+    _flag("zip", list[str], None, "The same, but all that are given go together along one dimension."),
+    _flag("sobol", int | None, None, "So many cells of a Sobol sequence, over --over a=low:high or b=low:high:log."),
+    _flag("latin_hypercube", int | None, None, "So many cells of a Latin hypercube, over ranges as for --sobol."),
+    _flag("design_key", int, 0, "Key of the random design."),
+    _flag("quantity", str, "predict", "What to compute: a method or property of the model, such as grokking-time."),
+    _flag("option", list[str], None, "An option of the quantity: accuracy=0.9, times=1:1e5:60log. May be repeated."),
+    _flag("store", str | None, None, "Keep the cells in this folder (.zarr) as they come; run again to go on."),
+    _flag("engine", str, "auto", f"How to compute: {', '.join(ENGINES)}."),
+    _flag("scheduler", str | None, None, "Address of a running Dask scheduler, such as tcp://host:8786."),
+    _flag("workers", int | None, None, "Number of processes (default: one for each processor)."),
+    _flag("tile", int | None, None, "Number of cells computed and stored at once (default: as suits)."),
+    _flag("overwrite", bool, False, "Start a store again, also if it was made with other settings."),
+    _flag("skip_failed", bool, False, "Leave cells alone that failed before."),
+    _flag("verify", bool, False, "Check every stored cell first, and compute damaged ones again."),
+    _flag("steal_lock", bool, False, "Take a store over from another machine that has long been silent."),
+    _flag("dry_run", bool, False, "Say what would be done and what it would cost, and stop."),
+]
+_OUTPUT = [
+    _flag("out", str | None, None, "Write the dataset here, too (.nc, .zarr, .npz or .csv)."),
+    _flag("plot", str | None, None, "Draw the plane here (.png, .svg or .pdf)."),
+    _flag("variable", str | None, None, "What to draw (default: every quantity that is a plane)."),
+    _flag("json", bool, False, "Print JSON instead of a table."),
+]
+
+
+def command_for(verb: str, model: type[Model]) -> Callable[..., None]:
+    """The function behind ``solvable sweep <model>``, with the model's flags."""
+    fields = field_flags(model, required=False)
+
+    def body(values: Values) -> None:
+        _check_outputs(values)
+        design = _design(values)
+        fixed = _fixed(model, values, fields, design)
+        quantity = values["quantity"].replace("-", "_")
+        options = _options(model, values, quantity, fixed)
+        call: Values = {name: values[name] for name in ("store", "engine", "workers", "tile", "overwrite")}
+        with _client(values["scheduler"]) as client:
+            source = Fixed(model, fixed)
+            if values["dry_run"]:
+                _show_plan(plan(source, design, quantity, options, client=client, **call), values["json"])
+                return
+            extra: Values = {"retry_failed": not values["skip_failed"]}
+            extra |= {name: values[name] for name in ("verify", "steal_lock")}
+            dataset, failed = _reported(
+                lambda: run_sweep(source, design, quantity, options, client=client, **call, **extra)
+            )
+        _deliver(dataset, values)
+        if failed:
+            raise typer.Exit(1)
+
+    return as_function(body, [*_SWEEP, *fields, *_OUTPUT])
+
+
+def show_status(path: str, as_json: bool) -> None:
+    """How far a stored sweep is."""
+    found = status(path)
+    if as_json:
+        print(json.dumps(found, default=str))
+        return
+    settings = found["settings"]
+    rows: list[list[Any]] = [[name, found[name]] for name in ("total", "done", "failed", "pending")]
+    rows.append(["over", " x ".join(f"{size} {dim}" for dim, size in found["sizes"].items())])
+    rows.append(["tiles", f"{found['tiles']} of up to {' x '.join(map(str, found['tile']))} cells"])
+    rows.append(["outputs", ", ".join(found["outputs"])])
+    holder = found["lock"]
+    if holder and holder.get("running"):
+        rows.append(["running", ", ".join(f"{key} {value}" for key, value in holder.items() if key != "running")])
+    show.table(f"{settings['quantity']} of {settings['model']}, version {settings['version']}", ["", ""], rows, words=2)
+    for cell, text in found["failures"]:
+        print(f"failed: {_told(cell)}: {text}")
+
+
+def _design(values: Values) -> Design:
+    grid: Values = {}
+    box: Values = {}
+    wants_box = values["sobol"] is not None or values["latin_hypercube"] is not None
+    for text in values["over"] or []:
+        name, words = _named(text, "--over")
+        bounds = parse_box(words, "--over") if wants_box else None
+        (grid if bounds is None else box)[name] = parse_values(words, "--over") if bounds is None else bounds
+    designs: list[Any] = [grid] if grid else []
+    if values["zip"]:
+        together = dict(_named(text, "--zip") for text in values["zip"])
+        designs.append(zipped(**{name: parse_values(words, "--zip") for name, words in together.items()}))
+    if wants_box:
+        if values["sobol"] is not None and values["latin_hypercube"] is not None:
+            raise ValueError("choose --sobol or --latin-hypercube, not both")
+        if not box:
+            raise ValueError(
+                "a random design needs ranges: --over aspect_ratio=0.05:3 --over weight_decay=1e-6:1e-1:log"
+            )
+        draw = sobol if values["sobol"] is not None else latin_hypercube
+        designs.append(draw(box, values["sobol"] or values["latin_hypercube"], values["design_key"]))
+    if not designs:
+        raise ValueError("Missing option '--over', such as --over weight_decay=1e-6:1e-1:200log")
+    return product(*designs)
+
+
+def _named(text: str, flag: str) -> tuple[str, str]:
+    name, equals, words = text.partition("=")
+    if not equals or not words:
+        raise ValueError(f"{flag} {text!r} must look like weight_decay=1e-6:1e-1:100log")
+    return name.strip().replace("-", "_"), words
+
+
+def _fixed(model: type[Model], values: Values, fields: list[inspect.Parameter], design: Design) -> Values:
+    """The parameters given by the model's own flags; those left out keep their defaults."""
+    about = {field.name: field for field in dataclasses.fields(model)}
+    fixed = {}
+    for name, value in pick(values, fields).items():
+        if name in design.names or value is None:
+            continue
+        dimensions = about[name].metadata["rule"].dimensions
+        if isinstance(value, str) and dimensions:
+            value = (parse_range if dimensions == 1 else parse_matrix)(value, f"--{name.replace('_', '-')}")
+        fixed[name] = value
+    for field in about.values():
+        if field.default is dataclasses.MISSING and field.name not in (*fixed, *design.names):
+            raise ValueError(f"Missing option '--{field.name.replace('_', '-')}', or sweep it with --over.")
+    return fixed
+
+
+def _options(model: type[Model], values: Values, quantity: str, fixed: Values) -> Values:
+    options = {}
+    for text in values["option"] or []:
+        name, words = _named(text, "--option")
+        is_list = ":" in words or "," in words or name == "times"
+        options[name] = parse_range(words, "--option") if is_list else parse_scalar(words)
+    if quantity in ("predict", "simulate", "loss_gap"):
+        options.setdefault("times", parse_range(model.usual_times))
+    if quantity == "simulate" and model.simulates_whole_steps:
+        step = fixed.get("step", 1.0) if model.time_step is not Model.time_step else 1.0
+        options["times"] = whole_steps(options["times"], step)
+    return options
+
+
+@contextmanager
+def _client(address: str | None) -> Any:
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError("--scheduler needs Dask: pip install solvable[sweep]") from error
+    try:
+        client = Client(address, timeout="10s")
+    except OSError as error:
+        raise ValueError(f"no Dask scheduler answers at {address}: start one with 'dask scheduler'") from error
+    with client:
+        yield client
+
+
+def _reported(run: Callable[[], xr.Dataset]) -> tuple[xr.Dataset, bool]:
+    """The dataset and whether cells failed, which is said on stderr; Ctrl-C says how to go on."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SweepWarning)
+        try:
+            dataset = run()
+        except SweepInterrupted as stop:
+            print(f"{stop}", file=sys.stderr)
+            raise typer.Exit(130) from stop
+    failures = [warning for warning in caught if issubclass(warning.category, SweepWarning)]
+    for warning in failures:
+        print(f"warning: {warning.message}", file=sys.stderr)
+    return dataset, bool(failures)
+
+
+def _show_plan(found: Any, as_json: bool) -> None:
+    print(json.dumps(dataclasses.asdict(found)) if as_json else found)
+
+
+def _check_outputs(values: Values) -> None:
+    """Before the work, so that nothing is computed in vain."""
+    for flag, endings in (("out", (".nc", ".zarr", ".npz", ".csv")), ("plot", (".png", ".svg", ".pdf"))):
+        if values[flag]:
+            if Path(values[flag]).suffix not in endings:
+                raise ValueError(f"--{flag} {values[flag]} must end in {', '.join(endings[:-1])} or {endings[-1]}")
+            check_writable(values[flag])
+
+
+def _deliver(dataset: xr.Dataset, values: Values) -> None:
+    if values["json"]:
+        print(json.dumps(show.as_json(dataset)))
+    else:
+        _summary(dataset)
+    if values["out"]:
+        print(f"data:   {save(dataset, values['out'])}", file=sys.stderr)
+    if values["plot"]:
+        print(f"figure: {save_figure(plot_plane(dataset, values['variable']), values['plot'])}", file=sys.stderr)
+
+
+def _summary(dataset: xr.Dataset) -> None:
+    """A row for each quantity: how many cells have it, and its extremes."""
+    rows = []
+    for name, values in dataset.data_vars.items():
+        if name in ("status", "error"):
+            continue
+        array = values.values
+        if array.dtype.kind == "f":
+            finite = array[np.isfinite(array)]
+            extremes = [finite.min(), np.median(finite), finite.max()] if finite.size else [np.nan] * 3
+            rows.append([str(name), finite.size, *map(float, extremes)])
+        elif array.dtype.kind == "b":
+            rows.append([str(name), int(array.sum()), "", "", ""])
+        else:
+            rows.append([str(name), array.size, *list(map(str, np.unique(array)))[:3]])
+    grid = " x ".join(f"{size} {dim}" for dim, size in dataset["status"].sizes.items())
+    print(f"{dataset.attrs['quantity']} of {dataset.attrs['model']} over {grid}")
+    show.table("", ["", "finite or true", "least", "median", "most"], rows)
+
+
+def _told(cell: Values) -> str:
+    return ", ".join(f"{name} = {value!r}" for name, value in cell.items())

@@ -1,0 +1,105 @@
+"""The compute plane: loss over basis size and time, and the path of best compute by its envelope.
+
+The loss ``L(N, T)`` of the skill model is computed on a grid; its lower envelope over all ``N T = C`` knows nothing of
+the model's own search for the optimum, which it is held against.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from solvable.engines.timegrid import log_times
+from solvable.fits import envelope, power_law
+from solvable.models.skills import SkillModel
+from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.plotting import COLOURS, draw_plane, new_figure, set_axis
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+EXPONENTS = {"quick": (0.6,), "full": (0.3, 0.6, 0.9)}
+# Basis sizes and times of the grid.
+GRID = {"quick": (41, 61), "full": (121, 121)}
+FIRST, LAST = 1e5, 1e9
+
+
+def reproduce(scale: Scale) -> Reproduction:
+    exponents = EXPONENTS[scale]
+    figure, panels = new_figure(2, rows=len(exponents), width=5.8)
+    datasets: dict[str, xr.Dataset] = {}
+    claims: list[Claim] = []
+    for (plane_panel, loss_panel), alpha in zip(np.reshape(panels, (-1, 2)), exponents, strict=True):
+        model = SkillModel(alpha)
+        sizes, times = GRID[scale]
+        plane = model.losses(log_times(1e2, 1e7, times), np.unique(np.round(np.geomspace(10, 1e4, sizes))))
+        loss = plane.test_loss
+        budgets = log_times(FIRST, LAST, 25)
+        found = envelope(loss.time * loss.basis, loss, budgets)
+        best = model.compute_optimal(budgets)
+        draw_plane(figure, plane_panel, loss, "basis", "time", ("basis", "time"), contours=12)
+        _draw_path(plane_panel, found, best)
+        plane_panel.set_title(f"α = {alpha:g}; dotted: equal compute N T", fontsize="medium")
+        _draw_envelope(loss_panel, loss, found, best, model)
+        datasets |= {f"plane-{alpha:g}": plane, f"envelope-{alpha:g}": found, f"optimum-{alpha:g}": best}
+        claims += _claims(alpha, found, best)
+    return Reproduction(datasets, figure, claims)
+
+
+def _draw_path(panel: "Axes", found: xr.Dataset, best: xr.Dataset) -> None:
+    limits = panel.get_xlim(), panel.get_ylim()
+    for budget in (1e4, 1e6, 1e8, 1e10):
+        line = np.array([1e-2, 1e12])
+        panel.plot(line, budget / line, color="white", linestyle=":", linewidth=1)
+    panel.plot(best.basis, best.time, color=COLOURS[1], linewidth=2, label="model's own search")
+    panel.plot(found.optimal_basis, found.optimal_time, "o", markersize=4, color="white", markeredgecolor="black",
+               label="envelope of the plane")  # fmt: skip
+    panel.set(xlim=limits[0], ylim=limits[1])
+    panel.legend(fontsize="small", loc="upper left")
+
+
+def _draw_envelope(panel: "Axes", loss: xr.DataArray, found: xr.Dataset, best: xr.Dataset, model: SkillModel) -> None:
+    for size in loss.basis.values[::4]:
+        compute = loss.time * size
+        inside = (compute > FIRST / 10) & (compute < LAST * 10)
+        panel.plot(compute[inside], loss.sel(basis=size)[inside], color="0.75", linewidth=0.8)
+    panel.plot([], [], color="0.75", label="runs of one size")
+    panel.plot(best.budget, best.loss, color=COLOURS[1], linewidth=2, label="model's own search")
+    panel.errorbar(
+        found.budget, found.test_loss, yerr=found.test_loss_error, fmt="o", markersize=4, color="white",
+        markeredgecolor="black", ecolor="black", capsize=2, zorder=3, label="envelope of the plane",
+    )  # fmt: skip
+    power = float(model.exponents().budget)
+    panel.plot(
+        best.budget, 1.25 * float(best.loss[-1]) * (best.budget / LAST) ** power, "k:", label=f"$C^{{{power:.3f}}}$"
+    )
+    set_axis(panel, "x", best.budget, log=True)
+    panel.set(yscale="log", ylabel="expected test loss, L")
+    panel.legend(fontsize="small")
+
+
+def _claims(alpha: float, found: xr.Dataset, best: xr.Dataset) -> list[Claim]:
+    off = abs(found.test_loss - best.loss)
+    name = f"α = {alpha:g}"
+    grid = "the minimum bends within one step of the grid of sizes"
+    claims = [
+        Claim(
+            f"{name}: share of budgets with the best size inside of the grid", found.bracketed.mean(), 1, 0, "a share"
+        ),
+        Claim(
+            f"{name}: envelope against the model's own optimum, largest relative distance",
+            float((off / best.loss).max()),
+            0.0,
+            float((found.test_loss_error / best.loss).max()),
+            "the envelope's own estimate of its error, at its largest",
+        ),
+    ]
+    slopes = {
+        "loss": (found.test_loss, -alpha / (alpha + 2), 2e-3, "corrections of order 1/N, N ≥ 40"),
+        "best basis": (found.optimal_basis, 1 / (alpha + 2), 0.01, grid),
+        "best time": (found.optimal_time, (alpha + 1) / (alpha + 2), 0.01, grid),
+    }
+    for quantity, (values, expected, tolerance, because) in slopes.items():
+        fit = power_law(values, "budget", resamples=0)
+        claims.append(Claim(f"{name}: power of the {quantity} in compute", fit.exponent, expected, tolerance, because))
+    return claims

@@ -1,0 +1,19 @@
+"""One visual language: theory as lines, simulation as points with error bars, axes with names and units."""
+
+from solvable.plotting.cells import draw_plane
+from solvable.plotting.curves import draw_curve, plot
+from solvable.plotting.planes import plot_plane
+from solvable.plotting.style import COLOURS, describe, log_losses, new_figure, save_figure, set_axis
+
+__all__ = [
+    "COLOURS",
+    "describe",
+    "draw_curve",
+    "draw_plane",
+    "log_losses",
+    "new_figure",
+    "plot",
+    "plot_plane",
+    "save_figure",
+    "set_axis",
+]

@@ -1,0 +1,84 @@
+"""What all pictures share: colours, empty figures, axes with names and units, and files written whole."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from solvable.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe-Ito: told apart by readers with any colour vision.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+
+
+def new_figure(columns: int = 1, rows: int = 1, width: float = 5.2, height: float = 3.9) -> "tuple[Figure, Any]":
+    """A figure and its panels, flat if there is one row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for ax in axes.flat:
+        ax.grid(alpha=0.25, linewidth=0.6)
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure, axes[0] if rows == 1 else axes
+
+
+def set_axis(ax: "Axes", which: str, values: xr.DataArray, log: bool = False) -> None:
+    """Name an axis after what it shows, with its unit; log where asked and possible."""
+    getattr(ax, f"set_{which}label")(fill(f"{describe(values)} {unit(values)}".strip(), 40))
+    if log and float(values.max()) > 0:
+        getattr(ax, f"set_{which}scale")("log" if float(values.min()) > 0 else "symlog", **_threshold(values))
+
+
+def log_losses(ax: "Axes") -> None:
+    """A log axis, not deeper than 16 decades below its top: what is under that is rounding or irrelevant.
+
+    The margins are made here: matplotlib's are a share of all decades, and a loss of 1e-300 would push the top to 1e15.
+    """
+    ax.set_yscale("log")
+    low, high = ax.dataLim.minposy, ax.dataLim.y1
+    if 0 < low <= high < np.inf:
+        low = max(low, high * 1e-16)
+        margin = max(high / low, 10) ** 0.05
+        ax.set_ylim(low / margin, high * margin)
+
+
+def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> Path:
+    """Write a figure whole or not at all; the ending chooses the format."""
+    import io
+
+    path = Path(path)
+    endings = (".png", ".svg", ".pdf")
+    if path.suffix not in endings:
+        raise ValueError(f"{path.name!r} must end in one of {', '.join(endings)}")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:], dpi=150)
+    return write_atomically(path, buffer.getvalue())
+
+
+def describe(values: xr.DataArray) -> str:
+    """The name of a variable for people, with its symbol where it has one."""
+    name = values.attrs.get("long_name", str(values.name))
+    symbol = values.attrs.get("symbol")
+    return f"{name}, {symbol}" if symbol and len(name) < 60 else name
+
+
+def unit(values: xr.DataArray) -> str:
+    unit = values.attrs.get("units", "1")
+    return "" if unit == "1" else f"({unit})"
+
+
+def _threshold(values: xr.DataArray) -> Mapping[str, float]:
+    """Where the linear part of a symlog axis ends, for axes that include zero."""
+    if float(values.min()) > 0:
+        return {}
+    positive = values.values[values.values > 0]
+    return {"linthresh": float(positive.min())}

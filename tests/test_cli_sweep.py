@@ -1,0 +1,200 @@
+"""``solvable sweep`` as a user meets it: from a grid to a store and a picture, and back after an interruption."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import solvable
+from solvable import LinearEstimator
+from solvable.cli import main
+from solvable.cli.ranges import parse_box, parse_values
+from solvable.sweeps import load, status
+
+PLANE = ("sweep", "linear-estimator", "--over", "aspect-ratio=0.2:1.4:4", "--over", "weight_decay=1e-5:1e-3:3log")
+
+
+def run(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    captured = capsys.readouterr()
+    return int(caught.value.code or 0), captured.out, captured.err
+
+
+def test_from_a_grid_to_a_picture(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    store = str(tmp_path / "plane.zarr")
+    command = (*PLANE, "--quantity", "grokking-time", "--option", "accuracy=0.9", "--store", store)
+    code, out, err = run(capsys, *command, "--plot", str(tmp_path / "plane.svg"), "--out", str(tmp_path / "plane.npz"))
+    assert code == 0
+    assert "grokking_time of linear-estimator over 4 aspect_ratio x 3 weight_decay" in out
+    assert "figure:" in err
+    assert (tmp_path / "plane.svg").stat().st_size > 0
+    plane = load(store)
+    expected = LinearEstimator(aspect_ratio=0.2, weight_decay=1e-4).grokking_time(0.9).delay
+    assert float(plane.delay.sel(aspect_ratio=0.2, weight_decay=1e-4, method="nearest")) == float(expected)
+    np.testing.assert_array_equal(solvable.load(tmp_path / "plane.npz").delay, plane.delay)
+    code, out, _ = run(capsys, "sweep", "--status", store)
+    assert code == 0
+    assert "done     12" in out
+    code, out, _ = run(capsys, "sweep", "--status", store, "--json")
+    assert json.loads(out)["done"] == 12
+    code, _, err = run(capsys, *command, "--learning-rate", "0.02")
+    assert code == 2
+    assert "parameters.learning_rate: stored 0.01, now 0.02" in err
+
+
+def test_a_plan_costs_nothing(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    command = (*PLANE, "--quantity", "limits", "--store", str(tmp_path / "plane.zarr"), "--dry-run")
+    code, out, _ = run(capsys, *command)
+    assert code == 0
+    assert "12 cells, 12 to compute" in out
+    code, out, _ = run(capsys, *command, "--json")
+    assert json.loads(out)["sizes"] == {"aspect_ratio": 4, "weight_decay": 3}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_designs_names_and_vectors(capsys: pytest.CaptureFixture) -> None:
+    def found(*arguments: str) -> dict:
+        code, out, err = run(capsys, "sweep", *arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    box = ("--over", "aspect_ratio=0.1:2", "--over", "weight_decay=1e-4:1:log", "--over", "outputs=1,2")
+    drawn = found("linear-estimator", *box, "--sobol", "4", "--quantity", "limits")
+    assert drawn["dims"] == {"outputs": 2, "sample": 4}
+    drawn = found("linear-estimator", *box, "--latin-hypercube", "3", "--quantity", "limits", "--design-key", "1")
+    assert drawn["dims"] == {"outputs": 2, "sample": 3}
+    pairs = ("--zip", "aspect_ratio=0.5,2", "--zip", "weight_decay=0.1,0.2")
+    assert found("linear-estimator", *pairs, "--quantity", "limits")["dims"] == {"aspect_ratio_weight_decay": 2}
+    phases = found("feature-scaling", "--over", "capacity=1.2,2", "--over", "source=0.3", "--quantity", "phase")
+    assert phases["data_vars"]["phase"]["data"] == [["hard"], ["hard"]]
+    kinds = found("skills", "--exponent", "0.5", "--over", "kind=multilinear,linear", "--quantity", "exponents")
+    assert kinds["coords"]["kind"]["data"] == ["multilinear", "linear"]
+    layers = found(
+        "scalar-network", "--over", "first=0.1,0.2;0.3,0.4", "--second", "0.1,0.1", "--target", "1",
+        "--quantity", "final-growth",
+    )  # fmt: skip
+    assert layers["coords"]["first"]["data"] == ["[0.1, 0.2]", "[0.3, 0.4]"]
+    curves = found(
+        "scalar-network", "--first", "0.1,0.2", "--second", "0.1,0.1", "--over", "target=1,2", "--option", "times=0,1"
+    )
+    assert curves["dims"]["time"] == 2
+
+
+def test_failed_cells_are_told_and_fail_the_command(capsys: pytest.CaptureFixture) -> None:
+    arguments = ("--over", "learning_rate=0.01,9", "--aspect-ratio", "0.5", "--quantity", "grokking-time")
+    code, out, err = run(capsys, "sweep", "linear-estimator", *arguments, "--option", "descent=discrete")
+    assert code == 1
+    assert err.startswith("warning: 1 of 2 cells failed: learning_rate = 9.0: ValueError")
+    assert "delay" in out
+
+
+SLOW_QUANTITY = """
+import sys, time
+from solvable import LinearEstimator
+from solvable.cli import main
+def slow(self):
+    time.sleep(0.1)
+    return self.aspect_ratio
+LinearEstimator.slow = slow
+main(sys.argv[1:])
+"""
+
+
+def test_ctrl_c_leaves_a_store_that_resumes(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    store = tmp_path / "plane.zarr"
+    arguments = ("sweep", "linear-estimator", "--over", "aspect_ratio=0.1:2:50", "--quantity", "slow")
+    arguments = (*arguments, "--store", str(store), "--engine", "serial", "--tile", "1")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_QUANTITY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (store.exists() and status(store)["done"]):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run the same sweep again" in err
+    counts = status(store)
+    assert 0 < counts["done"] < 50
+    finished = subprocess.run([sys.executable, "-c", SLOW_QUANTITY, *arguments], capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    plane = load(store)
+    np.testing.assert_array_equal(plane.slow, plane.aspect_ratio)
+    assert plane.sizes["aspect_ratio"] == 50
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("linear-estimator",), "Missing option '--over'"),
+        (("linear-estimator", "--over", "weight_decay=0.1", "--quantity", "limits"), "Missing option '--aspect-ratio'"),
+        (("linear-estimator", "--over", "weight_decay"), "must look like"),
+        (("linear-estimator", "--over", "aspect_ratio=0.1:2"), "must look like 1:1e5:200log"),
+        (("linear-estimator", "--over", "aspect_ratio=0.1,-2", "--quantity", "limits"), "positive finite number"),
+        (("linear-estimator", "--over", "aspekt=0.1,2", "--aspect-ratio", "1"), "no parameter 'aspekt'"),
+        (("linear-estimator", "--over", "aspect_ratio=0.1,2", "--sobol", "4"), "a random design needs ranges"),
+        (("linear-estimator", "--over", "aspect_ratio=1:2", "--sobol", "4", "--latin-hypercube", "4"), "not both"),
+        (("linear-estimator", "--over", "aspect_ratio=1,2", "--quantity", "magic"), "no quantity 'magic'"),
+        (("linear-estimator", "--over", "aspect_ratio=1,2", "--quantity", "limits", "--store", "a.nc"), ".zarr"),
+        (("linear-estimator", "--over", "aspect_ratio=1,2", "--engine", "magic"), "engine must be one of"),
+        (("linear-estimator", "--over", "aspect_ratio=1,2", "--plot", "a.txt"), "must end in .png"),
+        (("linear-estimater", "--over", "aspect_ratio=1,2"), "did you mean 'linear-estimator'"),
+        (("--status", "nowhere.zarr"), "nowhere.zarr"),
+    ],
+)
+def test_mistakes_end_in_one_line(
+    capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "sweep", *arguments)
+    errors = err.splitlines()
+    assert code == 2
+    assert out == ""
+    assert len(errors) == 1
+    assert errors[0].startswith("error: ")
+    assert message in errors[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scheduler_that_does_not_answer(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    import distributed
+
+    def silent(*_: object, **__: object) -> None:
+        raise OSError("timed out")
+
+    monkeypatch.setattr(distributed, "Client", silent)
+    code, _, err = run(capsys, *PLANE, "--quantity", "limits", "--scheduler", "tcp://127.0.0.1:1")
+    assert code == 2
+    assert "no Dask scheduler answers at tcp://127.0.0.1:1" in err
+
+
+def test_lists_as_people_type_them() -> None:
+    assert parse_values("1:3:3", "--over") == [1.0, 2.0, 3.0]
+    assert parse_values("1,2.5,none", "--over") == [1, 2.5, None]
+    assert parse_values("relu, quadratic(0.5)", "--over") == ["relu", "quadratic(0.5)"]
+    assert parse_values("1,2;3,4", "--over") == [[1.0, 2.0], [3.0, 4.0]]
+    assert parse_box("0.1:2", "--over") == (0.1, 2.0)
+    assert parse_box("1e-3:2:log", "--over") == (1e-3, 2.0, "log")
+    assert parse_box("1:2:5", "--over") is None
+    assert parse_box("1,2", "--over") is None
+    with pytest.raises(ValueError, match="must look like 0.05:3"):
+        parse_box("a:b", "--over")
+
+
+def test_the_command_without_a_model_shows_its_help(capsys: pytest.CaptureFixture) -> None:
+    code, out, _ = run(capsys, "sweep")
+    assert code == 0
+    assert "--status" in out
+    assert "linear-estimator" in out
+    code, out, _ = run(capsys, "sweep", "skills", "--help")
+    assert code == 0
+    for flag in ("--over", "--zip", "--sobol", "--latin-hypercube", "--quantity", "--scheduler", "--exponent"):
+        assert flag in out

@@ -1,0 +1,407 @@
+"""Sweeps give what direct calls give: for every model, engine and kind of result; failures stay in their cells."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+from solvable import LinearEstimator, ScalarNetwork, models
+from solvable.models.base import Model
+from solvable.sweeps import SweepWarning, cell_key, load, plan, product, sobol, status, sweep, zipped
+from solvable.sweeps.cells import find_cells
+from solvable.sweeps.design import as_design, label
+from solvable.sweeps.results import as_result
+from solvable.sweeps.vectorised import VectorisedCells
+
+MODEL = LinearEstimator(aspect_ratio=0.9)
+RATIOS, DECAYS = [0.3, 0.7, 1.3], [0.0, 1e-3, 1e-2]
+
+# For every model a small sweep: what stays, what is swept, the quantity and its options.
+CASES: dict[str, tuple[dict, Any, str, dict]] = {
+    "linear-estimator": ({}, {"aspect_ratio": RATIOS, "weight_decay": DECAYS}, "predict", {"times": [1.0, 30.0]}),
+    "linear-features": (
+        {"intensities": [1.0, 0.5, 0.2, 0.1], "target": [1.0, 1.0, 0.5, 0.1]},
+        {"noise": [0.0, 0.3], "samples": [2, 3]},
+        "limits",
+        {},
+    ),
+    "diagonal-network": (
+        {"variances": [1.0, 0.5], "target_scales": [1.0, 2.0]},
+        zipped(first=[[0.1, 0.1], [0.2, 0.3]], second=[[0.1, 0.1], [0.1, 0.2]]),
+        "emergence-time",
+        {"eps": 0.1},
+    ),
+    "linear-network": ({"singular_values": [3.0, 1.0]}, {"initial_scale": [1e-3, 1e-2]}, "emergence_time", {}),
+    "scalar-network": (
+        {"first": [0.1, 0.2], "second": [0.3, -0.1]}, {"target": [-1.0, 2.0], "output_scale": [1.0, 3.0]},
+        "final-growth", {},
+    ),
+    "skills": ({}, {"exponent": [0.3, 0.8], "kind": ["multilinear", "linear"]}, "exponents", {}),
+    "committee": (
+        {}, {"activation": ["quadratic(0.5)", "quadratic(0.3)"], "output_scale": [0.1, 0.2]}, "early_alignment_rate", {}
+    ),
+    "feature-scaling": ({}, {"capacity": [1.2, 2.0], "source": [0.3, 1.4, 2.5]}, "phase", {}),
+    "parity-mode": ({"loss": "mean"}, {"target_scale": [0.5, 1.0]}, "predict", {"times": [0.0, 2.0]}),
+}  # fmt: skip
+
+
+def direct(model: type[Model], parameters: dict, quantity: str, options: dict) -> dict[str, np.ndarray]:
+    """The quantity of one model, called as a user would."""
+    found = getattr(model(**parameters), quantity.replace("-", "_"))
+    value = found(**options) if callable(found) else found
+    return {
+        name: np.asarray(array) for name, (_, array, _) in as_result(value, quantity.replace("-", "_")).arrays.items()
+    }
+
+
+@pytest.mark.parametrize("name", list(models.names()))
+def test_every_model_can_be_swept(name: str) -> None:
+    fixed, over, quantity, options = CASES[name]
+    design = as_design(over)
+    kind = models.get(name)
+    first = next(design.cells())
+    swept = sweep(kind(**fixed, **first), over, quantity, options, engine="serial")
+    assert (swept.status == 1).all()
+    assert swept.attrs["model"] == name
+    for cell in design.cells():
+        there = swept
+        for axis in design.axes:
+            for parameter in axis.values:
+                value = cell[parameter]
+                wanted = value if isinstance(value, int | float) else label(value)
+                there = (
+                    there.isel({axis.dim: np.flatnonzero(there[parameter].values == wanted)})
+                    if axis.dim in there.dims
+                    else there
+                )
+        there = there.squeeze(design.dims)
+        for output, expected in direct(kind, {**fixed, **cell}, quantity, options).items():
+            np.testing.assert_array_equal(there[output], expected, err_msg=f"{output} at {cell}")
+
+
+def test_a_sweep_is_a_documented_dataset() -> None:
+    plane = sweep(MODEL, {"weight_decay": DECAYS, "aspect_ratio": RATIOS}, "grokking_time", engine="serial")
+    bare = MODEL.phase_diagram(weight_decay=DECAYS, aspect_ratio=RATIOS)
+    assert plane.delay.dims == ("weight_decay", "aspect_ratio")
+    for name in bare.data_vars:
+        # Root searches end within rounding of each other, vectorised or not.
+        np.testing.assert_allclose(plane[name], bare[name], rtol=1e-10, err_msg=str(name))
+        assert plane[name].dtype == bare[name].dtype
+        assert plane[name].attrs == bare[name].attrs
+    for name in ("weight_decay", "aspect_ratio"):
+        assert plane[name].attrs == bare[name].attrs
+    assert plane.attrs["method"] == "sweep"
+    assert plane.attrs["quantity"] == "grokking_time"
+    assert json.loads(plane.attrs["parameters"])["learning_rate"] == 0.01
+    assert plane.attrs["seconds"] >= 0
+
+
+@pytest.mark.slow
+def test_a_vectorised_plane_equals_the_phase_diagram() -> None:
+    axes = {"weight_decay": np.geomspace(1e-6, 1e-1, 50), "aspect_ratio": np.linspace(0.05, 3, 60)}
+    plane, bare = sweep(MODEL, axes, "grokking_time", engine="vmap"), MODEL.phase_diagram(**axes)
+    for name in bare.data_vars:
+        np.testing.assert_allclose(plane[name], bare[name], rtol=1e-9, err_msg=str(name))
+
+
+def product_of_fields(model: LinearEstimator) -> Any:
+    """Cheap to compile, and different if the parameters of two cells are exchanged."""
+    return {"a": model.aspect_ratio * jnp.exp(-model.weight_decay), "b": jnp.stack([model.weight_decay, model.outputs])}
+
+
+@pytest.mark.parametrize(
+    ("over", "tile"),
+    [
+        ({"weight_decay": [1e-4, 0.5, 0.1], "aspect_ratio": np.linspace(0.1, 1.5, 33)}, (2, 33)),
+        (
+            {"weight_decay": np.linspace(0, 1, 8), "outputs": [1, 2], "aspect_ratio": np.linspace(0.1, 2, 35)},
+            (3, 2, 35),
+        ),
+        ({"aspect_ratio": np.linspace(0.1, 1.5, 33), "weight_decay": [1e-4, 1e-3, 1e-2]}, (8, 3)),
+        ([sobol({"aspect_ratio": (0.1, 2.0), "weight_decay": (0.0, 1.0)}, 40), {"outputs": [1, 3]}], 32),
+        (sobol({"aspect_ratio": (0.1, 2.0)}, 300), 300),
+    ],
+)
+def test_vectorised_equals_one_by_one(over: Any, tile: Any) -> None:
+    """Blocks (a long last axis), flat tiles (a short one), zipped designs, tiles that do not divide the grid."""
+    one = sweep(MODEL, over, product_of_fields, engine="serial")
+    many = sweep(MODEL, over, product_of_fields, engine="vmap", tile=tile)
+    assert many.attrs["engine"] == "vmap"
+    for name in one.data_vars:
+        np.testing.assert_allclose(many[name], one[name], rtol=1e-14, err_msg=str(name))
+
+
+def test_vectorised_curves_and_their_errors() -> None:
+    """Estimates of the error are for plain numbers; a vectorised sweep says NaN, not nothing."""
+    over = {"weight_decay": [1e-4, 1e-2], "aspect_ratio": [0.5, 1.5]}
+    one, many = (sweep(MODEL, over, "predict", {"times": [1.0, 1e3]}, engine=e) for e in ("serial", "vmap"))
+    np.testing.assert_allclose(many.test_loss, one.test_loss, rtol=1e-10)
+    assert many.test_loss.dims == ("weight_decay", "aspect_ratio", "time")
+    assert (one.numerical_error < 1e-10).all()
+    assert many.numerical_error.isnull().all()
+
+
+def test_what_tracing_does_not_check_is_checked() -> None:
+    """Above the stable learning rate theory raises; traced, it would give numbers that mean nothing."""
+    over = {"learning_rate": np.geomspace(0.01, 5.0, 6), "aspect_ratio": [0.5, 2.0]}
+    options = {"times": [1, 10], "descent": "discrete"}
+    with pytest.warns(SweepWarning, match="of 12 cells failed"):
+        one, many = (sweep(MODEL, over, "predict", options, engine=e) for e in ("serial", "vmap"))
+    limit = [[LinearEstimator(ratio).stable_learning_rate() for ratio in (0.5, 2.0)]]
+    np.testing.assert_array_equal(one.status, np.where(one.learning_rate.values[:, None] >= limit, 2, 1))
+    np.testing.assert_array_equal(many.status, one.status)
+    np.testing.assert_allclose(many.test_loss, one.test_loss, rtol=1e-10)
+    assert "learning_rate" in str(one.error.values[one.status == 2][0])
+
+
+def test_parameters_that_forbid_each_other_fail_in_their_cells() -> None:
+    """Target scales may not be swept against a start that they overflow with; the others go on, vectorised or not."""
+    network = ScalarNetwork(first=[0.5], second=[0.5], target=1.0)
+    over = {"target": [1.0, 2.0], "first": [[0.5], [0.5, 0.5]]}
+    with pytest.warns(SweepWarning, match="2 of 4 cells failed: target = 1.0, first = .*equally long"):
+        plane = sweep(network, over, "final_growth")
+    np.testing.assert_array_equal(plane.status, [[1, 2], [1, 2]])
+    assert plane.final_growth.isnull().sum() == 2
+
+
+def test_options_can_be_swept_and_properties_taken() -> None:
+    levels = sweep(MODEL, {"accuracy": [0.5, 0.9], "aspect_ratio": [0.2, 0.5]}, "grokking-time")
+    for accuracy in (0.5, 0.9):
+        expected = MODEL.replace(aspect_ratio=0.5).grokking_time(accuracy).delay
+        assert float(levels.delay.sel(accuracy=accuracy, aspect_ratio=0.5)) == float(expected)
+    network = ScalarNetwork(first=[0.1, 0.2], second=[0.3, 0.1], target=1.0)
+    growth = sweep(network, {"target": [0.5, 2.0]}, "final-growth").final_growth
+    assert growth.values.tolist() == [network.replace(target=t).final_growth for t in (0.5, 2.0)]
+
+
+def test_functions_that_make_models() -> None:
+    plane = sweep(ScalarNetwork.small, {"width": [2, 6], "scale": [0.01, 0.1]}, "final_growth")
+    for width in (2, 6):
+        expected = ScalarNetwork.small(width, scale=0.1).final_growth
+        assert float(plane.final_growth.sel(width=width, scale=0.1)) == expected
+
+
+def test_any_function_of_the_model() -> None:
+    over = {"aspect_ratio": [0.2, 0.5]}
+    number = sweep(MODEL, over, lambda model: model.aspect_ratio**2)
+    np.testing.assert_allclose(number.value, [0.04, 0.25])
+    several = sweep(MODEL, over, lambda m: {"count": 3, "pair": [m.aspect_ratio, 1.0], "name": f"λ={m.aspect_ratio}"})
+    assert several["count"].values.tolist() == [3.0, 3.0]
+    assert several.pair.dims == ("aspect_ratio", "pair_0")
+    assert several["name"].values.tolist() == ["λ=0.2", "λ=0.5"]
+    labelled = sweep(MODEL, over, lambda m: xr.DataArray([m.aspect_ratio, 1], dims="x", coords={"x": [7, 8]}, name="a"))
+    assert labelled.a.sel(aspect_ratio=0.5, x=7) == 0.5
+
+
+def test_names_that_are_taken_get_the_quantity_in_front() -> None:
+    """``predict`` of a network gives its first layer back, which is swept; so can dimensions be named."""
+    network = ScalarNetwork(first=[0.1], second=[0.3], target=1.0)
+    layers = sweep(network, {"first": [[0.1], [0.2]]}, "predict", {"times": [0.0, 1.0]})
+    np.testing.assert_allclose(layers.predict_first.isel(time=0), [[0.1], [0.2]], rtol=1e-15)
+    assert layers["first"].values.tolist() == ["[0.1]", "[0.2]"]
+
+    def spectrum(model: LinearEstimator) -> xr.DataArray:
+        return xr.DataArray([model.aspect_ratio, 2.0], dims="aspect_ratio", coords={"aspect_ratio": [3.0, 4.0]})
+
+    found = sweep(MODEL, {"aspect_ratio": [0.5, 0.6]}, spectrum, engine="serial")
+    assert found.spectrum.dims == ("aspect_ratio", "spectrum_aspect_ratio")
+    assert float(found.spectrum.sel(aspect_ratio=0.6, spectrum_aspect_ratio=3.0)) == 0.6
+
+
+def test_ragged_cells_fail_with_words() -> None:
+    def ragged(model: LinearEstimator) -> Any:
+        return np.ones(1 if model.aspect_ratio < 1 else 2)
+
+    with pytest.warns(SweepWarning, match=r"1 of 2 cells failed.*has the shape \(2,\), in the first cell \(1,\)"):
+        found = sweep(MODEL, {"aspect_ratio": [0.5, 1.5]}, ragged)
+    assert found.status.values.tolist() == [1, 2]
+    with pytest.warns(SweepWarning, match="other values along 'x' than the first one"):
+        sweep(
+            MODEL, {"aspect_ratio": [0.5, 1.5]}, lambda m: xr.DataArray([1.0], dims="x", coords={"x": [m.aspect_ratio]})
+        )
+
+
+SIMULATE = {"times": [0.0, 1.0], "seeds": 2}
+
+
+def test_simulations_draw_by_their_parameters_and_survive_everything(tmp_path: Path) -> None:
+    """A cell draws the same whether it is computed alone, in a grid, in a store that grew, or in another process."""
+    store = tmp_path / "runs.zarr"
+    network = ScalarNetwork(first=[0.1, 0.2], second=[0.3, -0.1], target=1.0)
+    alone = network.replace(target=0.5).simulate(**SIMULATE, key=cell_key({"target": 0.5}))
+    first = sweep(network, {"target": [1.5, 0.5]}, "simulate", SIMULATE, store=store, engine="serial")
+    np.testing.assert_array_equal(first.test_loss.sel(target=0.5), alone.test_loss)
+    grown = sweep(network, {"target": [0.7]}, "simulate", SIMULATE, store=store, engine="processes", workers=1)
+    xr.testing.assert_equal(grown.sel(target=[0.5, 1.5]), first)
+    there = network.replace(target=0.7).simulate(**SIMULATE, key=cell_key({"target": 0.7}))
+    np.testing.assert_array_equal(grown.test_loss.sel(target=0.7), there.test_loss)
+    xr.testing.assert_equal(grown, load(store))
+    cells, _ = find_cells(network, as_design({"target": [0.5]}), "simulate", {**SIMULATE, "key": 1})
+    assert cells.call_options({"target": 0.5})["key"] == cell_key({"target": 0.5}, 1)
+
+
+class Counted:
+    """A quantity that remembers where it was computed."""
+
+    def __init__(self, broken: float = np.inf) -> None:
+        self.calls: list[float] = []
+        self.broken = broken
+
+    def __call__(self, model: LinearEstimator) -> float:
+        self.calls.append(model.aspect_ratio)
+        if model.aspect_ratio >= self.broken:
+            raise RuntimeError(f"broken at {model.aspect_ratio}")
+        return 10 * model.aspect_ratio
+
+
+def test_a_store_computes_what_is_missing(tmp_path: Path) -> None:
+    store, quantity = tmp_path / "plane.zarr", Counted(broken=0.8)
+    with pytest.warns(SweepWarning, match="1 of 2 cells failed: aspect_ratio = 0.9: RuntimeError: broken at 0.9"):
+        first = sweep(MODEL, {"aspect_ratio": [0.1, 0.9]}, quantity, store=store, engine="serial")
+    np.testing.assert_array_equal(first.Counted, [1.0, np.nan])
+    assert first.error.values.tolist() == ["", "RuntimeError: broken at 0.9"]
+    assert status(store)["failed"] == 1
+    quantity.broken, quantity.calls = np.inf, []
+    # The failed cell is tried again, the new one computed, the done one left alone; values come back in order.
+    second = sweep(MODEL, {"aspect_ratio": [0.5, 0.9, 0.1]}, quantity, store=store, engine="serial")
+    assert sorted(quantity.calls) == [0.5, 0.9]
+    np.testing.assert_array_equal(second.aspect_ratio, [0.1, 0.5, 0.9])
+    np.testing.assert_allclose(second.Counted, [1.0, 5.0, 9.0])
+    quantity.calls = []
+    third = sweep(MODEL, {"aspect_ratio": [0.1, 0.5]}, quantity, store=store)
+    assert quantity.calls == []
+    xr.testing.assert_equal(second, third)
+    assert plan(MODEL, {"aspect_ratio": [0.1, 0.7]}, quantity, store=store).pending == 1
+
+
+def test_other_settings_are_refused(tmp_path: Path) -> None:
+    store, over = tmp_path / "plane.zarr", {"aspect_ratio": [0.2, 0.5]}
+    before = sweep(MODEL, over, "grokking_time", {"accuracy": 0.9}, store=store)
+    for model, options, difference in (
+        (MODEL.replace(threshold=1e-2), {"accuracy": 0.9}, "parameters.threshold: stored 0.001, now 0.01"),
+        (MODEL, {"accuracy": 0.8}, "options.accuracy: stored 0.9, now 0.8"),
+    ):
+        with pytest.raises(ValueError, match=difference):
+            sweep(model, over, "grokking_time", options, store=store)
+    with pytest.raises(ValueError, match=r"quantity: stored \"grokking_time\", now \"limits\""):
+        sweep(MODEL, over, "limits", store=store)
+    with pytest.raises(ValueError, match="axes"):
+        sweep(MODEL, {"weight_decay": [0.1]}, "grokking_time", {"accuracy": 0.9}, store=store)
+    with pytest.raises(ValueError, match="exists: go on with it"):
+        sweep(MODEL, over, "grokking_time", {"accuracy": 0.9}, store=store, resume=False)
+    xr.testing.assert_equal(load(store), before)
+    after = sweep(MODEL, over, "grokking_time", {"accuracy": 0.8}, store=store, overwrite=True)
+    assert (after.test_time < before.test_time).all()
+
+
+def test_texts_and_none_are_stored(tmp_path: Path) -> None:
+    """Names of phases, and a hidden layer that is none, in a store and back."""
+    store = tmp_path / "phases.zarr"
+    over = {"capacity": [1.2, 2.0], "source": [0.3, 1.4, 2.5]}
+    kept = sweep("feature-scaling", over, "phase", store=store)
+    xr.testing.assert_equal(kept, sweep("feature-scaling", over, "phase"))
+    assert set(np.unique(kept.phase)) == {"hard", "easy", "super-easy"}
+    xr.testing.assert_equal(load(store).phase, kept.phase)
+    layers = sweep(MODEL, {"hidden": [None, 4]}, "stable_learning_rate", store=tmp_path / "layers.zarr")
+    expected = [MODEL.replace(hidden=hidden).stable_learning_rate() for hidden in (None, 4)]
+    assert layers.stable_learning_rate.sel(hidden=["None", "4"]).values.tolist() == expected
+
+
+def test_a_sobol_sweep_grows(tmp_path: Path) -> None:
+    store, quantity = tmp_path / "samples.zarr", Counted()
+    ranges = {"aspect_ratio": (0.1, 3.0), "weight_decay": (1e-5, 1e-2, "log")}
+    few = sweep(MODEL, sobol(ranges, 4), quantity, store=store, engine="serial")
+    quantity.calls = []
+    more = sweep(MODEL, sobol(ranges, 6), quantity, store=store, engine="serial")
+    assert len(quantity.calls) == 2
+    assert more.Counted.dims == ("sample",)
+    xr.testing.assert_equal(more.isel(sample=slice(4)), few)
+    nested = product(sobol(ranges, 3), {"outputs": [1, 2]})
+    assert sweep(MODEL, nested, Counted(), engine="serial").Counted.shape == (3, 2)
+
+
+def test_the_plan_says_what_and_how() -> None:
+    grid = {"aspect_ratio": np.linspace(0.1, 2, 300), "weight_decay": np.geomspace(1e-6, 0.1, 300)}
+    found = plan(MODEL, grid, "grokking_time")
+    assert (found.cells, found.pending, found.engine) == (90_000, 90_000, "vmap")
+    assert found.bytes == 90_000 * (3 * 8 + 2)
+    assert found.tiles * np.prod(found.tile) >= 90_000
+    assert "90000 cells, 90000 to compute" in str(found)
+    assert found.seconds == pytest.approx(90_000 * found.seconds_per_cell)
+    short = plan(MODEL, {"aspect_ratio": [0.5]}, "limits")
+    assert short.engine == "serial"
+    words = plan(MODEL, {"aspect_ratio": [0.5]}, "limits", engine="processes", workers=3)
+    assert (words.engine, words.workers) == ("processes", 3)
+
+
+def test_a_tile_that_cannot_be_vectorised_is_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = {"aspect_ratio": [0.5, 0.9]}
+
+    def broken(*_: object) -> None:
+        raise MemoryError("out of memory")
+
+    monkeypatch.setattr(VectorisedCells, "_together", broken)
+    found = sweep(MODEL, over, "grokking_time", engine="vmap")
+    assert (found.status == 1).all()
+    np.testing.assert_array_equal(found.delay, sweep(MODEL, over, "grokking_time", engine="serial").delay)
+
+
+def test_defaults_written_out_are_the_same_settings() -> None:
+    for model in ("linear-estimator", LinearEstimator, LinearEstimator(aspect_ratio=7.0)):
+        cells, _ = find_cells(model, as_design({"aspect_ratio": [0.5]}), "limits", None)
+        assert cells.settings() == find_cells(MODEL, as_design({"aspect_ratio": [0.1]}), "limits", None)[0].settings()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((MODEL, {"aspekt": [1.0]}, "predict"), "no parameter 'aspekt'; it has aspect_ratio.*predict takes times"),
+        ((MODEL, {"aspect_ratio": [0.5, -1.0]}, "limits"), "aspect_ratio must be a positive finite number, not -1.0"),
+        ((MODEL, {"outputs": [1, 1.5]}, "limits"), "outputs must be a whole number"),
+        ((MODEL, {"hidden": ["many"]}, "limits"), "hidden must be a whole number"),
+        (("skills", {"exponent": [1.0], "kind": ["other"]}, "exponents"), "kind must be one of"),
+        (("committee", {"activation": ["cosine"]}, "escape_time"), "no activation is named 'cosine'"),
+        ((LinearEstimator, {"weight_decay": [0.1]}, "limits"), "needs aspect_ratio: sweep it, or fix it"),
+        ((MODEL, {"weight_decay": [0.1]}, "grok"), "no quantity 'grok'; it has .*grokking_time"),
+        ((MODEL, {"weight_decay": [0.1]}, "_curve"), "no quantity '_curve'"),
+        ((MODEL, {"weight_decay": [0.1]}, 3), "quantity must be the name of a method"),
+        ((MODEL, {"weight_decay": [0.1]}, "predict"), "predict of linear-estimator needs times"),
+        ((MODEL, {"weight_decay": [0.1]}, "limits", {"times": [1]}), "no option 'times'; it takes no options"),
+        ((MODEL, {"accuracy": [0.1]}, "grokking_time", {"accuracy": 0.5}), "swept and also fixed"),
+        ((MODEL, {"accuracy": [2.0]}, "grokking_time"), "no cell that was tried works.*accuracy must lie between"),
+        ((3, {"a": [1]}, "limits"), "model must be a model"),
+        (("linear-estimater", {"a": [1]}, "limits"), "did you mean 'linear-estimator'"),
+        ((MODEL, {"aspect_ratio": [0.5]}, lambda model: object()), "gave object; a quantity must return"),
+    ],
+)
+def test_mistakes_are_found_before_anything_runs(arguments: tuple, message: str, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=message):
+            sweep(*arguments, store=tmp_path / "new.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine": "threads"}, "engine must be one of auto, serial, vmap"),
+        (
+            {"engine": "vmap", "quantity": "phase", "model": "feature-scaling"},
+            "cannot be traced by JAX.*use 'processes'",
+        ),
+        ({"engine": "serial", "client": "tcp://nowhere:1"}, "a client is for engine='dask'"),
+        ({"store": "plane.nc"}, "must end in .zarr"),
+        ({"workers": 0}, "workers must be a whole number"),
+    ],
+)
+def test_impossible_ways_to_run_are_named(settings: dict, message: str) -> None:
+    if "model" in settings:
+        settings = {**settings, "over": {"capacity": [1.5], "source": [1.0]}}
+    with pytest.raises(ValueError, match=message):
+        sweep(**{"model": MODEL, "over": {"aspect_ratio": [0.5]}, "quantity": "limits", **settings})
