@@ -115,7 +115,8 @@ def _bar(label: str, total: int, show: bool | None) -> Iterator[Callable[[float]
         yield advance
 
 
-Jobs = Iterator[tuple[Tile, dict[str, np.ndarray]]]
+Job = tuple[Tile, dict[str, np.ndarray]]
+Jobs = Iterator[Job]
 
 
 @contextlib.contextmanager

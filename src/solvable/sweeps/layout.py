@@ -31,6 +31,8 @@ from solvable.sweeps.schema import (
 FORMAT = "solvable-sweep-1"
 ERROR_BYTES = 256
 COLUMN_ROOM = 4096
+# An all-NaN result is a result: by default its chunk would get no file and look unwritten.
+KEEP_EMPTY_CHUNKS = {"array.write_empty_chunks": True}
 START_AGAIN = "restore it from a copy, or start again with overwrite=True"
 
 
@@ -136,10 +138,13 @@ def build(
         column = plain_column(name, values)
         _create(folder, name, (name,), column.shape, column.shape, column.dtype, None, attrs)
         write_column(folder, name, column)
+    zipped = " ".join(name for axis in axes for name in axis.coordinates if name != axis.dim)
     for output in outputs:
         chunk = (*tile, *(max(1, length) for length in output.shape))
         shape = (*sizes, *output.shape)
-        _create(folder, output.name, (*dims, *output.dims), shape, chunk, output.dtype, output.fill, output.attrs)
+        # The CF convention for coordinates that are no dimension: any reader of Zarr then finds them.
+        attrs = {**output.attrs, "coordinates": zipped} if zipped else output.attrs
+        _create(folder, output.name, (*dims, *output.dims), shape, chunk, output.dtype, output.fill, attrs)
     _create(folder, "status", dims, sizes, tile, "uint8", 0, STATUS_ATTRS)
     about = {"long_name": "why the cell failed, as UTF-8 bytes"}
     _create(folder, "error", (*dims, "byte"), (*sizes, ERROR_BYTES), (*tile, ERROR_BYTES), "uint8", 0, about)
@@ -190,23 +195,25 @@ def _create(
 def open_arrays(folder: Path, names: Sequence[str], writable: bool) -> dict[str, Any]:
     """Arrays as the root describes them, whatever their own metadata files say."""
     zarr = need("zarr")
-    # An all-NaN result is a result: without this setting its chunk file would be left out and look unwritten.
-    with zarr.config.set({"array.write_empty_chunks": True}):
+    with zarr.config.set(KEEP_EMPTY_CHUNKS):
         group = zarr.open_group(str(folder), mode="r+" if writable else "r", use_consolidated=True)
         return {name: group[name] for name in names}
 
 
 def write_column(folder: Path, name: str, values: np.ndarray) -> None:
     """Write a whole coordinate and see it on the disk."""
-    array = need("zarr").open_array(str(folder / name), mode="r+")
-    array[:] = values
-    for path in (folder / name).rglob("*"):
+    zarr = need("zarr")
+    with zarr.config.set(KEEP_EMPTY_CHUNKS):
+        zarr.open_array(str(folder / name), mode="r+")[:] = values
+    files = [path for path in (folder / name / "c").iterdir() if path.suffix != ".partial"]
+    for path in (*files, folder / name / "c", folder / name):
         flush(path)
 
 
 def write_metadata(folder: Path, name: str, metadata: Mapping[str, Any]) -> None:
+    # Not forced to the disk: should it be lost, the root has a copy.
     (folder / name).mkdir(exist_ok=True)
-    replace_file(folder / name / "zarr.json", json.dumps(metadata, indent=1))
+    replace_file(folder / name / "zarr.json", json.dumps(metadata, indent=1), durable=False)
 
 
 def publish(folder: Path, layout: Layout) -> None:
@@ -219,9 +226,8 @@ def publish(folder: Path, layout: Layout) -> None:
         "attributes": attributes,
         "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": layout.arrays},
     }
-    for name, metadata in layout.arrays.items():
-        write_metadata(folder, name, metadata)
-    replace_file(folder / "zarr.json", json.dumps(document, indent=1))
+    restore_metadata(folder, layout)
+    replace_file(folder / "zarr.json", json.dumps(document, indent=1), durable=True)
 
 
 def read_layout(folder: Path) -> Layout:
@@ -280,20 +286,22 @@ def chunk_file(folder: Path, layout: Layout, name: str, index: Sequence[int]) ->
     return folder.joinpath(name, "c", *(str(number) for number in (*index, *[0] * extra)))
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a small file whole or not at all, and see it on the disk."""
+def replace_file(path: Path, text: str, durable: bool) -> None:
+    """Write a small file whole or not at all; if durable, see it on the disk."""
     draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
         with open(draft, "w") as file:
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(draft, path)
     except BaseException:
         with contextlib.suppress(OSError):
             draft.unlink()
         raise
-    flush(path.parent)
+    if durable:
+        flush(path.parent)
 
 
 def flush(path: Path) -> None:

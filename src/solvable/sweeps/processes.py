@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from solvable.sweeps.execution import Compute, Jobs, Outcome, Values, core_count, stack_rows
+from solvable.sweeps.execution import Compute, Job, Jobs, Outcome, Values, core_count, stack_rows
 from solvable.sweeps.grid import Tile
 from solvable.sweeps.worker import READY
 
@@ -75,7 +75,7 @@ class Pool:
         self._size = workers
         self._window = window
         self._workers: list[Worker] = []
-        self._tiles: dict[int, tuple[Tile, dict[str, Any]]] = {}
+        self._tiles: dict[int, Job] = {}
         self._waiting: list[int] = []
         self._deaths: dict[int, int] = {}
         self._failed_starts = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from solvable.sweeps import layout as disk
 from solvable.sweeps.grid import Region, assemble, cell_parameters, tiles_of
-from solvable.sweeps.schema import DONE, FAILED, PENDING, STATUS_NAMES, Axis, DamagedStoreError, Output
+from solvable.sweeps.schema import DONE, FAILED, PENDING, STATUS_NAMES, Axis, DamagedStoreError, Output, column_digest
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -34,9 +34,13 @@ class Reader:
     def _read_axis(self, about: dict[str, Any]) -> Axis:
         columns = {name: self._read_column(name) for name in about["coordinates"]}
         attrs = {name: self.layout.arrays[name].get("attributes", {}) for name in columns}
-        axis = Axis(about["dim"], columns, attrs)
+        words = f"the values of axis {about['dim']!r} in {self.path} were altered; {disk.START_AGAIN}"
+        try:
+            axis = Axis(about["dim"], columns, attrs)
+        except ValueError as error:
+            raise DamagedStoreError(words) from error
         if axis.digest() != about["digest"]:
-            raise DamagedStoreError(f"the values of axis {axis.dim!r} in {self.path} were altered; {disk.START_AGAIN}")
+            raise DamagedStoreError(words)
         return axis
 
     def _read_column(self, name: str) -> np.ndarray:
@@ -120,11 +124,14 @@ class Reader:
         if disk.read_layout(self.path).identity != self.layout.identity:
             raise ValueError(f"{self.path} was started again (overwrite) while it was read; read it once more")
         attributes = self.layout.attributes
-        call_coordinates = {
-            name: (self._read_column(name), self.layout.arrays[name].get("attributes", {}))
-            for name in attributes["call_coordinates"]
-        }
+        call_coordinates = {name: self._read_call_coordinate(name) for name in attributes["call_coordinates"]}
         return assemble(self.axes, self.outputs, call_coordinates, attributes["settings"], arrays, status, texts)
+
+    def _read_call_coordinate(self, name: str) -> tuple[np.ndarray, dict[str, Any]]:
+        column = self._read_column(name)
+        if column_digest(column) != self.layout.attributes["call_coordinates"][name]["digest"]:
+            raise DamagedStoreError(f"the coordinate {name!r} in {self.path} was altered; {disk.START_AGAIN}")
+        return column, self.layout.arrays[name].get("attributes", {})
 
     def _read_all(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray | None]:
         sizes = self.layout.sizes

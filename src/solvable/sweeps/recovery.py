@@ -69,7 +69,8 @@ def _boot_file(path: Path) -> Path:
 
 
 def mark_boot(path: Path) -> None:
-    disk.replace_file(_boot_file(path), json.dumps({"boot": boot_identity()}))
+    # Should it be lost, the next coordinator verifies once more.
+    disk.replace_file(_boot_file(path), json.dumps({"boot": boot_identity()}), durable=False)
 
 
 def _restarted(path: Path) -> bool:

@@ -178,13 +178,7 @@ class Store(Reader):
         counts, self._counts = self._counts, None
         with explained(self.path, "the cells that were stored are safe: run again to go on"):
             for name, block in blocks.items():
-                self.arrays[name][tile.region] = block
-                if tile.status.any():
-                    # A lost write of a first version is seen by its checksum after a power cut; of a second version
-                    # it is not, because the first is still whole: so the second is forced to the disk.
-                    file = disk.chunk_file(self.path, self.layout, name, tile.index)
-                    disk.flush(file)
-                    disk.flush(file.parent)
+                self._replace_chunk(tile, name, block)
             self.arrays["status"][tile.region] = status
         if counts is not None:
             before = tile.status.reshape(-1)[tile.cells]
@@ -192,6 +186,19 @@ class Store(Reader):
             counts["failed"] += int(failed.sum()) - int((before == FAILED).sum())
             counts["done"] += int((~failed).sum())
         self._counts = counts
+
+    def _replace_chunk(self, tile: Tile, name: str, block: np.ndarray) -> None:
+        """Write one tile of one array. A file that replaces another is forced to the disk before the status is written.
+
+        After a power cut a lost first version is missing or fails its checksum; but where a second version is lost
+        the first is still whole, and would be believed.
+        """
+        file = disk.chunk_file(self.path, self.layout, name, tile.index)
+        replaces = file.exists()
+        self.arrays[name][tile.region] = block
+        if replaces:
+            disk.flush(file)
+            disk.flush(file.parent)
 
     def _block(self, tile: Tile, output: Output, values: Mapping[str, Any], failed: np.ndarray) -> np.ndarray:
         new = checked_rows(output, values, len(tile), failed)
