@@ -48,6 +48,11 @@ class ParityMode(Model):
     and ends at ``alpha^2 = beta^2 = gamma^2 = 2 S``, ``c = -S``. ``loss`` says which loss is descended, and so the unit
     of time: ``half_mean`` E[(f - f*)^2] / 2, ``mean`` without the half (twice as fast), ``half_sum`` the sum of halves
     over the 8 inputs (8 times). ``test_loss`` is always E[(f - f*)^2] / 2.
+
+    >>> import solvable
+    >>> model = solvable.ParityMode(target_scale=5.0)
+    >>> model.predict([0, 3, 6], tolerance=1e-6).test_loss.values.round(2)
+    array([12.5 ,  7.17,  0.95])
     """
 
     name: ClassVar[str] = "parity-mode"

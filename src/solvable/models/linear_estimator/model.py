@@ -42,6 +42,14 @@ class LinearEstimator(Model):
 
     Times are descent steps. Losses are per output, ``1 / outputs`` at the start (``1 / (2 hidden outputs)`` with a
     hidden layer). With label noise the training loss is on the noisy labels, the test loss on clean ones.
+
+    >>> import solvable
+    >>> model = solvable.LinearEstimator(aspect_ratio=0.9)
+    >>> times = model.grokking_time(accuracy=0.95)
+    >>> int(times.train_time), int(times.test_time)
+    (2353, 22634)
+    >>> model.predict([1000, 10_000]).test_loss.values.round(4)
+    array([0.0509, 0.0025])
     """
 
     name: ClassVar[str] = "linear-estimator"
