@@ -7,7 +7,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
-from paper_gallery import formulas_as_written, write_gallery
+from paper_gallery import as_restructured_text, write_gallery
 
 import solvable
 
@@ -23,9 +23,6 @@ myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 # The scripts become pages under gallery/; files of tables are included by pages.
 exclude_patterns = ["_build", "_extensions", "gallery-scripts", "gallery/**/*.ipynb", "errata-parts", "figures"]
-
-# Folders that a toctree globs may be empty; that every page is in one is checked all the same.
-suppress_warnings = ["toc.empty_glob"]
 
 # A reference to something of ours that does not exist is an error; other packages have pages of their own.
 nitpicky = True
@@ -61,9 +58,9 @@ html_title = f"solvable {release}"
 html_copy_source = False
 
 
-def _docstring_formulas(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    lines[:] = formulas_as_written("\n".join(lines)).split("\n")
+def _docstrings(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    lines[:] = as_restructured_text("\n".join(lines)).split("\n")
 
 
 def setup(app: Any) -> None:
-    app.connect("autodoc-process-docstring", _docstring_formulas)
+    app.connect("autodoc-process-docstring", _docstrings)

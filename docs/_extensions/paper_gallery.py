@@ -59,12 +59,12 @@ def script(paper: str, figure: str, picture: Path | None, claims: list[dict[str,
 def read_source(paper: str, figure: str) -> tuple[str, str, str]:
     """Title and text of the docstring of a figure's file, and the code after it. Read, not imported."""
     spec = importlib.util.find_spec(papers.home(paper, figure))
-    assert spec is not None and spec.origin is not None
     source = Path(spec.origin).read_text("utf-8")
-    docstring = ast.parse(source).body[0]
-    title, _, text = ast.get_docstring(ast.parse(source)).partition("\n")
+    tree = ast.parse(source)
+    docstring = tree.body[0]
+    title, _, text = ast.get_docstring(tree).partition("\n")
     body = "\n".join(source.splitlines()[docstring.end_lineno :]).strip("\n")
-    return title.strip().rstrip("."), formulas_as_written(text.strip("\n")), body
+    return title.strip().rstrip("."), as_restructured_text(text.strip("\n")), body
 
 
 def read_ledger(reproduced: Path) -> list[dict[str, Any]]:
@@ -113,15 +113,22 @@ def escape(text: str) -> str:
     return "".join(part if part.startswith("``") else re.sub(r"([*`|_\\])", r"\\\1", part) for part in parts)
 
 
-def formulas_as_written(text: str) -> str:
-    """Indented blocks in docstrings are formulas: keep their lines, instead of flowing them as a quotation."""
-    lines = text.split("\n")
-    for place in range(len(lines) - 1, 0, -1):
-        begins = lines[place].startswith("    ") and not lines[place - 1].strip()
-        before = next((line for line in reversed(lines[:place]) if line.strip()), "")
-        if begins and not before.startswith((" ", "..", "::", ">>>")):
-            lines[place:place] = ["::", ""]
-    return "\n".join(lines)
+def as_restructured_text(docstring: str) -> str:
+    """Docstrings are written to be read in the source: indented blocks are formulas, and |x| is a norm, no reference.
+
+    Formulas keep their lines, instead of being flowed as a quotation.
+    """
+    paragraphs: list[str] = []
+    for paragraph in re.split(r"\n[ ]*\n", docstring):
+        if paragraph.startswith("    "):
+            if paragraphs and not paragraphs[-1].startswith(("    ", "..", "::")) and not paragraphs[-1].endswith("::"):
+                paragraphs.append("::")
+        elif not paragraph.startswith((">>>", "..")):
+            code_or_text = re.split(r"(``.+?``)", paragraph, flags=re.S)
+            code_or_text[::2] = [re.sub(r"(?<!\\)\|", r"\\|", text) for text in code_or_text[::2]]
+            paragraph = "".join(code_or_text)
+        paragraphs.append(paragraph)
+    return "\n\n".join(paragraphs)
 
 
 def _copy(source: Path | None, target: Path) -> Path | None:

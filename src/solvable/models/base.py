@@ -160,13 +160,8 @@ class Model(eqx.Module):
     def _repr_html_(self) -> str:
         """For notebooks: every parameter with its symbol, its value and what it is."""
         rows = [
-            (
-                field.metadata.get("symbol", ""),
-                field.name,
-                _short(getattr(self, field.name)),
-                field.metadata.get("help", ""),
-            )
-            for field in dataclasses.fields(self)
+            (about.get("symbol", ""), name, _short(getattr(self, name)), about.get("help", ""))
+            for name, about in ((field.name, field.metadata) for field in dataclasses.fields(self))
         ]
         return table(f"{type(self).__name__} ({self.name})", ("symbol", "parameter", "value", "meaning"), rows)
 

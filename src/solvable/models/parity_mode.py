@@ -51,8 +51,12 @@ class ParityMode(Model):
 
     >>> import solvable
     >>> model = solvable.ParityMode(target_scale=5.0)
-    >>> model.predict([0, 3, 6], tolerance=1e-6).test_loss.values.round(2)
-    array([12.5 ,  7.17,  0.95])
+    >>> model.replace(loss="mean")
+    ParityMode(target_scale=5.0, first=0.01, second=0.01, third=0.01, offset=0.0, loss='mean')
+    >>> model.replace(first=-1)
+    Traceback (most recent call last):
+        ...
+    ValueError: first must be a positive finite number, not -1 (weight of the first neuron at the start)
     """
 
     name: ClassVar[str] = "parity-mode"

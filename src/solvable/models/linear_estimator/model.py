@@ -44,12 +44,9 @@ class LinearEstimator(Model):
     hidden layer). With label noise the training loss is on the noisy labels, the test loss on clean ones.
 
     >>> import solvable
-    >>> model = solvable.LinearEstimator(aspect_ratio=0.9)
-    >>> times = model.grokking_time(accuracy=0.95)
+    >>> times = solvable.LinearEstimator(aspect_ratio=0.9).grokking_time(accuracy=0.95)
     >>> int(times.train_time), int(times.test_time)
     (2353, 22634)
-    >>> model.predict([1000, 10_000]).test_loss.values.round(4)
-    array([0.0509, 0.0025])
     """
 
     name: ClassVar[str] = "linear-estimator"
