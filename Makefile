@@ -42,15 +42,15 @@ docs: $(VENV)/stamp-docs$(comma)torch$(comma)sweep
 	@echo "open docs/_build/html/index.html"
 
 # The same with pictures and claims: all figures are drawn first (half an hour on two cores; what is there is kept).
-gallery: $(VENV)/stamp-core
-	-$(BIN)/solvable reproduce all --scale quick --out reproduction
+gallery:
+	-$(MAKE) reproduce
 	$(MAKE) docs
 
 bench: $(VENV)/stamp-test
 	$(BIN)/python -m benchmarks
 
 reproduce: $(VENV)/stamp-core
-	$(BIN)/solvable reproduce linear-grokking --scale quick --out reproduction
+	$(BIN)/solvable reproduce all --scale quick --out report
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/gallery docs/gallery-pictures docs/gallery-scripts demo reproduction
+	rm -rf $(VENV) build dist docs/_build docs/gallery docs/gallery-pictures docs/gallery-scripts demo reproduction report

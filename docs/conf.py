@@ -32,8 +32,8 @@ autodoc_member_order = "bysource"
 # Shapes of arrays are in the docstrings and in the source; in a signature they hide the arguments.
 autodoc_typehints = "none"
 
-# What `solvable reproduce all --out FOLDER` has drawn is shown; nothing is run here.
-REPRODUCED = Path(os.environ.get("SOLVABLE_FIGURES", HERE.parent / "reproduction")).expanduser().resolve()
+# What `make reproduce`, or `solvable reproduce all --out FOLDER`, has drawn is shown; nothing is run here.
+REPRODUCED = Path(os.environ.get("SOLVABLE_FIGURES", HERE.parent / "report")).expanduser().resolve()
 write_gallery(HERE / "gallery-scripts", HERE / "gallery-pictures", REPRODUCED)
 
 sphinx_gallery_conf = {

@@ -1,5 +1,6 @@
 """Kernels of anybody's network: closed forms, other libraries, other routes, and what is made of them."""
 
+import itertools
 from functools import cache
 
 import equinox as eqx
@@ -258,6 +259,20 @@ def test_similarity_is_blind_to_rotation_scale_and_shift(key, scale):
     rotation, _ = np.linalg.qr(generator.normal(size=(4, 4)))
     assert cka(a, scale * a @ rotation + 3.0) == pytest.approx(1, abs=1e-10)
     assert cka(a, scale * a @ rotation, debiased=True) == pytest.approx(1, abs=1e-10)
+
+
+def test_debiased_similarity_is_the_mean_over_quadruples():
+    """The unbiased estimator by its definition: a mean over all four different inputs (Song et al. 2012)."""
+    a, b = INPUTS[:7, :2] + 2.0, np.tanh(INPUTS[:7])
+    one, other = a @ a.T, b @ b.T
+
+    def mean(k, m):
+        return np.mean(
+            [k[i, j] * (m[i, j] + m[q, r] - 2 * m[i, q]) for i, j, q, r in itertools.permutations(range(7), 4)]
+        )
+
+    expected = mean(one, other) / np.sqrt(mean(one, one) * mean(other, other))
+    assert cka(a, b, debiased=True) == pytest.approx(expected, rel=1e-10)
 
 
 def test_debiased_similarity_of_unrelated_features_vanishes():

@@ -216,6 +216,8 @@ def test_single_precision_says_so():
     double = laziness(two_layers, start, after, INPUTS, kernel_inputs=0, dtype="float64")
     assert (single.precision, double.precision) == ("float32", "float64")
     assert single.rounding > 1e8 * double.rounding
+    half = jax.tree.map(lambda part: part.astype(jnp.bfloat16), start)
+    assert laziness(two_layers, half, jax.tree.map(lambda part: part * 2, half), INPUTS).precision == "bfloat16"
 
 
 # The report

@@ -1,7 +1,9 @@
 """Empirical kernels of anybody's network: the tangent kernel and the kernel of its features, in bounded memory."""
 
+from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
@@ -137,7 +139,7 @@ class _Plan:
             raise ValueError(f"batch must be a whole number of inputs, 1 or more, not {batch!r}")
         if not memory_limit > 0:
             raise ValueError(f"memory_limit must be a positive number of bytes, not {memory_limit!r}")
-        held = memory_limit / (np.dtype(network.precision).itemsize * network.size)
+        held = memory_limit / (max(4, jnp.finfo(network.precision).bits // 8) * network.size)
         self.group = int(np.clip(held // 4, 1, len(self.weights)))
         self.block = int(max(1, 0.6 * held // self.group)) if batch is None else int(batch)
         self.sliver = max(1, self.block // 4)
@@ -153,19 +155,25 @@ class _Plan:
                 for group in groups:
                     held = self.network.gradients(rows[row], self.weights[group])
                     for other_group in groups if self.full else [group]:
-                        at_hand = symmetric and other_group == group
-                        passing = batches(row.start if at_hand else row.stop if symmetric else len(others), self.sliver)
-                        for column in [*passing, row] if at_hand else passing:
-                            right = held
-                            if not (at_hand and column == row):
-                                right = self.network.gradients(others[column], self.weights[other_group])
-                            part = self.network.contract(held, right, self.full)
+                        for column, passing in self._passing(held, row, group, other_group, others, symmetric):
+                            part = self.network.contract(held, passing, self.full)
                             if self.full:
                                 found[row, group, column, other_group] = part
                             else:
                                 found[row, column] += part
                         advance(row.stop - row.start)
         return _mirror(found) if symmetric else found
+
+    def _passing(
+        self, held: list[Any], row: slice, group: slice, other_group: slice, others: Any, symmetric: bool
+    ) -> Iterator[tuple[slice, list[Any]]]:
+        """Gradients of the columns that a block of rows has to meet; what is held already is not found again."""
+        at_hand = symmetric and other_group == group
+        last = row.start if at_hand else row.stop if symmetric else len(others)
+        for column in batches(last, self.sliver):
+            yield column, self.network.gradients(others[column], self.weights[other_group])
+        if at_hand:
+            yield row, held
 
     def products(self, rows: Any, columns: Any) -> np.ndarray:
         others = rows if columns is None else columns
@@ -213,7 +221,7 @@ def _nystroem(plan: _Plan, rows: Any, landmarks: int, key: int, notes: dict[str,
     _check_finite(columns, False)
     core = columns[chosen]
     strengths, directions = np.linalg.eigh((core + core.T) / 2)
-    epsilon = max(np.finfo(np.dtype(plan.network.precision)).eps, np.finfo(float).eps)
+    epsilon = float(jnp.finfo(plan.network.precision).eps)
     kept = strengths > len(rows) * epsilon * strengths.max(initial=0.0)
     if not kept.any():
         raise ValueError("the kernel vanishes at all landmarks: choose others with key, or more")

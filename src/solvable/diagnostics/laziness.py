@@ -117,7 +117,7 @@ def laziness(
             "the function did not move on these inputs: give other inputs, or a copy of the parameters at the start "
             "(copy.deepcopy; a torch state_dict() changes along with its module)"
         )
-    epsilon = float(np.finfo(np.dtype(start.precision)).eps)
+    epsilon = float(jnp.finfo(start.precision).eps)
     change, count = None, min(int(kernel_inputs), len(inputs))
     if count:
         chosen = inputs[np.linspace(0, len(inputs) - 1, count).round().astype(int)]
