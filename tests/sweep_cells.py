@@ -49,6 +49,20 @@ def slow_compute(cells):
     return compute(cells)
 
 
+class Announcing:
+    """The slow computation, which says so when two tiles have been written."""
+
+    def __init__(self, event):
+        self._event = event
+        self._calls = 0
+
+    def __call__(self, cells):
+        self._calls += 1
+        if self._calls == 3:
+            self._event.set()
+        return slow_compute(cells)
+
+
 def check_dataset(dataset, complete):
     """Every stored cell is right, wherever it lies; if complete, every cell is stored. Returns the done cells."""
     xs, ys, letters = dataset.x.values, dataset.y.values, dataset.letter.values
@@ -82,13 +96,11 @@ def start(target, *arguments):
     return process
 
 
-def coordinate(path, options, began=None, opened=None, function=compute, engine="serial", client=None):
+def coordinate(path, options, began=None, function=compute, engine="serial", client=None):
     """A coordinator: open the store and compute what is missing."""
     if began is not None:
         began.set()
     with open_sweep(path, **options) as store:
-        if opened is not None:
-            opened.set()
         run(store, function, progress=False, engine=engine, workers=2, client=client)
 
 
@@ -158,27 +170,31 @@ class Disk:
             self.content_safe.add(path)
         self._fsync(handle)
 
-    def cut_power(self, random):
-        """Take back a random choice of what was never forced to the disk. Returns how many files were hit."""
+    def cut_power(self, random, share):
+        """Take back a random share of what was never forced to the disk. Returns how many files were hit."""
         hit = 0
         for target, versions in self.versions.items():
             path = Path(target)
-            if not path.exists():
+            fates = [] if self.name_safe[target] else ["older", "older"]
+            fates += [] if target in self.content_safe else ["empty", "short", "zeros"]
+            if not path.exists() or not fates or random.uniform() > share:
                 continue
-            fates = ["kept", "kept"]
-            if not self.name_safe[target]:
-                fates += ["older"] * 2
-            if target not in self.content_safe:
-                fates += ["empty", "short", "zeros"]
-            fate = random.choice(fates)
-            hit += fate != "kept"
-            data = path.read_bytes()
+            hit += 1
+            fate, data = random.choice(fates), path.read_bytes()
             older = versions[random.integers(len(versions))]
             if fate == "older" and older is None:
                 path.unlink()
-            elif fate != "kept":
+            else:
                 path.write_bytes({"older": older, "empty": b"", "short": data[:-3], "zeros": bytes(len(data))}[fate])
         return hit
+
+    def lose_second_versions(self):
+        """The worst power cut: every output that may be back at an older version is, and every status is the newest."""
+        second = [target for target, versions in self.versions.items() if versions[-1] and "/status/" not in target]
+        for target in second:
+            if not self.name_safe[target]:
+                Path(target).write_bytes(self.versions[target][-1])
+        return len(second)
 
 
 def pretend_restart(monkeypatch, name):

@@ -89,11 +89,11 @@ def test_designs_names_and_vectors(capsys: pytest.CaptureFixture) -> None:
 
 
 def test_failed_cells_are_told_and_fail_the_command(capsys: pytest.CaptureFixture) -> None:
-    arguments = ("--over", "learning_rate=0.01,9", "--aspect-ratio", "0.5", "--quantity", "grokking-time")
-    code, out, err = run(capsys, "sweep", "linear-estimator", *arguments, "--option", "descent=discrete")
+    arguments = ("--over", "label_noise=0,0.1", "--aspect-ratio", "0.5", "--quantity", "critical-aspect-ratio")
+    code, out, err = run(capsys, "sweep", "linear-estimator", *arguments)
     assert code == 1
-    assert err.startswith("warning: 1 of 2 cells failed: learning_rate = 9.0: ValueError")
-    assert "delay" in out
+    assert err.startswith("warning: 1 of 2 cells failed: label_noise = 0.1: ValueError: critical_aspect_ratio is")
+    assert "critical_aspect_ratio" in out
 
 
 SLOW_QUANTITY = """
@@ -101,7 +101,7 @@ import sys, time
 from solvable import LinearEstimator
 from solvable.cli import main
 def slow(self):
-    time.sleep(0.1)
+    time.sleep(0.06)
     return self.aspect_ratio
 LinearEstimator.slow = slow
 main(sys.argv[1:])
@@ -110,7 +110,7 @@ main(sys.argv[1:])
 
 def test_ctrl_c_leaves_a_store_that_resumes(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     store = tmp_path / "plane.zarr"
-    arguments = ("sweep", "linear-estimator", "--over", "aspect_ratio=0.1:2:50", "--quantity", "slow")
+    arguments = ("sweep", "linear-estimator", "--over", "aspect_ratio=0.1:2:40", "--quantity", "slow")
     arguments = (*arguments, "--store", str(store), "--engine", "serial", "--tile", "1")
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW_QUANTITY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -123,12 +123,12 @@ def test_ctrl_c_leaves_a_store_that_resumes(capsys: pytest.CaptureFixture, tmp_p
     assert process.returncode == 130
     assert "run the same sweep again" in err
     counts = status(store)
-    assert 0 < counts["done"] < 50
+    assert 0 < counts["done"] < 40
     finished = subprocess.run([sys.executable, "-c", SLOW_QUANTITY, *arguments], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     plane = load(store)
     np.testing.assert_array_equal(plane.slow, plane.aspect_ratio)
-    assert plane.sizes["aspect_ratio"] == 50
+    assert plane.sizes["aspect_ratio"] == 40
 
 
 @pytest.mark.parametrize(

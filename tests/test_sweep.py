@@ -13,7 +13,7 @@ import xarray as xr
 from solvable import LinearEstimator, ScalarNetwork, models
 from solvable.models.base import Model
 from solvable.sweeps import SweepWarning, cell_key, load, plan, product, sobol, status, sweep, zipped
-from solvable.sweeps.cells import find_cells
+from solvable.sweeps.cells import Cells, find_cells
 from solvable.sweeps.design import as_design, label
 from solvable.sweeps.results import as_result
 from solvable.sweeps.vectorised import VectorisedCells
@@ -43,7 +43,7 @@ CASES: dict[str, tuple[dict, Any, str, dict]] = {
     ),
     "skills": ({}, {"exponent": [0.3, 0.8], "kind": ["multilinear", "linear"]}, "exponents", {}),
     "committee": (
-        {}, {"activation": ["quadratic(0.5)", "quadratic(0.3)"], "output_scale": [0.1, 0.2]}, "early_alignment_rate", {}
+        {}, {"activation": ["quadratic(0.5)", "quadratic(0.3)"], "output_scale": [0.1, 0.2]}, "recovery", {}
     ),
     "feature-scaling": ({}, {"capacity": [1.2, 2.0], "source": [0.3, 1.4, 2.5]}, "phase", {}),
     "parity-mode": ({"loss": "mean"}, {"target_scale": [0.5, 1.0]}, "predict", {"times": [0.0, 2.0]}),
@@ -86,15 +86,14 @@ def test_every_model_can_be_swept(name: str) -> None:
 
 def test_a_sweep_is_a_documented_dataset() -> None:
     plane = sweep(MODEL, {"weight_decay": DECAYS, "aspect_ratio": RATIOS}, "grokking_time", engine="serial")
-    bare = MODEL.phase_diagram(weight_decay=DECAYS, aspect_ratio=RATIOS)
     assert plane.delay.dims == ("weight_decay", "aspect_ratio")
-    for name in bare.data_vars:
-        # Root searches end within rounding of each other, vectorised or not.
-        np.testing.assert_allclose(plane[name], bare[name], rtol=1e-10, err_msg=str(name))
-        assert plane[name].dtype == bare[name].dtype
-        assert plane[name].attrs == bare[name].attrs
-    for name in ("weight_decay", "aspect_ratio"):
-        assert plane[name].attrs == bare[name].attrs
+    cell = LinearEstimator(aspect_ratio=0.7, weight_decay=1e-3).grokking_time()
+    for name in cell.data_vars:
+        assert plane[name].sel(weight_decay=1e-3, aspect_ratio=0.7) == cell[name]
+        assert plane[name].dtype == cell[name].dtype
+        assert plane[name].attrs == cell[name].attrs
+    about = {"long_name": "strength of weight decay", "units": "1", "symbol": "γ"}
+    assert plane.weight_decay.attrs == about
     assert plane.attrs["method"] == "sweep"
     assert plane.attrs["quantity"] == "grokking_time"
     assert json.loads(plane.attrs["parameters"])["learning_rate"] == 0.01
@@ -127,11 +126,16 @@ def product_of_fields(model: LinearEstimator) -> Any:
         (sobol({"aspect_ratio": (0.1, 2.0)}, 300), 300),
     ],
 )
-def test_vectorised_equals_one_by_one(over: Any, tile: Any) -> None:
+def test_vectorised_equals_one_by_one(over: Any, tile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks (a long last axis), flat tiles (a short one), zipped designs, tiles that do not divide the grid."""
     one = sweep(MODEL, over, product_of_fields, engine="serial")
+    alone: list[int] = []
+    by_itself = Cells.__call__
+    monkeypatch.setattr(Cells, "__call__", lambda self, cells: alone.append(len(cells)) or by_itself(self, cells))
     many = sweep(MODEL, over, product_of_fields, engine="vmap", tile=tile)
     assert many.attrs["engine"] == "vmap"
+    # No more than the corners of each tile, for the check.
+    assert max(alone) <= 8
     for name in one.data_vars:
         np.testing.assert_allclose(many[name], one[name], rtol=1e-14, err_msg=str(name))
 
@@ -307,9 +311,34 @@ def test_texts_and_none_are_stored(tmp_path: Path) -> None:
     xr.testing.assert_equal(kept, sweep("feature-scaling", over, "phase"))
     assert set(np.unique(kept.phase)) == {"hard", "easy", "super-easy"}
     xr.testing.assert_equal(load(store).phase, kept.phase)
-    layers = sweep(MODEL, {"hidden": [None, 4]}, "stable_learning_rate", store=tmp_path / "layers.zarr")
-    expected = [MODEL.replace(hidden=hidden).stable_learning_rate() for hidden in (None, 4)]
-    assert layers.stable_learning_rate.sel(hidden=["None", "4"]).values.tolist() == expected
+    layers = tmp_path / "layers.zarr"
+    sweep(MODEL, {"hidden": [None, 4]}, "stable_learning_rate", store=layers)
+    rates = sweep(MODEL, {"hidden": [None, 8]}, "stable_learning_rate", store=layers).stable_learning_rate
+    expected = [MODEL.replace(hidden=hidden).stable_learning_rate() for hidden in (None, 4, 8)]
+    assert rates.sel(hidden=["None", "4", "8"]).values.tolist() == expected
+
+
+def test_values_that_a_store_had_before_are_understood() -> None:
+    """Cells that another call left behind are computed by this one, which does not know their values."""
+    network = ScalarNetwork(first=[0.1], second=[0.2], target=1.0)
+    cells, _ = find_cells(network, as_design({"first": [[0.5]]}), "final_growth", None)
+    assert cells.values({"first": "[0.25]"}) == {"first": [0.25]}
+    cells, _ = find_cells(MODEL, as_design({"hidden": [None]}), "limits", None)
+    assert cells.values({"hidden": "4"}) == {"hidden": 4}
+    cells, _ = find_cells("skills", as_design({"exponent": [1.0], "kind": ["linear"]}), "exponents", None)
+    assert cells.values({"kind": "multilinear"}) == {"kind": "multilinear"}
+
+
+@pytest.mark.slow
+def test_every_engine_gives_the_same(tmp_path: Path) -> None:
+    over = {"aspect_ratio": np.linspace(0.2, 1.6, 6), "weight_decay": [1e-4, 1e-2]}
+    found = {
+        engine: sweep(MODEL, over, "grokking_time", engine=engine, store=tmp_path / f"{engine}.zarr", tile=3)
+        for engine in ("serial", "vmap", "processes", "dask")
+    }
+    for engine, plane in found.items():
+        for name in plane.data_vars:
+            np.testing.assert_allclose(plane[name], found["serial"][name], rtol=1e-10, err_msg=f"{engine}: {name}")
 
 
 def test_a_sobol_sweep_grows(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ def test_coordinator_killed_during_a_dask_run(cluster, path):
     options = {"first": 40, "second": 10, "tile": (2, 5)}
     before = set()
     for _ in range(2):
-        arguments = (path, options, None, None, cells.slow_compute, "dask", cluster.address)
+        arguments = (path, options, None, cells.slow_compute, "dask", cluster.address)
         process = cells.start(cells.coordinate, *arguments)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and process.exitcode is None:

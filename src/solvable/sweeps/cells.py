@@ -4,6 +4,7 @@ A :class:`Cells` object is small, holds no results and can be sent to another pr
 an installed ``solvable``.
 """
 
+import ast
 import dataclasses
 import hashlib
 import inspect
@@ -51,7 +52,17 @@ class Cells:
     def values(self, cell: Cell) -> dict[str, Any]:
         """A cell's parameters as plain Python values; labels become what they stand for."""
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in cell.items()}
-        return {name: self.labels[name][value] if name in self.labels else value for name, value in plain.items()}
+        return {name: self._meant(name, value) if isinstance(value, str) else value for name, value in plain.items()}
+
+    def _meant(self, name: str, text: str) -> Any:
+        known = self.labels.get(name, {})
+        if text in known:
+            return known[text]
+        # A value that a store had before: what is short says what it is.
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text
 
     def as_label(self, name: str, value: Any) -> Any:
         """What stands for a value in the coordinates of the sweep."""

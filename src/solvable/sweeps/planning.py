@@ -12,6 +12,7 @@ from solvable.sweeps import vectorised
 from solvable.sweeps.cells import Cells, error_text
 from solvable.sweeps.design import Design
 from solvable.sweeps.execution import core_count
+from solvable.sweeps.processes import dumps
 from solvable.sweeps.results import Naming, Schema, find_schema
 from solvable.sweeps.schema import tile_shape
 
@@ -141,6 +142,10 @@ def choose_engine(
         return "serial", f"processes would share one accelerator; {reason}"
     if core_count() < 2:
         return "serial", f"there is one processor; {reason}"
+    try:
+        dumps(cells)
+    except Exception as error:
+        return "serial", f"it cannot be sent to another process ({error_text(error)[:80]}); {reason}"
     return "processes", reason
 
 

@@ -7,7 +7,6 @@ finite are computed once more by themselves. Where a cell then raises, or differ
 
 import itertools
 import json
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ from solvable.sweeps.results import Result
 
 # Wider rows fall out of the processor's cache; narrower ones leave its vector units idle.
 _NARROWEST, _WIDEST = 32, 256
+# Rows computed by one call: those of a low tile, else a few, so that little is computed in vain at the last call.
+_ROWS, _MOST_ROWS = 8, 16
 _CPU_MEMORY = 2**30
 _CORNERS = 8
 # Vectorised and single runs differ by rounding, which root searches amplify a little.
@@ -127,18 +128,11 @@ class VectorisedCells:
     def _together(self, cells: Sequence[Cell]) -> dict[str, np.ndarray]:
         columns = {name: np.array([cell[name] for cell in cells], float) for axis in self.axes for name in axis}
         block = self._as_block(columns) or _Block((tuple(columns),), (len(cells),), (columns,))
-        limits = self.tile if block.axes == self.axes else (math.prod(self.tile),)
-        lengths = [min(limit, _padded_length(size)) for limit, size in zip(limits, block.shape, strict=True)]
-        padded = tuple(
-            {name: np.pad(column, (0, length - column.size), mode="edge") for name, column in axis.items()}
-            for axis, length in zip(block.columns, lengths, strict=True)
-        )
-        arrays = _compiled_block(self.cells, padded)(padded)
-        kept = tuple(slice(size) for size in block.shape)
+        limits = self.tile if block.axes == self.axes else (len(cells),)
         assert self.cells.schema is not None
         return {
-            output.name: np.asarray(array)[kept].reshape(len(cells), *output.shape)
-            for output, array in zip(self.cells.schema.outputs, arrays, strict=True)
+            output.name: array.reshape(len(cells), *output.shape)
+            for output, array in zip(self.cells.schema.outputs, _run(self.cells, block, limits), strict=True)
         }
 
     def _as_block(self, columns: Columns) -> "_Block | None":
@@ -175,6 +169,28 @@ class _Block:
     axes: tuple[tuple[str, ...], ...]
     shape: tuple[int, ...]
     columns: tuple[Columns, ...]
+
+
+def _run(cells: Cells, block: _Block, limits: Sequence[int]) -> list[np.ndarray]:
+    """The outputs over the block, a few rows at a time: all pieces have one shape, so that one is compiled for all."""
+    first, *rest = block.columns
+    inner = [
+        _padded(axis, min(limit, _padded_length(size)))
+        for axis, limit, size in zip(rest, limits[1:], block.shape[1:], strict=True)
+    ]
+    most = (limits[0] if limits[0] <= _MOST_ROWS else _ROWS) if rest else _WIDEST
+    step = min(most, _padded_length(block.shape[0]))
+    pieces = []
+    for begin in range(0, block.shape[0], step):
+        outer = _padded({name: column[begin : begin + step] for name, column in first.items()}, step)
+        columns = (outer, *inner)
+        pieces.append(_compiled_block(cells, columns)(columns))
+    kept = tuple(slice(size) for size in block.shape)
+    return [np.concatenate([np.asarray(piece) for piece in parts])[kept] for parts in zip(*pieces, strict=True)]
+
+
+def _padded(axis: Columns, length: int) -> Columns:
+    return {name: np.pad(column, (0, length - column.size), mode="edge") for name, column in axis.items()}
 
 
 def _compiled_block(cells: Cells, columns: tuple[Columns, ...]) -> Callable[[Any], Outputs]:

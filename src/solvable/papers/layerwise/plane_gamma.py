@@ -9,6 +9,7 @@ kernel ``sqrt(Sigma_0^2 - S_0^2 + theta^2)`` first shrinks and is back at its st
 
 from typing import TYPE_CHECKING
 
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
@@ -20,7 +21,7 @@ from solvable.sweeps import sweep
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-POINTS = {"quick": 33, "full": 161}
+POINTS = {"quick": 33, "full": 101}
 CONTOURS = (0.1, 0.3, 1.0, 3.0, 10.0)
 # Target, size and alignment where the distance from the linearised network is computed by another route as well.
 CELLS = ((1.0, 1.0, 0.0), (-1.5, 1.0, 0.5), (3.0, 1.0, -0.5), (4.0, 2.0, 0.9))
@@ -37,9 +38,8 @@ MEANINGS = {
 
 def pair(target: float, size: float = 1.0, alignment: float = 0.0) -> ScalarNetwork:
     """One pair of weights with ``(a^2 + b^2) / 2 = size`` and ``a b = alignment * size``; all others are like it."""
-    angle = np.arcsin(alignment) / 2
-    length = np.sqrt(2 * size)
-    return ScalarNetwork(np.array([length * np.cos(angle)]), np.array([length * np.sin(angle)]), target)
+    angle, length = jnp.arcsin(alignment) / 2, jnp.sqrt(2 * size)
+    return ScalarNetwork(length * jnp.cos(angle)[None], length * jnp.sin(angle)[None], target)
 
 
 def reproduce(scale: Scale) -> Reproduction:
