@@ -13,6 +13,9 @@ HOSTS = {
     "arxiv.org",
     "doi.org",
     "github.com",
+    "jobqueue.dask.org",
+    "kubernetes.dask.org",
+    "zarr.dev",
     # What the theme and its extensions put into every page.
     "cdn.jsdelivr.net",
     "pradyunsg.me",
