@@ -1,8 +1,10 @@
 """Cells, coordinators and crashes for the sweep tests. NumPy only, so that a coordinator starts in milliseconds."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -27,6 +29,23 @@ def open_sweep(path, first=10, second=7, settings=None, tile=(3, 4), **options):
     settings = {"model": "test", "solver": {"rtol": 1e-6}} if settings is None else settings
     grid = axes(first, second)
     return Store.create_or_open(path, grid, OUTPUTS, {"time": (TIMES, {"units": "s"})}, settings, tile, **options)
+
+
+SMALL = {"first": 2, "second": 3, "tile": (2, 2)}
+
+
+def fill(path, **options):
+    """Compute all that a store lacks."""
+    with open_sweep(path, **options) as store:
+        return run(store, compute, progress=False)
+
+
+@contextlib.contextmanager
+def quick_folder(otherwise):
+    """In memory where there is a file system for it: hundreds of stores, each flushed to the disk, take minutes."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else otherwise) as folder:
+        yield Path(folder)
 
 
 def is_bad(cell):

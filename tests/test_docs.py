@@ -23,6 +23,9 @@ PAGES = [
     ROOT / "docs" / "quick-start.md",
     ROOT / "docs" / "reproduce.md",
     *sorted((ROOT / "docs/models").glob("*.md")),
+    *sorted((ROOT / "docs/diagnostics").glob("*.md")),
+    ROOT / "docs" / "sweeps" / "fits.md",
+    ROOT / "docs" / "sweeps" / "index.md",
     ROOT / "docs" / "how-to" / "sgd-noise-stops-feature-learning.md",
 ]
 

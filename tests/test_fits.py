@@ -120,10 +120,10 @@ def test_windows_allow_for_noise() -> None:
     assert told[1] == 1e6
 
 
-def coverage(draw, how: str, offset: bool = False) -> tuple[float, float]:
-    """How often intervals of 68 % and of 95 % hold the true exponent, -0.7, in 400 experiments."""
-    inside = np.zeros((400, 2))
-    for trial in range(400):
+def coverage(draw, how: str, offset: bool = False, trials: int = 400) -> tuple[float, float]:
+    """How often intervals of 68 % and of 95 % hold the true exponent, -0.7, in many experiments."""
+    inside = np.zeros((trials, 2))
+    for trial in range(trials):
         generator = np.random.default_rng([7, trial])
         values, errors = draw(generator)
         drawn = engine.resample(values.x.values, values.values, errors, offset, how, 300, generator)
@@ -173,7 +173,8 @@ def test_pairs_are_for_noise_that_is_not_alike() -> None:
     most, nearly_all = coverage(uneven, "pairs")
     assert most == pytest.approx(0.68, abs=0.08)
     assert 0.89 < nearly_all < 0.97
-    assert coverage(uneven, "residuals")[1] < 0.85
+    # Measured: 50 %, known to 4 %.
+    assert coverage(uneven, "residuals", trials=150)[0] < 0.6
 
 
 @pytest.mark.slow
@@ -310,6 +311,8 @@ def test_everything_says_what_it_is() -> None:
         (lambda: fits.power_law([1.0, 2.0], [1.0, 2.0]), "2 points are too few: give at least 3"),
         (lambda: fits.power_law(X, X, window=(2.0, 3.0)), "too few.*widen the window"),
         (lambda: fits.power_law(X, X, window="best"), "window must be"),
+        (lambda: fits.power_law(np.ones(25), X, offset=True), "no power beside an offset fits"),
+        (lambda: fits.power_law(1 + np.exp(-20 * X[:4]), X[:4], offset=True), "no power beside an offset fits"),
         (lambda: fits.power_law(X, X, resample="errors"), "pass errors="),
         (lambda: fits.power_law(X, X, resample="some"), "resample must be"),
         (lambda: fits.power_law(X, X, resamples=3), "at least 100"),

@@ -14,6 +14,7 @@ QUICK = [
     *[("linear-grokking", name) for name in ("eq12", "fig6", "output-maximum")],
     ("delayed-features", "eq20"),
     *[("feature-scaling", name) for name in ("fig7", "fig10")],
+    *[("layerwise", name) for name in ("fig1-1", "minimum-projection")],
 ]
 
 

@@ -20,7 +20,7 @@ else:
     os.environ["JAX_ENABLE_X64"] = "1"
 
 if TYPE_CHECKING:
-    from solvable import activations, diagnostics, engines, models, papers, solvers, teachers
+    from solvable import activations, diagnostics, engines, fits, models, papers, solvers, sweeps, teachers
     from solvable.comparison import compare
     from solvable.files import load, save
     from solvable.models.base import Model
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from solvable.models.parity_mode import ParityMode
     from solvable.models.scalar_network import ScalarNetwork
     from solvable.models.skills import SkillModel
-    from solvable.plotting import plot
+    from solvable.plotting import plot, plot_plane
+    from solvable.sweeps import sweep
 
 _HOME = {
     "Committee": "solvable.models.committee",
@@ -50,9 +51,11 @@ _HOME = {
     "fit_source_capacity": "solvable.models.feature_scaling",
     "load": "solvable.files",
     "plot": "solvable.plotting",
+    "plot_plane": "solvable.plotting",
     "save": "solvable.files",
+    "sweep": "solvable.sweeps",
 }
-_ROOMS = ("activations", "diagnostics", "engines", "models", "papers", "solvers", "teachers")
+_ROOMS = ("activations", "diagnostics", "engines", "fits", "models", "papers", "solvers", "sweeps", "teachers")
 # Faces to other libraries: loaded on first use, and only listed because one of those may be missing.
 _BRIDGES = ("equinox", "torch")
 
@@ -73,12 +76,16 @@ __all__ = [
     "diagnostics",
     "engines",
     "fit_source_capacity",
+    "fits",
     "load",
     "models",
     "papers",
     "plot",
+    "plot_plane",
     "save",
     "solvers",
+    "sweep",
+    "sweeps",
     "teachers",
 ]
 

@@ -67,7 +67,7 @@ def power_law(
     default where there is such a dimension), Gaussian noise ("errors", where those are given), "residuals" (noise
     alike at all points), or "pairs" (points with their noise). With ``resamples=0`` there are none. Noise is all they
     know of: how far a curve is from a power is ``exponent_drift``, the exponent of the later half of the window less
-    that of the earlier half.
+    that of the earlier half (NaN with fewer than four points, or where values lie on both sides of the offset).
     """
     curve = _Curve(values, x, errors, positive=not (offset and errors is not None))
     how = fits.check_resampling(resample, curve.seeds, errors) if resamples else resample

@@ -5,7 +5,33 @@ The public names of the room are listed here, one line for each file that has an
 
 from solvable.diagnostics.collapse import CollapseReport, collapse
 from solvable.diagnostics.features import features
+from solvable.diagnostics.kernels import (
+    KernelChange,
+    cka,
+    feature_kernel,
+    kernel_alignment,
+    kernel_change,
+    ntk,
+    spectrum,
+)
+from solvable.diagnostics.laziness import LazinessReport, laziness, tangent_model
 from solvable.diagnostics.report import FeatureReport
 from solvable.diagnostics.statistics import FeatureStatistics
 
-__all__ = ["CollapseReport", "FeatureReport", "FeatureStatistics", "collapse", "features"]
+__all__ = [
+    "CollapseReport",
+    "FeatureReport",
+    "FeatureStatistics",
+    "KernelChange",
+    "LazinessReport",
+    "cka",
+    "collapse",
+    "feature_kernel",
+    "features",
+    "kernel_alignment",
+    "kernel_change",
+    "laziness",
+    "ntk",
+    "spectrum",
+    "tangent_model",
+]

@@ -153,6 +153,11 @@ def _with_offset(x: np.ndarray, y: np.ndarray, scale: np.ndarray, counts: np.nda
         smaller = misfit(left) < misfit(right)
         low, high = np.where(smaller, low, left), np.where(smaller, right, high)
     power = (low + high) / 2
+    if power.shape == () and (abs(power) >= steepest or np.ptp(y) == 0):
+        raise ValueError(
+            f"no power beside an offset fits these values: the exponent runs to {power:.3g}; choose another window, "
+            "or fit without offset"
+        )
     slope, height = straight_line(basis(power), y, weights)
     return PowerLaw(power, slope / power * unit**-power, height - slope / power)
 

@@ -89,7 +89,8 @@ def assemble(
     }
     variables["status"] = (dims, status, STATUS_ATTRS)
     if texts is not None:
-        variables["error"] = (dims, texts.astype(str), {"long_name": "why the cell failed"})
+        # Objects, not fixed-width text: one long message would make every cell as wide.
+        variables["error"] = (dims, texts, {"long_name": "why the cell failed"})
     coords: dict[str, Any] = {
         name: (axis.dim, values, dict(axis.attrs.get(name, {})))
         for axis in axes

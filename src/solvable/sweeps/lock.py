@@ -43,15 +43,18 @@ class Lock:
             raise LockedStoreError(_refusal(store, _held[self._key].text, "in this very process; close it first"))
         self._handle = self._acquire(store)
         previous = _parse(self._handle)
-        try:
-            _refuse_foreign(store, previous, steal)
-        except LockedStoreError:
-            os.close(self._handle)
-            raise
         self.recovered_from: dict[str, Any] | None = previous
         now = _now()
         self.text = {"owner": _user(), "pid": os.getpid(), "host": socket.gethostname(), "since": now, "heartbeat": now}
-        self._write_text()
+        try:
+            _refuse_foreign(store, previous, steal)
+            self._write_text()
+        except OSError as error:
+            os.close(self._handle)
+            raise type(error)(error.errno, f"cannot write {self.path}: {error.strerror}; make room there") from error
+        except LockedStoreError:
+            os.close(self._handle)
+            raise
         _held[self._key] = self
         self._released = threading.Event()
         threading.Thread(target=self._beat, name="sweep lock heartbeat", daemon=True).start()

@@ -39,7 +39,8 @@ MEANINGS = {
 def pair(target: float, size: float = 1.0, alignment: float = 0.0) -> ScalarNetwork:
     """One pair of weights with ``(a^2 + b^2) / 2 = size`` and ``a b = alignment * size``; all others are like it."""
     angle, length = jnp.arcsin(alignment) / 2, jnp.sqrt(2 * size)
-    return ScalarNetwork(length * jnp.cos(angle)[None], length * jnp.sin(angle)[None], target)
+    first, second = length * jnp.cos(angle)[None], length * jnp.sin(angle)[None]
+    return ScalarNetwork(first, second, target)  # type: ignore[arg-type]
 
 
 def reproduce(scale: Scale) -> Reproduction:

@@ -20,10 +20,10 @@ _LETTERS = _pairs(
 _OPERATORS = _pairs(
     """
     le ≤ ge ≥ ne ≠ ll ≪ gg ≫ to → in ∈ sim ∼ approx ≈ propto ∝ pm ± mp ∓ times × cdot · star ⋆ sum ∑ prod ∏ int ∫
-    ldots … cdots ⋯ lvert | rvert | langle ⟨ rangle ⟩
+    ldots … cdots ⋯ vert | lvert | rvert | langle ⟨ rangle ⟩
     """
 )
-_FUNCTIONS = ("ln", "log", "exp", "min", "max", "Pr", "sin", "cos", "tanh", "det", "lim")
+_FUNCTIONS = ("ln", "log", "exp", "min", "max", "Pr", "sin", "cos", "tanh", "det", "dim", "lim", "tr")
 _ALPHABETS = {"mathcal": "SCRIPT", "mathbf": "BOLD", "mathsf": "SANS-SERIF", "mathbb": "DOUBLE-STRUCK"}
 _ACCENTS = {"dot": "˙", "hat": "^", "bar": "¯", "tilde": "~"}
 _SPACES = {",": "0.17em", ";": "0.28em", " ": "0.25em", "quad": "1em", "!": "0em"}
