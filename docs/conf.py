@@ -34,7 +34,7 @@ autodoc_typehints = "none"
 
 # What `make reproduce`, or `solvable reproduce all --out FOLDER`, has drawn is shown; nothing is run here.
 REPRODUCED = Path(os.environ.get("SOLVABLE_FIGURES", HERE.parent / "report")).expanduser().resolve()
-write_gallery(HERE / "gallery-scripts", HERE / "gallery-pictures", REPRODUCED)
+write_gallery(HERE / "gallery-scripts", HERE / "gallery-pictures", REPRODUCED, HERE / "figures" / "gallery")
 
 sphinx_gallery_conf = {
     "examples_dirs": "gallery-scripts",

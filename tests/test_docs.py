@@ -11,13 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
-
 from check_links import broken_links, problem_outside
 from paper_gallery import as_restructured_text, write_gallery
 
+ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "docs" / "how-to" / "example"
 PAGES = [
     ROOT / "docs" / "quick-start.md",
@@ -138,9 +135,9 @@ def test_addresses_are_on_known_hosts(page):
 
 
 def test_broken_links_are_found(tmp_path):
-    (tmp_path / "index.html").write_text('''<a href="two.html#here">1</a> <a href="two.html#gone">2</a>
+    (tmp_path / "index.html").write_text("""<a href="two.html#here">1</a> <a href="two.html#gone">2</a>
         <a href="three.html">3</a> <a href="http://arxiv.org/a">4</a> <a href="https://example.com">5</a>
-        <a href="https://arxiv.org/abs/2310.16441">6</a> <a href="../two.html">7</a> <a href="#top">8</a>''')
+        <a href="https://arxiv.org/abs/2310.16441">6</a> <a href="../two.html">7</a> <a href="#top">8</a>""")
     (tmp_path / "two.html").write_text('<p id="here"><a href="index.html">back</a></p>')
     found = broken_links(tmp_path)
     assert [line.split()[1] for line in found] == [
@@ -162,7 +159,8 @@ def test_a_gallery_script_shows_text_picture_claims_and_source(tmp_path):
     claim = {"paper": "linear-grokking", "figure": "eq12", "name": "a|b*", "measured": 1.5, "expected": "nan"}
     claims = [claim | {"allowed": 0.1, "passed": False}]
     (report / "claims.json").write_text(json.dumps({"paper": ["linear-grokking", "layerwise"], "claims": claims}))
-    write_gallery(tmp_path / "scripts", tmp_path / "pictures", report)
+    folders = [tmp_path / "scripts", tmp_path / "pictures"]
+    write_gallery(*folders, report, tmp_path / "small")
 
     scripts = {path.stem for path in (tmp_path / "scripts").rglob("*.py")}
     assert scripts == {f"{paper}-{figure}" for paper in papers.papers() for figure in papers.figures(paper)}
@@ -176,9 +174,14 @@ def test_a_gallery_script_shows_text_picture_claims_and_source(tmp_path):
     assert "thumbnail_path = 'pictures/linear-grokking/eq12.png'" in text
 
     # Without a reproduction there are the same pages, and no picture of an earlier one.
-    write_gallery(tmp_path / "scripts", tmp_path / "pictures", tmp_path / "nothing")
+    (tmp_path / "small" / "linear-grokking").mkdir(parents=True)
+    (tmp_path / "small" / "linear-grokking" / "eq12.png").write_bytes(b"a small picture")
+    write_gallery(*folders, tmp_path / "nothing", tmp_path / "small")
     assert list((tmp_path / "pictures").rglob("*.png")) == []
     assert {path.stem for path in (tmp_path / "scripts").rglob("*.py")} == scripts
+    text = (tmp_path / "scripts/linear-grokking/linear-grokking-eq12.py").read_text("utf-8")
+    assert "image::" not in text
+    assert "thumbnail_path = 'small/linear-grokking/eq12.png'" in text
 
 
 def test_docstrings_become_restructured_text():

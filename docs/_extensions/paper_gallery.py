@@ -10,6 +10,7 @@ import importlib.util
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,11 @@ if the figures were drawn before the site was built (``make gallery``).
 """
 
 
-def write_gallery(scripts: Path, pictures: Path, reproduced: Path) -> None:
-    """One script for each figure under ``scripts``; the pictures and claims are those found in ``reproduced``."""
+def write_gallery(scripts: Path, pictures: Path, reproduced: Path, thumbnails: Path) -> None:
+    """One script for each figure under ``scripts``; the pictures and claims are those found in ``reproduced``.
+
+    Where there is no picture, a small one that was kept in ``thumbnails`` stands for it in the overview.
+    """
     ledger = read_ledger(reproduced)
     written = {_write(scripts / "GALLERY_HEADER.rst", HEADER)}
     for paper in papers.papers():
@@ -35,7 +39,9 @@ def write_gallery(scripts: Path, pictures: Path, reproduced: Path) -> None:
         written.add(_write(scripts / paper / "GALLERY_HEADER.rst", f"{heading(title, '-')}\n{about}"))
         for figure in papers.figures(paper):
             picture = _copy(find_picture(reproduced, ledger, paper, figure), pictures / paper / f"{figure}.png")
-            text = script(paper, figure, picture, [c for c in ledger if (c["paper"], c["figure"]) == (paper, figure)])
+            own = [claim for claim in ledger if (claim["paper"], claim["figure"]) == (paper, figure)]
+            thumbnail = picture or thumbnails / paper / f"{figure}.png"
+            text = script(paper, figure, picture, own) + thumbnail_line(thumbnail, pictures.parent)
             written.add(_write(scripts / paper / f"{paper}-{figure}.py", text))
     # A figure that is gone leaves no page behind.
     for path in {*scripts.rglob("*.py"), *scripts.rglob("*.rst")} - written:
@@ -51,9 +57,14 @@ def script(paper: str, figure: str, picture: Path | None, claims: list[dict[str,
     head += [f"On the command line: ``solvable reproduce {paper} {figure} --out reproduction``", ""]
     head += claims_table(claims)
     last = ["", "# %%", "# To see the picture and the claims in a notebook:", 'reproduce("quick")']
-    if picture:
-        last.append(f"# sphinx_gallery_thumbnail_path = '{picture.parent.parent.name}/{paper}/{figure}.png'")
     return "\n".join(['r"""', *head, '"""', body, *last, ""])
+
+
+def thumbnail_line(thumbnail: Path, docs: Path) -> str:
+    """How a script tells sphinx-gallery which picture stands for it, if there is one."""
+    if not thumbnail.is_file():
+        return ""
+    return f"# sphinx_gallery_thumbnail_path = '{thumbnail.relative_to(docs).as_posix()}'\n"
 
 
 def read_source(paper: str, figure: str) -> tuple[str, str, str]:
@@ -131,6 +142,24 @@ def as_restructured_text(docstring: str) -> str:
     return "\n\n".join(paragraphs)
 
 
+def keep_thumbnails(reproduced: Path, thumbnails: Path) -> None:
+    """Small versions of the pictures of a reproduction, to be committed: the overview then shows every figure."""
+    from PIL import Image
+
+    ledger = read_ledger(reproduced)
+    for paper in papers.papers():
+        for figure in papers.figures(paper):
+            picture = find_picture(reproduced, ledger, paper, figure)
+            if picture is None:
+                continue
+            target = thumbnails / paper / f"{figure}.png"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with Image.open(picture) as image:
+                small = image.convert("RGB")
+                small.thumbnail((320, 224), Image.Resampling.LANCZOS)
+                small.quantize(32).save(target, optimize=True)
+
+
 def _copy(source: Path | None, target: Path) -> Path | None:
     target.unlink(missing_ok=True)
     if source is None:
@@ -146,3 +175,7 @@ def _write(path: Path, text: str) -> Path:
     if not path.exists() or path.read_text("utf-8") != text:
         path.write_text(text, "utf-8")
     return path
+
+
+if __name__ == "__main__":
+    keep_thumbnails(Path(sys.argv[1]), Path(__file__).parents[1] / "figures" / "gallery")

@@ -29,7 +29,10 @@ def curves(ax):
     grey = {"color": "#444444"}
     ax.legend(
         handles=[
-            *(Line2D([], [], color=colour, label=f"λ = {ratio:g}") for colour, ratio in zip(COLOURS, RATIOS, strict=False)),
+            *(
+                Line2D([], [], color=colour, label=f"λ = {ratio:g}")
+                for colour, ratio in zip(COLOURS, RATIOS, strict=False)
+            ),
             Line2D([], [], linestyle="--", marker="s", markerfacecolor="white", label="training", **grey),
             Line2D([], [], linestyle="-", marker="o", label="test", **grey),
         ],
