@@ -81,6 +81,9 @@ def test_models_say_what_is_never_reached() -> None:
     assert drawn(plot_plane(plane, "train_time"))[2] == []
     failed = plane.assign(test_reached=xr.ones_like(plane.test_reached))
     assert drawn(plot_plane(failed, "delay"))[2] == ["not computed or failed"]
+    # A failed cell of a sweep has flags that say no; its status tells that they are no answer.
+    status = xr.DataArray([[1, 1], [1, 2]], dims=over)
+    assert drawn(plot_plane(plane.assign(status=status), "delay"))[2] == ["never reached", "not computed or failed"]
 
 
 @pytest.mark.parametrize(

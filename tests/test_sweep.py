@@ -1,6 +1,8 @@
 """Sweeps give what direct calls give: for every model, engine and kind of result; failures stay in their cells."""
 
 import json
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import xarray as xr
 
 from solvable import LinearEstimator, ScalarNetwork, models
 from solvable.models.base import Model
-from solvable.sweeps import SweepWarning, cell_key, load, plan, product, sobol, status, sweep, zipped
+from solvable.sweeps import SweepWarning, cell_key, load, plan, product, sobol, status, sweep, vectorised, zipped
 from solvable.sweeps.cells import Cells, find_cells
 from solvable.sweeps.design import as_design, label
 from solvable.sweeps.results import as_result
@@ -138,6 +140,27 @@ def test_vectorised_equals_one_by_one(over: Any, tile: Any, monkeypatch: pytest.
     assert max(alone) <= 8
     for name in one.data_vars:
         np.testing.assert_allclose(many[name], one[name], rtol=1e-14, err_msg=str(name))
+
+
+def test_vectorised_rows_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a row of 256 cells would need more than there is, it is cut until it does not; the values stay."""
+    over = {"aspect_ratio": np.linspace(0.1, 1.0, 256)}
+    widths: list[int] = []
+    nested = vectorised._nested
+    monkeypatch.setattr(vectorised, "_memory", lambda: 200_000)
+    monkeypatch.setattr(
+        vectorised, "_nested", lambda cells, width, columns: widths.append(width) or nested(cells, width, columns)
+    )
+
+    def largest(model: LinearEstimator) -> Any:
+        return jnp.sort(jnp.cos(jnp.arange(1000.0) * model.aspect_ratio))[-3]
+
+    found = sweep(MODEL, over, largest, engine="vmap").largest
+    assert widths[0] == 256
+    # A cell sorts 8000 bytes: at most 25 of them fit.
+    assert widths[-1] <= 25
+    expected = [np.sort(np.cos(np.arange(1000.0) * ratio))[-3] for ratio in over["aspect_ratio"]]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_vectorised_curves_and_their_errors() -> None:
@@ -378,6 +401,26 @@ def test_a_tile_that_cannot_be_vectorised_is_computed_one_by_one(monkeypatch: py
     found = sweep(MODEL, over, "grokking_time", engine="vmap")
     assert (found.status == 1).all()
     np.testing.assert_array_equal(found.delay, sweep(MODEL, over, "grokking_time", engine="serial").delay)
+
+
+def test_sweeps_in_memory_need_no_optional_package() -> None:
+    script = """
+import sys
+for name in ("zarr", "dask", "distributed", "cloudpickle"):
+    sys.modules[name] = None
+from solvable import LinearEstimator
+from solvable.sweeps import sweep
+if __name__ == "__main__":
+    model = LinearEstimator(aspect_ratio=0.5)
+    assert sweep(model, {"weight_decay": [0.1, 0.2]}, lambda m: m.weight_decay).value.values.tolist() == [0.1, 0.2]
+    try:
+        sweep(model, {"weight_decay": [0.1]}, "stable_learning_rate", store="plane.zarr")
+    except ImportError as error:
+        assert "pip install solvable[sweep]" in str(error)
+    else:
+        raise AssertionError("stored without zarr")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_defaults_written_out_are_the_same_settings() -> None:

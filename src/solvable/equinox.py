@@ -93,7 +93,7 @@ def collapse(
     return diagnostics.collapse(gathered, layer.weight, layer.bias, batches=again)
 
 
-class Tracker:
+class Tracker(History):
     """The feature measures along training: call it once an epoch with the network of that epoch.
 
     ``history`` is a dataset of every measure over epochs, ``plot()`` its picture. With ``collapse=True`` NC1 to NC3 of
@@ -112,7 +112,7 @@ class Tracker:
     ) -> None:
         self._train, self._test, self._apply = train_batches, test_batches, apply
         self._where, self._collapse, self._progress = last_layer, collapse, progress
-        self._history = History()
+        super().__init__()
 
     def __call__(self, model: Any, epoch: float | None = None, **numbers: float) -> diagnostics.FeatureReport:
         """Measure now; ``numbers`` such as losses are kept beside the measures."""
@@ -125,17 +125,8 @@ class Tracker:
         report = diagnostics.features(train, test)
         layer = self._where(model)
         collapsed = diagnostics.collapse(train, layer.weight, layer.bias) if self._collapse else None
-        self._history.record(epoch, report, collapsed, **numbers)
+        self._record(epoch, report, collapsed, **numbers)
         return report
-
-    @property
-    def history(self) -> Any:
-        """All measurements so far, as an :class:`xarray.Dataset` over ``epoch``."""
-        return self._history.to_dataset()
-
-    def plot(self) -> Any:
-        """Effective dimensions, distance from minimum features, and the numbers given, over epochs."""
-        return self._history.plot()
 
 
 def _stream(

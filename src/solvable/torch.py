@@ -106,7 +106,7 @@ def find_last_layer(
     raise ValueError("the loader gave no batch to find the last layer with")
 
 
-class Tracker:
+class Tracker(History):
     """The feature measures along training: call it once an epoch.
 
     ``history`` is a dataset of every measure over epochs, ``plot()`` its picture. With ``collapse=True`` NC1 to NC3 of
@@ -136,7 +136,7 @@ class Tracker:
         self.model = model
         self._train, self._test, self._device = train_loader, test_loader, device
         self._layer, self._collapse, self._progress = last_layer, collapse, progress
-        self._history = History()
+        super().__init__()
 
     def __call__(self, epoch: float | None = None, **numbers: float) -> diagnostics.FeatureReport:
         """Measure now; ``numbers`` such as losses are kept beside the measures."""
@@ -147,17 +147,8 @@ class Tracker:
         )
         report = diagnostics.features(train, test)
         collapsed = diagnostics.collapse(train, *_weights(layer)) if self._collapse else None
-        self._history.record(epoch, report, collapsed, **numbers)
+        self._record(epoch, report, collapsed, **numbers)
         return report
-
-    @property
-    def history(self) -> Any:
-        """All measurements so far, as an :class:`xarray.Dataset` over ``epoch``."""
-        return self._history.to_dataset()
-
-    def plot(self) -> Any:
-        """Effective dimensions, distance from minimum features, and the numbers given, over epochs."""
-        return self._history.plot()
 
 
 def lightning_callback(tracker: Tracker, every: int = 1) -> Any:

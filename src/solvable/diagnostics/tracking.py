@@ -22,12 +22,12 @@ _COLLAPSE = {
 
 
 class History:
-    """Reports along training, kept as one labelled dataset."""
+    """Reports along training, kept as one labelled dataset: what the trackers of all libraries share."""
 
     def __init__(self) -> None:
         self._rows: list[xr.Dataset] = []
 
-    def record(
+    def _record(
         self, epoch: float | None, report: FeatureReport, collapse: CollapseReport | None = None, **numbers: float
     ) -> None:
         """Add a measurement; ``numbers`` (losses, accuracies) are kept beside it. Without an epoch they are counted."""
@@ -55,7 +55,8 @@ class History:
         }
         self._rows.append(measures.assign_coords(epoch=((), float(epoch), {"long_name": "epoch", "units": ""})))
 
-    def to_dataset(self) -> xr.Dataset:
+    @property
+    def history(self) -> xr.Dataset:
         """Every measure over ``epoch``; the spectra also over ``mode``, NaN beyond the rank of that epoch."""
         if not self._rows:
             raise ValueError("nothing is tracked yet: call the tracker once an epoch")
@@ -65,7 +66,7 @@ class History:
         """Effective dimensions, distance from minimum features, neural collapse and the numbers given, over epochs."""
         from solvable.plotting import COLOURS, new_figure
 
-        data = self.to_dataset()
+        data = self.history
         given = [str(name) for name in data.data_vars if data[name].attrs.get("given")]
         groups = [names for names in ([name for name in _COLLAPSE if name in data], given) if names]
         figure, panels = new_figure(columns=2 + len(groups))

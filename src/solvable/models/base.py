@@ -126,7 +126,7 @@ class Model(eqx.Module):
     def __check_init__(self) -> None:
         for field in dataclasses.fields(self):
             if "rule" in field.metadata:
-                _check(field, getattr(self, field.name))
+                check_field(field, getattr(self, field.name))
 
     def predict(self, times: Any) -> xr.Dataset:
         """What theory says, at the given times."""
@@ -173,7 +173,8 @@ def _short(value: Any) -> str:
     return repr(value)
 
 
-def _check(field: dataclasses.Field[Any], value: Any) -> None:
+def check_field(field: dataclasses.Field[Any], value: Any) -> None:
+    """Raise a ValueError that names the parameter, its value and its rule, if the value breaks it."""
     if isinstance(value, jax.core.Tracer) or (value is None and field.metadata["optional"]):
         return
     rule: Rule = field.metadata["rule"]

@@ -143,6 +143,10 @@ def _check_dimensions(values: xr.DataArray, over: str | None) -> None:
         )
 
 
+# The status of a cell of a sweep that has been computed.
+_DONE = 1
+
+
 def _never(dataset: xr.Dataset, name: str) -> xr.DataArray:
     """Infinite cells, and cells without a value of which a variable ``..._reached`` says that they never were."""
     values = dataset[name]
@@ -154,6 +158,9 @@ def _never(dataset: xr.Dataset, name: str) -> xr.DataArray:
     for flag in kinds:
         if set(dataset[flag].dims) == set(values.dims):
             never = never | (values.isnull() & ~dataset[flag].astype(bool))
+    if "status" in dataset and set(dataset["status"].dims) <= set(values.dims):
+        # Where a sweep failed its flags are no answer either.
+        never = never & (dataset["status"] == _DONE)
     return never.transpose(*values.dims)
 
 

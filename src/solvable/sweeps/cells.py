@@ -18,7 +18,7 @@ import numpy as np
 
 from solvable import models
 from solvable._version import __version__
-from solvable.models.base import Model, _check
+from solvable.models.base import Model, check_field
 from solvable.sweeps.design import Design, label
 from solvable.sweeps.quantities import Quantity, canonical, option_names, parse_quantity
 from solvable.sweeps.results import Result, Schema
@@ -223,7 +223,7 @@ def _checked_values(kind: type[Model], design: Design) -> Design:
                 continue
             values = axis.values[about.name]
             for value in values:
-                _check(about, about.metadata["converter"](value) if "converter" in about.metadata else value)
+                check_field(about, about.metadata["converter"](value) if "converter" in about.metadata else value)
             if rule.function and not all(isinstance(value, str) for value in values):
                 raise ValueError(f"{about.name} is swept by names such as 'relu', not by functions")
             design = design.replace(about.name, tuple(_of_type(hints[about.name], value) for value in values))

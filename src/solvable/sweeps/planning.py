@@ -28,7 +28,8 @@ _FEW = 8
 # The first call compiles; one that took longer than this is believed, not repeated.
 _WORTH_REPEATING = 20.0
 # A tile is lost if a worker is killed, and costs a few milliseconds to store.
-_TILE_SECONDS, _TILE_CELLS, _TILE_BYTES = 10.0, 2048, 32 * 2**20
+_TILE_SECONDS, _TILE_CELLS, _TILE_BYTES = 10.0, 8192, 32 * 2**20
+_LEAST_TOGETHER = 1024
 # So that no worker waits long for the last tile.
 _TILES_PER_WORKER = 8
 
@@ -151,12 +152,15 @@ def choose_engine(
 
 def choose_tile(engine: str, design: Design, schema: Schema, seconds: float | None, workers: int) -> tuple[int, ...]:
     """How many cells are computed and stored at once, along each axis."""
-    count = min(_TILE_CELLS, max(1, _TILE_BYTES // max(1, schema.bytes_per_cell)))
-    if engine != "vmap":
-        if seconds is not None:
-            count = min(count, max(1, int(_TILE_SECONDS / max(seconds, 1e-6))))
-        share = -(-design.size // (_TILES_PER_WORKER * workers))
-        count = min(count, max(1, share)) if engine != "serial" else count
+    count = _TILE_CELLS
+    if seconds is not None:
+        count = min(count, max(1, int(_TILE_SECONDS / max(seconds, 1e-6))))
+    if engine == "vmap":
+        # A cell by itself is what was measured; together they are much faster.
+        count = max(count, _LEAST_TOGETHER)
+    elif engine != "serial":
+        count = min(count, -(-design.size // (_TILES_PER_WORKER * workers)))
+    count = min(count, max(1, _TILE_BYTES // max(1, schema.bytes_per_cell)))
     return tile_shape(int(count), design.shape)
 
 
