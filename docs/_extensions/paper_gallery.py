@@ -29,7 +29,7 @@ if the figures were drawn before the site was built (``make gallery``).
 def write_gallery(scripts: Path, pictures: Path, reproduced: Path, thumbnails: Path) -> None:
     """One script for each figure under ``scripts``; the pictures and claims are those found in ``reproduced``.
 
-    Where there is no picture, a small one that was kept in ``thumbnails`` stands for it in the overview.
+    In the overview a small picture stands for each, that is kept in ``thumbnails``.
     """
     ledger = read_ledger(reproduced)
     written = {_write(scripts / "GALLERY_HEADER.rst", HEADER)}
@@ -40,8 +40,8 @@ def write_gallery(scripts: Path, pictures: Path, reproduced: Path, thumbnails: P
         for figure in papers.figures(paper):
             picture = _copy(find_picture(reproduced, ledger, paper, figure), pictures / paper / f"{figure}.png")
             own = [claim for claim in ledger if (claim["paper"], claim["figure"]) == (paper, figure)]
-            thumbnail = picture or thumbnails / paper / f"{figure}.png"
-            text = script(paper, figure, picture, own) + thumbnail_line(thumbnail, pictures.parent)
+            text = script(paper, figure, picture, own)
+            text += thumbnail_line([thumbnails / paper / f"{figure}.png", picture], pictures.parent)
             written.add(_write(scripts / paper / f"{paper}-{figure}.py", text))
     # A figure that is gone leaves no page behind.
     for path in {*scripts.rglob("*.py"), *scripts.rglob("*.rst")} - written:
@@ -60,11 +60,10 @@ def script(paper: str, figure: str, picture: Path | None, claims: list[dict[str,
     return "\n".join(['r"""', *head, '"""', body, *last, ""])
 
 
-def thumbnail_line(thumbnail: Path, docs: Path) -> str:
-    """How a script tells sphinx-gallery which picture stands for it, if there is one."""
-    if not thumbnail.is_file():
-        return ""
-    return f"# sphinx_gallery_thumbnail_path = '{thumbnail.relative_to(docs).as_posix()}'\n"
+def thumbnail_line(choices: list[Path | None], docs: Path) -> str:
+    """How a script tells sphinx-gallery which picture stands for it in the overview: the first that there is."""
+    found = [path for path in choices if path and path.is_file()]
+    return f"# sphinx_gallery_thumbnail_path = '{found[0].relative_to(docs).as_posix()}'\n" if found else ""
 
 
 def read_source(paper: str, figure: str) -> tuple[str, str, str]:
@@ -155,9 +154,11 @@ def keep_thumbnails(reproduced: Path, thumbnails: Path) -> None:
             target = thumbnails / paper / f"{figure}.png"
             target.parent.mkdir(parents=True, exist_ok=True)
             with Image.open(picture) as image:
-                small = image.convert("RGB")
-                small.thumbnail((320, 224), Image.Resampling.LANCZOS)
-                small.quantize(32).save(target, optimize=True)
+                # Panels side by side are too small to see: the first one stands for all.
+                panels = max(1, round(image.width / image.height / 1.35))
+                small = image.convert("RGB").crop((0, 0, image.width // panels, image.height))
+            small.thumbnail((320, 224), Image.Resampling.LANCZOS)
+            small.quantize(32).save(target, optimize=True)
 
 
 def _copy(source: Path | None, target: Path) -> Path | None:
