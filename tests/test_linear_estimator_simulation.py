@@ -43,7 +43,7 @@ def test_tiny_losses_keep_their_digits() -> None:
     np.testing.assert_allclose(runs[0].test_loss, runs[1].test_loss, rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("momentum", [pytest.param(0.0, marks=pytest.mark.slow), 0.9])
 def test_against_pytorch(momentum: float) -> None:
     """torch.optim.SGD with weight_decay = gamma / outputs does the same steps (its decay is not divided by outputs)."""
     torch = pytest.importorskip("torch")
@@ -169,7 +169,7 @@ def test_a_test_set_estimates_the_population() -> None:
     np.testing.assert_allclose(sampled.test_accuracy, population.test_accuracy, atol=0.012)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("momentum", [pytest.param(0.0, marks=pytest.mark.slow), 0.9])
 def test_stability_limit_is_sharp(momentum: float) -> None:
     """Just below the limit of the drawn data descent converges, just above it is refused, and diverges if insisted."""
     model = LinearEstimator(aspect_ratio=0.9, learning_rate=10.0)

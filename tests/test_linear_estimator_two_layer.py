@@ -169,6 +169,7 @@ def test_grokking_time() -> None:
     assert not bool(MODEL.replace(aspect_ratio=3.0, threshold=1e-5).grokking_time().test_reached)
 
 
+@pytest.mark.slow
 def test_gradient_in_the_aspect_ratio() -> None:
     def loss(ratio):
         return MODEL.replace(aspect_ratio=ratio).predict([30.0]).test_loss.data[0]

@@ -247,6 +247,7 @@ def test_expectations_over_the_data_are_sums_over_all_counts(
     assert np.abs(found.skill_loss.values[0] - table @ rest**2 / 2).max() < 3e-11
 
 
+@pytest.mark.slow
 def test_much_data_is_unlimited_data_and_long_training_ends() -> None:
     unlimited = SkillModel(0.6).predict([1, 1e2, 1e4]).test_loss.values
     much = SkillModel(0.6, samples=1e15).predict([1, 1e2, 1e4]).test_loss.values
