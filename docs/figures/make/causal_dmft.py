@@ -35,6 +35,7 @@ def algorithm() -> None:
         right.plot((2, 5, 10, 20, 40, 80), values, "o-", color=colour, label=f"tolerance {tolerance:g}")
     right.plot((2, 80), (4, 160), ":", color="grey", label="every signal (2 a step)")
     right.set(xscale="log", yscale="log", xlabel="descent steps", ylabel="latent directions", title="latent closure")
+    _plain_ticks(right.xaxis, (2, 5, 10, 20, 40, 80))
     right.legend(fontsize="small")
     figure.savefig(FIGURES / "engine-causal-dmft.png", dpi=90)
 
@@ -52,7 +53,8 @@ def errors() -> None:
     sizes = (64, 128, 256)
     left.loglog(sizes, [_seconds(lambda n=n: march.predict(np.arange(n))) for n in sizes], "o-", label="march")
     left.loglog(sizes, [2e-2 * (n / 64) ** 3 for n in sizes], ":", color="grey", label="steps³")
-    left.set(xlabel="steps", ylabel="seconds (warm)", title="cost of the two-time march")
+    left.set(xlabel="steps", ylabel="processor seconds (warm)", title="cost of the two-time march")
+    _plain_ticks(left.xaxis, sizes)
     left.legend(fontsize="small")
     model = Committee(samples_per_dimension=2.0, activation=activations.quadratic(0.5), step=0.2)
     ways = {"closure": (solvers.Latent, (256, 1024, 4096)), "responses": (solvers.Response, (256, 1024))}
@@ -78,6 +80,11 @@ def _measured(model: Committee, times: list[float], solver, reference: float) ->
     wrong = np.sqrt(np.mean([(float(each.test_loss[0]) - reference) ** 2 for each in found]))
     said = np.mean([float(each.test_loss_error[0]) for each in found])
     return _seconds(lambda: model.predict(times, solver=solver)), wrong / reference, said / reference
+
+
+def _plain_ticks(axis, values) -> None:
+    axis.set_ticks(values, [f"{value:g}" for value in values])
+    axis.set_ticks([], minor=True)
 
 
 def _seconds(run) -> float:
