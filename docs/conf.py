@@ -21,8 +21,8 @@ release = version = solvable.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_gallery.gen_gallery"]
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
-# The scripts become pages under gallery/; files of tables are included by pages.
-exclude_patterns = ["_build", "_extensions", "gallery-scripts", "gallery/**/*.ipynb", "errata-parts", "figures"]
+# The scripts become pages under gallery/.
+exclude_patterns = ["_build", "_extensions", "gallery-scripts", "gallery/**/*.ipynb", "figures"]
 
 # A reference to something of ours that does not exist is an error; other packages have pages of their own.
 nitpicky = True

@@ -84,7 +84,7 @@ def test_figure_of_the_new_model_keeps_its_claims(example):
 def pages():
     """Every page that is written by hand, by the name a toctree gives it."""
     folder = ROOT / "docs"
-    skipped = ("_build", "_extensions", "errata-parts", "gallery", "gallery-scripts")
+    skipped = ("_build", "_extensions", "gallery", "gallery-scripts")
     found = [path.relative_to(folder) for path in sorted(folder.rglob("*.md"))]
     return {path.with_suffix("").as_posix() for path in found if path.parts[0] not in skipped}
 
