@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from solvable import models
+from solvable import diagnostics, models
 from solvable.models.base import Model, parameter, rules
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.models.scalar_network import ScalarNetwork
@@ -100,3 +100,16 @@ def test_claims_say_whether_they_hold():
     assert page.rows[2][-1] == "FAILED"
     assert page.tags.count("img") == 1
     assert "data:image/png;base64,iVBOR" in text
+
+
+def test_reports_of_diagnostics_are_tables():
+    generator = np.random.default_rng(0)
+    weights = generator.normal(size=(3, 8))
+    features = generator.normal(size=(60, 8))
+    sample = features, features @ weights.T, np.arange(60) % 3
+    report = diagnostics.features(sample, sample)
+    statistics = diagnostics.FeatureStatistics(3).update(*sample)
+    for shown in (report, diagnostics.collapse(statistics, weights)):
+        page = Page(shown._repr_html_())
+        rows = [row for row in page.rows if row]
+        assert [f"{name:<40} {value}" for name, value in rows] == shown.summary().splitlines()
