@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 WORKERS ?= 2
 
-.PHONY: demo test lint docs bench reproduce clean
+.PHONY: demo test lint docs gallery bench reproduce clean
 
 # One stamp per set of extras: an install is repeated only when pyproject.toml changes.
 $(VENV)/stamp-%: pyproject.toml
@@ -35,9 +35,18 @@ lint: $(VENV)/stamp-lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(VENV)/stamp-docs
-	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+# Warnings are errors; then every link is followed, without a network. The bridges to torch and zarr have docstrings too.
+docs: $(VENV)/stamp-docs$(comma)torch$(comma)sweep
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/_extensions/check_links.py docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+# The same with pictures and claims: all figures are drawn first (half an hour on two cores; what is there is kept),
+# and the thumbnails that are committed are made anew.
+gallery:
+	-$(MAKE) reproduce
+	$(BIN)/python docs/_extensions/paper_gallery.py report
+	$(MAKE) docs
 
 bench: $(VENV)/stamp-test
 	$(BIN)/python -m benchmarks
@@ -46,4 +55,4 @@ reproduce: $(VENV)/stamp-core
 	$(BIN)/solvable reproduce all --scale quick --out report
 
 clean:
-	rm -rf $(VENV) build dist docs/_build demo reproduction report
+	rm -rf $(VENV) build dist docs/_build docs/gallery docs/gallery-pictures docs/gallery-scripts demo reproduction report

@@ -1,37 +1,66 @@
-"""Configuration of the documentation: MyST pages, API from docstrings, no network while building."""
+"""Configuration of the documentation: MyST pages, API from docstrings, a gallery of the papers; no network needed."""
 
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
+
+from paper_gallery import as_restructured_text, write_gallery
+
 import solvable
+
+HERE = Path(__file__).parent
 
 project = "solvable"
 author = "The solvable developers"
 copyright = "The solvable developers"
 release = version = solvable.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_gallery.gen_gallery"]
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
-# The parts are tables that errata.md includes.
-exclude_patterns = ["_build", "errata-parts"]
+# The scripts become pages under gallery/.
+exclude_patterns = ["_build", "_extensions", "gallery-scripts", "gallery/**/*.ipynb", "figures"]
+
+# A reference to something of ours that does not exist is an error; other packages have pages of their own.
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"(?!solvable\b).*")]
 
 autodoc_member_order = "bysource"
 # Shapes of arrays are in the docstrings and in the source; in a signature they hide the arguments.
 autodoc_typehints = "none"
+
+# What `make reproduce`, or `solvable reproduce all --out FOLDER`, has drawn is shown; nothing is run here.
+REPRODUCED = Path(os.environ.get("SOLVABLE_FIGURES", HERE.parent / "report")).expanduser().resolve()
+write_gallery(HERE / "gallery-scripts", HERE / "gallery-pictures", REPRODUCED, HERE / "figures" / "gallery")
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery-scripts",
+    "gallery_dirs": "gallery",
+    "plot_gallery": False,
+    "within_subsection_order": "FileNameSortKey",
+    "backreferences_dir": None,
+    "default_thumb_file": str(HERE / "figures" / "not-drawn.png"),
+    "download_all_examples": False,
+    "notebook_extensions": set(),
+    "image_scrapers": (),
+    "reset_modules": (),
+    "remove_config_comments": True,
+    "min_reported_time": 1e9,
+    "show_signature": False,
+    "write_computation_times": False,
+}
 
 html_theme = "furo"
 html_title = f"solvable {release}"
 html_copy_source = False
 
 
-def _formulas_as_written(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Indented blocks in docstrings are formulas: keep their lines, instead of flowing them as a quotation."""
-    for place in range(len(lines) - 1, 0, -1):
-        begins = lines[place].startswith("    ") and not lines[place - 1].strip()
-        before = next((line for line in reversed(lines[:place]) if line.strip()), "")
-        if begins and not before.startswith((" ", "..", "::")):
-            lines[place:place] = ["::", ""]
+def _docstrings(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    lines[:] = as_restructured_text("\n".join(lines)).split("\n")
 
 
 def setup(app: Any) -> None:
-    app.connect("autodoc-process-docstring", _formulas_as_written)
+    app.connect("autodoc-process-docstring", _docstrings)

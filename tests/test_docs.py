@@ -1,12 +1,18 @@
 """What the documentation shows runs: the examples of the pages, and the worked example of a new model."""
 
+import ast
+import fnmatch
 import importlib.util
+import json
+import posixpath
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from check_links import broken_links, problem_outside
+from paper_gallery import as_restructured_text, write_gallery
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "docs" / "how-to" / "example"
@@ -22,7 +28,10 @@ PAGES = [
 
 
 def python_blocks(page):
-    return "".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S))
+    """The code of a page; what needs PyTorch only where there is one."""
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+    torch = importlib.util.find_spec("torch") is not None
+    return "".join(block for block in blocks if torch or "import torch" not in block)
 
 
 def run_page(page, folder):
@@ -33,7 +42,7 @@ def run_page(page, folder):
 
 def test_readme_runs(tmp_path):
     run_page(ROOT / "README.md", tmp_path)
-    assert (tmp_path / "grokking.png").exists()
+    assert {"grokking.png", "plane.png"} <= {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.mark.slow
@@ -72,13 +81,113 @@ def test_figure_of_the_new_model_keeps_its_claims(example):
     assert all(claim.passed for claim in claims)
 
 
+def pages():
+    """Every page that is written by hand, by the name a toctree gives it."""
+    folder = ROOT / "docs"
+    skipped = ("_build", "_extensions", "gallery", "gallery-scripts")
+    found = [path.relative_to(folder) for path in sorted(folder.rglob("*.md"))]
+    return {path.with_suffix("").as_posix() for path in found if path.parts[0] not in skipped}
+
+
+def listed_in_toctrees():
+    """Where the toctrees of all pages lead, patterns filled in."""
+    listed = set()
+    for page in pages():
+        text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
+        for block in re.findall(r"^```{toctree}\n(.*?)^```", text, re.M | re.S):
+            for entry in (line for line in block.splitlines() if line and line[0] != ":"):
+                name = posixpath.normpath(posixpath.join(posixpath.dirname(page), entry))
+                listed.update(fnmatch.filter(pages(), name) if "*" in name else [name])
+    return listed
+
+
+def test_every_page_is_in_a_toctree():
+    assert pages() - listed_in_toctrees() == {"index"}
+    # The gallery's pages are made when the site is built.
+    assert listed_in_toctrees() - pages() == {"gallery/index"}
+
+
 def test_every_model_has_a_page():
     from solvable import models
 
-    index = (ROOT / "docs" / "index.md").read_text()
-    for name in models.names():
-        assert (ROOT / "docs" / "models" / f"{name}.md").exists()
-        assert f"models/{name}\n" in index
+    assert {f"models/{name}" for name in models.names()} == {page for page in pages() if page.startswith("models/")}
+
+
+def test_readme_names_every_model():
+    from solvable import models
+
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert [name for name in models.names() if f"docs/models/{name}.md" not in text] == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_outside_the_site_lead_to_files(name):
+    text = (ROOT / name).read_text("utf-8")
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        assert (ROOT / link.partition("#")[0]).exists() or problem_outside(link) is None, link
+
+
+@pytest.mark.parametrize("page", sorted(pages()))
+def test_addresses_are_on_known_hosts(page):
+    text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
+    addresses = [link.rstrip(".,;") for link in re.findall(r"https?://[^\s)>\]\"'`]+", text)]
+    assert [problem for link in addresses if (problem := problem_outside(link))] == []
+
+
+def test_broken_links_are_found(tmp_path):
+    (tmp_path / "index.html").write_text("""<a href="two.html#here">1</a> <a href="two.html#gone">2</a>
+        <a href="three.html">3</a> <a href="http://arxiv.org/a">4</a> <a href="https://example.com">5</a>
+        <a href="https://arxiv.org/abs/2310.16441">6</a> <a href="../two.html">7</a> <a href="#top">8</a>""")
+    (tmp_path / "two.html").write_text('<p id="here"><a href="index.html">back</a></p>')
+    found = broken_links(tmp_path)
+    assert [line.split()[1] for line in found] == [
+        "two.html#gone",
+        "three.html",
+        "http://arxiv.org/a",
+        "https://example.com",
+        "../two.html",
+        "#top",
+    ]
+
+
+def test_a_gallery_script_shows_text_picture_claims_and_source(tmp_path):
+    from solvable import papers
+
+    report = tmp_path / "report"
+    (report / "linear-grokking").mkdir(parents=True)
+    (report / "linear-grokking" / "eq12.png").write_bytes(b"a picture")
+    claim = {"paper": "linear-grokking", "figure": "eq12", "name": "a|b*", "measured": 1.5, "expected": "nan"}
+    claims = [claim | {"allowed": 0.1, "passed": False}]
+    (report / "claims.json").write_text(json.dumps({"paper": ["linear-grokking", "layerwise"], "claims": claims}))
+    folders = [tmp_path / "scripts", tmp_path / "pictures"]
+    write_gallery(*folders, report, tmp_path / "small")
+
+    scripts = {path.stem for path in (tmp_path / "scripts").rglob("*.py")}
+    assert scripts == {f"{paper}-{figure}" for paper in papers.papers() for figure in papers.figures(paper)}
+    text = (tmp_path / "scripts/linear-grokking/linear-grokking-eq12.py").read_text("utf-8")
+    docstring = ast.get_docstring(ast.parse(text))
+    assert docstring.startswith("Eq. 12: the printed grokking time")
+    assert "solvable reproduce linear-grokking eq12" in docstring
+    assert ".. image:: /pictures/linear-grokking/eq12.png" in docstring
+    assert "- a\\|b\\*\n     - 1.5\n     - nan\n     - 0.1\n     - **failed**" in docstring
+    assert "def reproduce(scale: Scale) -> Reproduction:" in text
+    assert "thumbnail_path = 'pictures/linear-grokking/eq12.png'" in text
+
+    # Without a reproduction there are the same pages, and no picture of an earlier one.
+    (tmp_path / "small" / "linear-grokking").mkdir(parents=True)
+    (tmp_path / "small" / "linear-grokking" / "eq12.png").write_bytes(b"a small picture")
+    write_gallery(*folders, tmp_path / "nothing", tmp_path / "small")
+    assert list((tmp_path / "pictures").rglob("*.png")) == []
+    assert {path.stem for path in (tmp_path / "scripts").rglob("*.py")} == scripts
+    text = (tmp_path / "scripts/linear-grokking/linear-grokking-eq12.py").read_text("utf-8")
+    assert "image::" not in text
+    assert "thumbnail_path = 'small/linear-grokking/eq12.png'" in text
+
+
+def test_docstrings_become_restructured_text():
+    assert as_restructured_text("Norm |x| and ``|y|``:\n\n    a = |b|\n\n    c\n\nend\n\n>>> 1 | 2\n3") == (
+        "Norm \\|x\\| and ``|y|``:\n\n::\n\n    a = |b|\n\n    c\n\nend\n\n>>> 1 | 2\n3"
+    )
 
 
 def test_every_figure_is_listed():

@@ -16,7 +16,12 @@ from jaxtyping import Array
 
 @dataclasses.dataclass(frozen=True)
 class Polynomial:
-    """``sum_n coefficients[n] h^n``."""
+    """``sum_n coefficients[n] h^n``.
+
+    >>> from solvable.activations import Polynomial
+    >>> float(Polynomial((1.0, 0.0, 0.5))(2.0))
+    3.0
+    """
 
     coefficients: tuple[float, ...]
 
@@ -48,7 +53,12 @@ class Named:
 
 
 def quadratic(epsilon: float) -> Polynomial:
-    """``h + epsilon h^2 / 2``: epsilon is the share of quadratic functions (delayed-features, eq. 1)."""
+    """``h + epsilon h^2 / 2``: epsilon is the share of quadratic functions (delayed-features, eq. 1).
+
+    >>> from solvable.activations import quadratic
+    >>> quadratic(0.5)
+    Polynomial(coefficients=(0.0, 1.0, 0.25))
+    """
     return Polynomial((0.0, 1.0, float(epsilon) / 2))
 
 

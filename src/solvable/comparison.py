@@ -17,6 +17,12 @@ def compare(theory: xr.Dataset, simulation: xr.Dataset) -> xr.Dataset:
     The standard error is that of the mean over seeds, joined by theory's own error where it gives one
     (``<name>_error``). Fractions counted over a number of trials (attribute ``trials``) have at least the binomial
     error that theory's value implies: ten runs that all count 1000 of 1000 do not prove a probability of one.
+
+    >>> import solvable, xarray as xr
+    >>> theory = xr.Dataset({"loss": ("time", [1.0, 0.5])}, {"time": [0.0, 1.0]})
+    >>> runs = xr.Dataset({"loss": (("seed", "time"), [[1.0, 0.6], [1.2, 0.5], [0.8, 0.7]])}, {"time": [0.0, 1.0]})
+    >>> solvable.compare(theory, runs).loss.sel(statistic="z_score").values.round(2)
+    array([0.  , 1.73])
     """
     if "seed" not in simulation.dims:
         raise ValueError("the second dataset has no dimension 'seed': pass theory first, simulation second")
@@ -75,7 +81,14 @@ def _statistics(theory: xr.Dataset, simulation: xr.Dataset, name: str, seeds: in
 
 
 def first_crossing(values: xr.DataArray, level: float, dim: str = "time") -> xr.DataArray:
-    """When each curve first rises to ``level``, interpolated linearly in log time; NaN where it never does."""
+    """When each curve first rises to ``level``, interpolated linearly in log time; NaN where it never does.
+
+    >>> import xarray as xr
+    >>> from solvable.comparison import first_crossing
+    >>> accuracy = xr.DataArray([0.0, 0.5, 1.0], coords={"time": [1.0, 10.0, 100.0]}, name="accuracy")
+    >>> round(float(first_crossing(accuracy, 0.75)), 3)
+    31.623
+    """
 
     def along(curve: np.ndarray, times: np.ndarray) -> float:
         above = np.nonzero(curve >= level)[0]

@@ -23,7 +23,16 @@ _CSV_MARK = "# solvable "
 
 
 def save(dataset: xr.Dataset, path: str | os.PathLike[str]) -> Path:
-    """Write a dataset; the ending of the path chooses the format. Returns the path."""
+    """Write a dataset; the ending of the path chooses the format. Returns the path.
+
+    >>> import os, tempfile, solvable
+    >>> curve = solvable.ScalarNetwork.small(2, 0.1).predict([0, 1, 2])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = solvable.save(curve, os.path.join(folder, "curve.npz"))
+    ...     print(solvable.load(path).identical(curve))
+    ...
+    True
+    """
     path = Path(path)
     writer = _format(path)[0]
     check_writable(path)
@@ -39,7 +48,14 @@ def save(dataset: xr.Dataset, path: str | os.PathLike[str]) -> Path:
 
 
 def load(path: str | os.PathLike[str]) -> xr.Dataset:
-    """Read a dataset written by :func:`save`, whole and into memory."""
+    """Read a dataset written by :func:`save`, whole and into memory.
+
+    >>> import solvable
+    >>> solvable.load("curve.txt")
+    Traceback (most recent call last):
+        ...
+    ValueError: 'curve.txt' must end in one of .nc, .zarr, .npz, .csv
+    """
     path = Path(path)
     reader = _format(path)[1]
     _recover(path)

@@ -6,12 +6,22 @@ from solvable.activations import Polynomial
 
 
 def square() -> Polynomial:
-    """``h^2 / 2`` (delayed-features, eq. 1)."""
+    """``h^2 / 2`` (delayed-features, eq. 1).
+
+    >>> from solvable.teachers import square
+    >>> float(square()(3.0))
+    4.5
+    """
     return Polynomial((0.0, 0.0, 0.5))
 
 
 def linear() -> Polynomial:
-    """``h``: the linear teacher."""
+    """``h``: the linear teacher.
+
+    >>> from solvable.teachers import linear
+    >>> float(linear()(3.0))
+    3.0
+    """
     return Polynomial((0.0, 1.0))
 
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from solvable.diagnostics.batches import to_numpy
+from solvable.diagnostics.lines import Lines
 from solvable.diagnostics.statistics import FeatureStatistics
 
 _UNIT = float(np.finfo(np.float64).eps)
 
 
 @dataclasses.dataclass(frozen=True)
-class CollapseReport:
+class CollapseReport(Lines):
     """The four measures of neural collapse, all zero when it is complete. μ_c are class means, m_c = μ_c - μ_g.
 
     μ_g is the mean of the class means, each class weighing the same (eq. D.3).
@@ -44,17 +45,15 @@ class CollapseReport:
     classes: int
     between_rank: int
 
-    def summary(self) -> str:
-        """The report as a table of text."""
+    def _lines(self) -> list[tuple[str, str]]:
         nearest = "not computed: pass batches=" if self.nearest_class is None else f"{self.nearest_class:.4g}"
-        rows = [
+        return [
             ("NC1 within-class over between-class", f"{self.within_class:.4g}"),
             ("NC2 norms of class means", f"{self.mean_norms:.4g}   (of weights {self.weight_norms:.4g})"),
             ("NC2 angles of class means", f"{self.mean_angles:.4g}   (of weights {self.weight_angles:.4g})"),
             ("NC3 self-duality", f"{self.self_duality:.4g}   (by rows {self.self_duality_rows:.4g})"),
             ("NC4 disagreement with nearest mean", nearest),
         ]
-        return "\n".join(f"{name:<40} {value}" for name, value in rows)
 
     def to_json(self) -> str:
         """All numbers as JSON text."""

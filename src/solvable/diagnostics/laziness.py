@@ -13,6 +13,7 @@ import numpy as np
 
 from solvable.diagnostics.kernel_measures import KernelChange, kernel_change
 from solvable.diagnostics.kernels import MEMORY, ntk
+from solvable.diagnostics.lines import Lines
 from solvable.diagnostics.tangent import Network, batches, check_inputs, network_of, relative_motion
 from solvable.engines.progress import progress_bar
 
@@ -20,7 +21,7 @@ LAZY, RICH = 0.1, 0.5
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class LazinessReport:
+class LazinessReport(Lines):
     """What :func:`laziness` measured.
 
     ``distance``: between the trained network and its tangent model, over the distance the function moved.
@@ -55,12 +56,11 @@ class LazinessReport:
         values["kernel_change"] = None if self.kernel_change is None else self.kernel_change._asdict()
         return json.dumps({"verdict": self.verdict, **_jsonable(values)}, indent=2)
 
-    def summary(self) -> str:
-        """The report as a table of text."""
+    def _lines(self) -> list[tuple[str, str]]:
         lazy, rich = self.thresholds
         change = self.kernel_change
         kernel = "not asked for" if change is None else f"{change.distance:.4g}   (direction {change.misalignment:.3g})"
-        rows = [
+        return [
             ("training was", f"{self.verdict}   (lazy below {lazy:g}, rich above {rich:g} of the first two)"),
             ("distance from the tangent model", f"{self.distance:.4g}   (rounding {self.rounding:.1g})"),
             ("change of the tangent kernel", kernel),
@@ -69,7 +69,6 @@ class LazinessReport:
             *((f"  {name}", f"{motion:.4g}") for name, motion in self.parameter_motion_of.items()),
             ("measured on", f"{self.inputs} inputs, kernel on {self.kernel_inputs}, in {self.precision}"),
         ]
-        return "\n".join(f"{name:<40} {value}" for name, value in rows)
 
     def __repr__(self) -> str:
         change = "" if self.kernel_change is None else f", kernel change={self.kernel_change.distance:.4g}"

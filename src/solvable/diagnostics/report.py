@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from solvable._version import __version__
+from solvable.diagnostics.lines import Lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +24,7 @@ def effective_dimension(weights: np.ndarray) -> float:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class FeatureReport:
+class FeatureReport(Lines):
     """Metrics of the diagonalised features √ρ_k e_k, in falling order of intensity; only modes above the cutoff.
 
     - ``intensity`` ρ_k, eigenvalues of ⟨ΦΦᵀ⟩ on the training set (eq. 1.29);
@@ -100,11 +101,10 @@ class FeatureReport:
         level = betaincinv(dimension / 2, rest / 2, 1 - 0.01 / self.rank) / dimension if rest > 0 else 0.0
         return np.where(share > level, np.maximum(share - 1 / self.test_samples, 0), 0)
 
-    def summary(self) -> str:
-        """The report as a table of text."""
+    def _lines(self) -> list[tuple[str, str]]:
         targets = f"{self.classes} classes" if self.classes else f"{self.outputs} real targets"
         sizes = self.effective_dimensions
-        rows = [
+        return [
             ("regime", f"{self.regime}   (distance {self.mp_distance:.4g}, threshold {self.threshold:g})"),
             ("samples", f"{self.train_samples} train, {self.test_samples} test"),
             ("features", f"{self.features}, rank {self.rank} above the cutoff {self.intensity_cutoff:.2g}"),
@@ -115,7 +115,6 @@ class FeatureReport:
             ("effective dimension of utilisation", _with_noise(sizes, "utilisation")),
             *(("note", note) for note in self.notes),
         ]
-        return "\n".join(f"{name:<40} {value}" for name, value in rows)
 
     def __repr__(self) -> str:
         sizes = self.effective_dimensions

@@ -1,4 +1,11 @@
-"""Gradient descent and gradient flow on one clock: time is learning rate times steps."""
+"""Gradient descent and gradient flow on one clock: time is learning rate times steps.
+
+>>> import numpy as np
+>>> from solvable.engines.descent import descend
+>>> flow = descend(lambda x: -x, lambda x: x, 1.0, np.array([0.0, 1.0, 2.0]), learning_rate=0.01, method="flow")
+>>> np.asarray(flow).round(4)
+array([1.    , 0.3679, 0.1353])
+"""
 
 from collections.abc import Callable
 from functools import partial

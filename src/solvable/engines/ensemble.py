@@ -6,6 +6,12 @@ it falls into or on the number of devices.
 Runs need nothing of each other, so each device is handed its share of a chunk as a call of its own, and accelerators
 work at the same time. Several CPU devices (there are such if XLA is told so) take turns: they share one thread pool,
 and factorising matrices on two of them at once, sharded or not, makes each wait for the other for ever.
+
+>>> import jax
+>>> from solvable.engines.ensemble import ensemble
+>>> draws = ensemble(lambda key: jax.random.normal(key), seeds=3, key=0)
+>>> draws.shape, bool((draws[:2] == ensemble(lambda key: jax.random.normal(key), seeds=2, key=0)).all())
+((3,), True)
 """
 
 import contextlib

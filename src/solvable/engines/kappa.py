@@ -9,6 +9,13 @@ ridge ``kappa`` of its own making (layerwise thesis, eq. 1.35; with an explicit 
 one with up to infinitely many modes as a few thousand weighted ones.
 
 The equation is solved in ``log kappa``, so that intensities of any size are handled alike.
+
+>>> import numpy as np
+>>> from solvable.engines.kappa import kappa, learnability
+>>> intensities = np.arange(1, 101) ** -2.0
+>>> shrunk = kappa(intensities, samples=10)
+>>> round(float(learnability(intensities, shrunk).sum()), 8)
+10.0
 """
 
 from typing import Any, NamedTuple

@@ -8,6 +8,14 @@ eqs. 51, 52, which hold as printed):
 
 :func:`flow` steps through it on logarithmic times with exact exponentials; :func:`descend` takes the steps of
 gradient descent on the network itself. Modes of one eigenvalue stay parallel to the target, so nodes do for modes.
+
+>>> import numpy as np
+>>> from solvable.engines.kernel_flow import flow
+>>> from solvable.engines.mode_quadrature import power_law_modes
+>>> modes = power_law_modes(capacity=1.5, source=0.5, modes=100, scale=100.0)
+>>> lazy, rich = (flow(modes, richness, np.array([1.0, 100.0])).node_loss.sum(1) for richness in (0.0, 1.0))
+>>> bool(rich[-1] < lazy[-1])
+True
 """
 
 from functools import partial

@@ -4,6 +4,12 @@ Functions of a positive matrix in time are such transforms of its resolvent, ``e
 that random-matrix theory, which speaks of resolvents, gives curves in time. The trapezoid rule on a hyperbola around
 the negative axis converges geometrically (Weideman and Trefethen, Math. Comp. 76, 2007), whatever the singularities
 on the axis are: a dense spectrum, gaps and eigenvalues many decades apart cost nothing.
+
+>>> import jax.numpy as jnp
+>>> from solvable.engines.laplace import hyperbola, invert
+>>> contour = hyperbola(jnp.array(2.0))
+>>> round(float(invert(contour, 1 / (contour.points + 1)) - jnp.exp(-2.0)), 8)
+-0.0
 """
 
 from typing import NamedTuple

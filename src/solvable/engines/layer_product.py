@@ -13,6 +13,11 @@ With ``K = sqrt(P Q + S^2)``, ``T = tanh(K y) / K`` and ``w = 1 - K T`` its solu
 Every sum above has positive terms only, once the smaller of ``K + S`` and ``K - S`` is taken as ``P Q`` over the larger
 one: that is what keeps all digits at tiny and at opposed layers. P and Q must come from sums and differences of the
 layers, never from ``sum a^2 + b^2`` and ``sum a b``, whose difference cancels.
+
+>>> from solvable.engines.layer_product import flow, time_to_reach
+>>> half = time_to_reach(0.5, 1e-4, 0.0, 1.0)
+>>> round(float(half), 3), round(float(flow(1e-4, 0.0, 1.0, half).remaining), 6)
+(4.952, 0.500025)
 """
 
 from typing import Any, NamedTuple

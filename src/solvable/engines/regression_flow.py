@@ -20,6 +20,13 @@ Everything about the flow from zero is an inverse Laplace transform of these (:m
 
 ``w_k`` is the target's coefficient, ``sigma`` the standard deviation of label noise, and losses are halved squares.
 The equivalents are exact as n and the number of modes grow together; at finite n they are off by O(1/n).
+
+>>> import jax.numpy as jnp
+>>> from solvable.engines.regression_flow import kappa_or_zero
+>>> spectrum = 1 / jnp.arange(1.0, 9.0) ** 2
+>>> ridge = kappa_or_zero(spectrum, jnp.array(4.0))
+>>> round(float((spectrum / (spectrum + ridge)).sum()), 8), float(kappa_or_zero(spectrum, jnp.array(9.0)))
+(4.0, 0.0)
 """
 
 from typing import NamedTuple

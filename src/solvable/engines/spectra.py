@@ -11,6 +11,11 @@ Near ``lambda = 1`` the bulk touches zero and ordinary Gauss rules need millions
 turns the bulk into the whole line in ``y``, where the integrand is analytic and decays exponentially on both sides, so
 that the plain trapezoid rule converges geometrically. The weights do not depend on ``lambda``: one set of nodes serves
 every aspect ratio, which is what makes whole phase diagrams cheap.
+
+>>> from solvable.engines.spectra import MarchenkoPastur
+>>> law = MarchenkoPastur(0.5)
+>>> round(float(law.weights.sum()), 10), round(float(law.weights @ law.nodes), 10)
+(1.0, 1.5)
 """
 
 from typing import NamedTuple

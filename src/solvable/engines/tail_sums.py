@@ -4,6 +4,11 @@ A sum from ``a`` on equals the integral from ``a - 1/2`` on plus a few weighted 
 numbers around ``a`` (Euler-Maclaurin, with derivatives replaced by central differences of matching order). So a sum to
 ``N`` costs a short direct sum, Gauss quadrature of the logarithm between, and sixteen values at the end, and all ends
 that are asked for share one set of points.
+
+>>> from math import pi
+>>> from solvable.engines.tail_sums import power_sum
+>>> round(float(power_sum(2.0, 1)) - pi**2 / 6, 12)
+0.0
 """
 
 from collections.abc import Callable

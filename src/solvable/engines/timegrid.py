@@ -1,4 +1,9 @@
-"""Time grids, and the rules that times handed in by a user must keep."""
+"""Time grids, and the rules that times handed in by a user must keep.
+
+>>> from solvable.engines.timegrid import log_times, whole_steps
+>>> whole_steps(log_times(1, 1000, 7))
+array([   1.,    3.,   10.,   32.,  100.,  316., 1000.])
+"""
 
 from typing import Any
 

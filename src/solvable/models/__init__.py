@@ -11,19 +11,40 @@ _HOMES: dict[str, tuple[str, str]] = {}
 
 
 def register(name: str, home: str, summary: str) -> None:
-    """Make a model known under ``name``. ``home`` is ``"package.module:Class"`` and is imported on first use."""
+    """Make a model known under ``name``. ``home`` is ``"package.module:Class"`` and is imported on first use.
+
+    >>> from solvable import models
+    >>> models.register("skills", "mine:Mine", "a second one")
+    Traceback (most recent call last):
+        ...
+    ValueError: a model named 'skills' is registered already, at solvable.models.skills:SkillModel: choose another name
+    """
     if name in _HOMES and _HOMES[name][0] != home:
         raise ValueError(f"a model named {name!r} is registered already, at {_HOMES[name][0]}: choose another name")
     _HOMES[name] = (home, summary)
 
 
 def names() -> dict[str, str]:
-    """Every registered name with its one-line summary."""
+    """Every registered name with its one-line summary.
+
+    >>> from solvable import models
+    >>> sorted(models.names())[:3]
+    ['committee', 'diagonal-network', 'feature-scaling']
+    """
     return {name: summary for name, (_, summary) in _HOMES.items()}
 
 
 def get(name: str) -> "type[Model]":
-    """The model class registered under ``name``."""
+    """The model class registered under ``name``.
+
+    >>> from solvable import models
+    >>> models.get("skills").__name__
+    'SkillModel'
+    >>> models.get("skill")
+    Traceback (most recent call last):
+        ...
+    ValueError: no model is named 'skill'; did you mean 'skills'?
+    """
     if name not in _HOMES:
         close = difflib.get_close_matches(name, _HOMES, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(_HOMES)}"

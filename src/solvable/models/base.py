@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import xarray as xr
 
+from solvable._html import table
 from solvable._version import __version__
 
 # Longer arrays are not written out in the attributes of a dataset.
@@ -101,6 +102,15 @@ class Model(eqx.Module):
 
     A model is a PyTree. Building one inside a function that JAX transforms works: the fields may be traced, rules are
     then not checked, and ``predict`` returns a dataset that holds traced arrays.
+
+    >>> import solvable
+    >>> model = solvable.ParityMode(target_scale=5.0)
+    >>> model.replace(first=0.02)
+    ParityMode(target_scale=5.0, first=0.02, second=0.01, third=0.01, offset=0.0, loss='half_mean')
+    >>> model.replace(first="large")
+    Traceback (most recent call last):
+        ...
+    ValueError: first must be a positive finite number, not 'large' (weight of the first neuron at the start)
     """
 
     name: ClassVar[str]
@@ -146,6 +156,14 @@ class Model(eqx.Module):
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={_short(value)}" for name, value in self.parameters().items())
         return f"{type(self).__name__}({values})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: every parameter with its symbol, its value and what it is."""
+        rows = [
+            (about.get("symbol", ""), name, _short(getattr(self, name)), about.get("help", ""))
+            for name, about in ((field.name, field.metadata) for field in dataclasses.fields(self))
+        ]
+        return table(f"{type(self).__name__} ({self.name})", ("symbol", "parameter", "value", "meaning"), rows)
 
 
 def _short(value: Any) -> str:

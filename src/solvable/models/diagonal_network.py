@@ -35,6 +35,11 @@ class DiagonalNetwork(Model):
     exact for any layers at the start: equal ones give the sigmoid of eq. 3.9, others the one-pair case of theorem 1
     (corrected: see docs/errata). ``a^2 - b^2`` never changes (eq. 3.8). Time is that of gradient flow: learning rate
     times steps.
+
+    >>> import solvable
+    >>> model = solvable.DiagonalNetwork([1.0, 0.1], [1.0, 1.0], [0.01, 0.01], [0.01, 0.01])
+    >>> model.emergence_time().values.round(1)
+    array([ 3.1, 31.3])
     """
 
     name: ClassVar[str] = "diagonal-network"

@@ -61,6 +61,11 @@ class LinearNetwork(Model):
     A small random start does the same: only the part of it that grows matters, and random layers are drawn with
     entries of standard deviation ``initial_scale sqrt(2 / width)``, so that this part has the mean square of the
     balanced start. Give either the ``singular_values``, or the ``correlation`` as a matrix (inputs x outputs).
+
+    >>> import solvable
+    >>> model = solvable.LinearNetwork([3.0, 1.0], width=50)
+    >>> model.emergence_time().values.round(2)
+    array([2.49, 6.91])
     """
 
     name: ClassVar[str] = "linear-network"

@@ -48,6 +48,15 @@ class ParityMode(Model):
     and ends at ``alpha^2 = beta^2 = gamma^2 = 2 S``, ``c = -S``. ``loss`` says which loss is descended, and so the unit
     of time: ``half_mean`` E[(f - f*)^2] / 2, ``mean`` without the half (twice as fast), ``half_sum`` the sum of halves
     over the 8 inputs (8 times). ``test_loss`` is always E[(f - f*)^2] / 2.
+
+    >>> import solvable
+    >>> model = solvable.ParityMode(target_scale=5.0)
+    >>> model.replace(loss="mean")
+    ParityMode(target_scale=5.0, first=0.01, second=0.01, third=0.01, offset=0.0, loss='mean')
+    >>> model.replace(first=-1)
+    Traceback (most recent call last):
+        ...
+    ValueError: first must be a positive finite number, not -1 (weight of the first neuron at the start)
     """
 
     name: ClassVar[str] = "parity-mode"

@@ -36,6 +36,13 @@ class ScalarNetwork(Model):
     ``a - b`` as its inverse. Gamma is theorem 1 (eq. 6.12, whose exponent is ``-2 K E[x^2] t / Z``; corrected: see
     docs/errata) in the form of :mod:`solvable.engines.layer_product`, exact to rounding at any start. A final growth
     far from 1 means rich learning, one near 1 lazy learning. Time is that of gradient flow: learning rate times steps.
+
+    >>> import solvable
+    >>> rich, lazy = solvable.ScalarNetwork.small(100), solvable.ScalarNetwork.ntk(100)
+    >>> rich.kernel_ratio() > 10 * lazy.kernel_ratio()
+    True
+    >>> rich.predict([0, 1, 10]).test_loss.values.round(4)
+    array([0.4995, 0.4663, 0.    ])
     """
 
     name: ClassVar[str] = "scalar-network"

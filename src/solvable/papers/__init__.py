@@ -25,12 +25,22 @@ _PAPERS = {
 
 
 def papers() -> list[str]:
-    """Short names of the papers."""
+    """Short names of the papers.
+
+    >>> from solvable import papers
+    >>> papers.papers()
+    ['delayed-features', 'linear-grokking', 'layerwise', 'feature-scaling']
+    """
     return list(_PAPERS)
 
 
 def title(paper: str) -> str:
-    """What the paper is called, with its year where it has one."""
+    """What the paper is called, with its year where it has one.
+
+    >>> from solvable import papers
+    >>> papers.title("linear-grokking")
+    'Grokking in Linear Estimators (Levi, Beck, Bar-Sinai, 2023)'
+    """
     return (importlib.import_module(_package(paper)).__doc__ or paper).strip().splitlines()[0]
 
 
@@ -42,7 +52,12 @@ def errata(paper: str) -> str:
 
 
 def figures(paper: str) -> list[str]:
-    """Names of the figures and tables of a paper, in order."""
+    """Names of the figures and tables of a paper, in order.
+
+    >>> from solvable import papers
+    >>> papers.figures("linear-grokking")[:3]
+    ['eq12', 'eq16', 'eq19']
+    """
     package = importlib.import_module(_package(paper))
     return [info.name.replace("_", "-") for info in pkgutil.iter_modules(package.__path__) if info.name[0] != "_"]
 
@@ -56,7 +71,12 @@ def home(paper: str, figure: str) -> str:
 
 
 def load_figure(paper: str, figure: str) -> ModuleType:
-    """The module that reproduces a figure."""
+    """The module that reproduces a figure.
+
+    >>> from solvable import papers
+    >>> papers.load_figure("linear-grokking", "eq12").__name__
+    'solvable.papers.linear_grokking.eq12'
+    """
     return importlib.import_module(home(paper, figure))
 
 

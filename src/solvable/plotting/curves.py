@@ -31,6 +31,11 @@ def plot(
     Datasets of one model with the same parameters share a colour, so that theory and its simulation belong together
     at sight; training curves are dashed and hollow. Losses share a panel with a log axis, accuracies another.
     ``variables`` chooses what is drawn; ``labels`` name the datasets in the legend. Returns the matplotlib figure.
+
+    >>> import solvable
+    >>> figure = solvable.plot(solvable.ScalarNetwork.small(10).predict([1, 2, 5]), title="a small start")
+    >>> len(figure.axes)
+    1
     """
     if not datasets:
         raise ValueError("nothing to plot: pass at least one dataset")

@@ -53,6 +53,12 @@ class Committee(Model):
     becomes deterministic, and dynamical mean-field theory gives it (delayed-features, eqs. 3-9; several of its printed
     equations are corrected here: see docs/errata). Losses are ``<(sigma - f)^2>``, without a half. Times are
     ``step`` times the number of steps.
+
+    >>> import solvable
+    >>> online = solvable.Committee(samples_per_dimension=float("inf"))
+    >>> curve = online.predict([0.0, 10.0])
+    >>> curve.test_loss.values.round(4)
+    array([1.2025e+00, 4.0000e-04])
     """
 
     name: ClassVar[str] = "committee"

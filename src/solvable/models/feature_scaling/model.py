@@ -45,6 +45,13 @@ class FeatureScaling(Model):
 
     Times are descent steps (``descent="discrete"``) or flow time, learning rate times steps (``"flow"``).
     Losses are ``sum_k lambda_k v_k^2`` without a factor 1/2.
+
+    >>> import solvable
+    >>> model = solvable.FeatureScaling(capacity=1.5, source=0.5)
+    >>> model.phase()
+    'hard'
+    >>> model.predict([0, 10, 100]).test_loss.values.round(3)
+    array([1.962, 0.701, 0.157])
     """
 
     name: ClassVar[str] = "feature-scaling"

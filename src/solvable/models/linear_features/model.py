@@ -66,6 +66,13 @@ class LinearFeatures(Model):
 
     Losses are ``1/2 E[(f - f*)^2]``, the training loss ``1/(2n) sum (f - y)^2``; time is that of gradient flow on the
     latter with learning rate 1.
+
+    >>> import numpy as np, solvable
+    >>> model = solvable.LinearFeatures(np.arange(1, 9) ** -2.0, np.ones(8), samples=4)
+    >>> model.learnability().values.round(2)
+    array([0.94, 0.8 , 0.64, 0.5 , 0.39, 0.3 , 0.24, 0.2 ])
+    >>> round(float(model.learnability().sum()), 6)
+    4.0
     """
 
     name: ClassVar[str] = "linear-features"

@@ -44,6 +44,13 @@ class SkillModel(Model):
 
     Times are steps of learning rate ``learning_rate``. With finite ``samples`` all results are expectations over the
     training set, in which skill ``k`` occurs a binomial number of times.
+
+    >>> import solvable
+    >>> model = solvable.SkillModel(exponent=0.6)
+    >>> round(float(model.exponents().time), 4)
+    -0.375
+    >>> model.emergence_time(shown=3).emergence_time.values.round(1)
+    array([ 5.3, 15.9, 30.5])
     """
 
     name: ClassVar[str] = "skills"
