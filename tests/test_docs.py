@@ -21,6 +21,8 @@ PAGES = [
     ROOT / "docs" / "reproduce.md",
     *sorted((ROOT / "docs/models").glob("*.md")),
     *sorted((ROOT / "docs/diagnostics").glob("*.md")),
+    *sorted((ROOT / "docs/tutorials").glob("[1-5]*.md")),
+    ROOT / "docs" / "engines" / "streaming-statistics.md",
     ROOT / "docs" / "sweeps" / "fits.md",
     ROOT / "docs" / "sweeps" / "index.md",
     ROOT / "docs" / "how-to" / "sgd-noise-stops-feature-learning.md",
