@@ -7,7 +7,7 @@ are the outputs. Nothing else about the network needs to be known.
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 try:
     import torch
@@ -24,7 +24,7 @@ _TARGET_KEYS = ("labels", "label", "targets", "target")
 # What losses in PyTorch and Hugging Face leave out: padded tokens.
 _IGNORED = -100
 
-Layer = str | torch.nn.Module | None
+Layer: TypeAlias = str | torch.nn.Module | None
 
 
 def diagnose(
