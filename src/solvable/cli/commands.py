@@ -15,7 +15,7 @@ import xarray as xr
 from solvable import models
 from solvable.cli import show
 from solvable.cli.flags import as_function, build, field_flags, option_flags, pick
-from solvable.cli.ranges import parse_axis, parse_range
+from solvable.ranges import parse_axis, parse_range
 from solvable.comparison import compare
 from solvable.engines.timegrid import whole_steps
 from solvable.files import check_writable, save
