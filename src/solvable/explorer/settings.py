@@ -91,6 +91,20 @@ class Setting:
             raise FieldError("times", f"times end at {times[-1]:g}, a page goes to {LAST_TIME:g}")
         return times
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether theory takes seconds: mean-field theory of finite data, features or batches."""
+        if self.model == "committee":
+            return self.text("solver") != "online" and self.text("samples_per_dimension") != "inf"
+        return self.model == "feature-scaling" and (
+            any(self.text(key) != "inf" for key in ("features", "batch")) or self.text("samples") != ""
+        )
+
+    def values_differ(self, other: "Setting") -> bool:
+        """Whether the two mean different systems, whatever their options."""
+        keys = [key for key, field in self.fields.items() if field.role == "parameter"]
+        return any(self.text(key) != other.text(key) for key in keys)
+
     def check(self) -> None:
         """Everything that can be refused before any work: a FieldError names the control."""
         self.build()

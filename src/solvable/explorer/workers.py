@@ -168,7 +168,9 @@ class Workers:
     def _too_long(self, worker: _Worker, job: Job) -> None:
         seconds = SECONDS[job.task]
         if worker.job is job and not job.over:
-            job.on_failed(f"stopped after {seconds:g} seconds, the most a page may take: use Python, or a smaller setting")
+            job.on_failed(
+                f"stopped after {seconds:g} seconds, the most a page may take: use Python, or a smaller setting"
+            )
         job.over = True
         self._replace(worker, job)
 
