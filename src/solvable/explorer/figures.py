@@ -41,6 +41,7 @@ def _plain_figure(theme: str, height: int, **options: Any) -> Any:
         border_fill_color=ink["ground"],
         outline_line_color=ink["grid"],
         min_border_right=14,
+        min_border_left=76,
         **options,
     )
     made.toolbar.logo = None

@@ -26,7 +26,8 @@ def make_page(view: View) -> Any:
     template = pn.Template(asset("page.html"))
     for part in _PARTS:
         template.add_panel(part, getattr(view, part))
-    for name, value in _variables(state).items():
+    wrong = bool(view.form.errors or (view.form_b and view.form_b[0].errors))
+    for name, value in {**_variables(state), "wrong": wrong}.items():
         template.add_variable(name, value)
     return template
 

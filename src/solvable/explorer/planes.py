@@ -17,12 +17,12 @@ from solvable.explorer.summaries import SUMMARIES
 END = "end_loss"
 # Points of a plane that is one program, and of planes that are found cell by cell, coarse ones first.
 _FINE = (64, 48)
-_LEVELS = ((12, 9), (24, 18), (48, 36))
+_LEVELS = ((6, 5), (12, 9), (24, 18), (48, 36))
 _SECONDS = 12.0
 _USUAL: Mapping[str, tuple[str, str, str]] = {
     "linear-estimator": ("delay", "aspect_ratio", "weight_decay"),
     "linear-features": ("limit", "samples", "noise"),
-    "diagonal-network": ("overlap", "first.1", "variances.1"),
+    "diagonal-network": ("overlap", "variances.1", "variances.2"),
     "linear-network": ("last", "initial_scale", "singular_values.1"),
     "scalar-network": ("distance", "first.1", "target"),
     "skills": ("fifth", "exponent", "initial_strength"),
@@ -116,6 +116,8 @@ def compute(setting: Setting, view: Mapping[str, str], send: Callable[[Any], Non
     values = _together(setting, quantity, (x, y), fine)
     if values is not None:
         return {**frame, "x": fine[0], "y": fine[1], "z": values}
+    # The first cell also compiles; it says nothing of the rest.
+    _cell(setting, quantity, (x, y), (at(setting, x), at(setting, y)))
     begin = time.monotonic()
     plane: dict[str, Any] = {}
     spent = 0.0
@@ -148,15 +150,18 @@ def _together(setting: Setting, quantity: str, names: tuple[str, str], grids: li
             return None
         regime = "rich" if model.richness > 0 else "lazy"
         return found["exponent"].sel(quantity=quantity, regime=regime).transpose(y, x).values
-    if quantity == END and not any(setting.fields[_split(name)[0]].whole for name in names):
-        return _last_losses(setting, model, names, grids)
-    return None
+    return _vectorised(setting, model, quantity, names, grids)
 
 
-def _last_losses(setting: Setting, model: Any, names: tuple[str, str], grids: list[np.ndarray]) -> np.ndarray | None:
-    times, options = setting.theory_times()[-1:], setting.values("theory")
+def _vectorised(
+    setting: Setting, model: Any, quantity: str, names: tuple[str, str], grids: list[np.ndarray]
+) -> np.ndarray | None:
+    """The quantity for all cells at once; None where it cannot be traced in these parameters."""
+    if any(setting.fields[_split(name)[0]].whole for name in names):
+        return None
+    measure = _measure(setting, quantity)
 
-    def loss(x: Any, y: Any) -> Any:
+    def cell(x: Any, y: Any) -> Any:
         changed = model
         for name, value in zip(names, (x, y), strict=True):
             key, entry = _split(name)
@@ -164,15 +169,22 @@ def _last_losses(setting: Setting, model: Any, names: tuple[str, str], grids: li
                 old = jnp.asarray(getattr(changed, key))
                 value = old.ravel().at[entry].set(value).reshape(old.shape)
             changed = changed.replace(**{key: value})
-        return changed.predict(times, **options)["test_loss"].data[-1]
+        return measure(changed)
 
     across, along = np.meshgrid(*grids)
     try:
-        found = jax.vmap(loss)(jnp.asarray(across.ravel()), jnp.asarray(along.ravel()))
+        found = jax.vmap(cell)(jnp.asarray(across.ravel()), jnp.asarray(along.ravel()))
     except (TypeError, ValueError, NotImplementedError, AttributeError):
-        # Not every theory can be traced in every parameter.
+        # Roots and searches that are not JAX's cannot be traced; they are found cell by cell.
         return None
     return np.asarray(found).reshape(across.shape)
+
+
+def _measure(setting: Setting, quantity: str) -> Callable[[Any], Any]:
+    if quantity != END:
+        return next(one for one in SUMMARIES[setting.model] if one.name == quantity).of
+    times, options = setting.theory_times()[-1:], setting.values("theory")
+    return lambda model: model.predict(times, **options)["test_loss"].data[-1]
 
 
 def _cells(setting: Setting, quantity: str, names: tuple[str, str], grids: list[np.ndarray]) -> np.ndarray:
@@ -190,9 +202,7 @@ def _cell(setting: Setting, quantity: str, names: tuple[str, str], places: tuple
     try:
         for name, place in zip(names, places, strict=True):
             setting = moved(setting, name, float(place))
-        if quantity == END:
-            return float(setting.build().predict(setting.theory_times()[-1:], **setting.values("theory")).test_loss[-1])
-        value = next(one for one in SUMMARIES[setting.model] if one.name == quantity).of(setting.build())
+        value = _measure(setting, quantity)(setting.build())
     except ValueError:
         return math.nan
     return float(value)

@@ -152,7 +152,7 @@ START: Mapping[str, Mapping[str, str]] = {
     "scalar-network": {"first": "0.4,-0.1", "second": "0.3,0.2", "target": "1", "times": "0:8:81"},
     "skills": {"exponent": "0.6", "times": "1:1e5:61log", "skills": "100", "seeds": "6"},
     "committee": {"times": "0:12:41", "dimension": "300", "seeds": "8"},
-    "feature-scaling": {"capacity": "1.5", "source": "0.5", "times": "1:1e4:41log", "modes": "300", "seeds": "8"},
+    "feature-scaling": {"capacity": "1.5", "source": "0.5", "times": "1:1000:41log", "modes": "300", "seeds": "8"},
     "parity-mode": {"times": "0:40:81", "first": "0.1", "second": "0.07", "third": "0.05", "seeds": "4"},
 }
 

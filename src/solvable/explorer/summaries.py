@@ -5,11 +5,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from solvable.models.base import Model
 
-Value = float | str
+# A number may be an array without axes, or traced by JAX: planes are computed for many settings at once.
+Value = Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +39,11 @@ def cards(model: Model) -> list[Card]:
     return [_card(summary, once) for summary in SUMMARIES.get(model.name, ())]
 
 
+def empty_cards(model: str) -> list[Card]:
+    """The cards before their numbers are there."""
+    return [Card(summary.name, summary.label, "…") for summary in SUMMARIES.get(model, ())]
+
+
 class _Once:
     """The model, whose methods are asked only once each: several cards read one answer."""
 
@@ -67,6 +71,7 @@ def _card(summary: Summary, model: Any) -> Card:
         return Card(summary.name, summary.label, "–", why=str(error))
     if isinstance(value, str):
         return Card(summary.name, summary.label, value)
+    value = float(value)
     return Card(summary.name, summary.label, show(value), summary.unit if math.isfinite(value) else "")
 
 
@@ -81,16 +86,12 @@ def show(value: float) -> str:
     return f"{value:.6g}".replace("-", "−", 1) if value < 0 else f"{value:.6g}"
 
 
-def _variable(method: str, name: str, *arguments: Any) -> Callable[[Any], float]:
-    return lambda model: float(getattr(model, method)(*arguments)[name])
+def _variable(method: str, name: str) -> Callable[[Any], Value]:
+    return lambda model: getattr(model, method)()[name].data
 
 
-def _entry(method: str, place: int, *arguments: Any) -> Callable[[Any], float]:
-    return lambda model: float(np.asarray(getattr(model, method)(*arguments))[place])
-
-
-def _number(method: str) -> Callable[[Any], float]:
-    return lambda model: float(getattr(model, method)())
+def _number(method: str) -> Callable[[Any], Value]:
+    return lambda model: getattr(model, method)()
 
 
 def _rich(model: Any) -> str:
@@ -114,24 +115,24 @@ def _feature_exponent(quantity: str) -> Callable[[Any], float]:
     return of
 
 
-def _skill_time(skill: int) -> Callable[[Any], float]:
-    return lambda model: float(model.emergence_time(0.5, skill).emergence_time[skill - 1])
+def _skill_time(skill: int) -> Callable[[Any], Value]:
+    return lambda model: model.emergence_time(0.5, skill).emergence_time.data[skill - 1]
 
 
-def _learned_first(model: Any) -> float:
-    return float(model.emergence_time(0.5).min())
+def _learned_first(model: Any) -> Value:
+    return model.emergence_time(0.5).data.min()
 
 
-def _learned_last(model: Any) -> float:
-    return float(model.emergence_time(0.5).max())
+def _learned_last(model: Any) -> Value:
+    return model.emergence_time(0.5).data.max()
 
 
-def _overlap(model: Any) -> float:
-    return float(model.stage_overlap()["overlap"].max())
+def _overlap(model: Any) -> Value:
+    return model.stage_overlap()["overlap"].data.max()
 
 
-def _half_time(mode: int) -> Callable[[Any], float]:
-    return lambda model: float(model.half_times()[mode])
+def _half_time(mode: int) -> Callable[[Any], Value]:
+    return lambda model: model.half_times().data[mode]
 
 
 SUMMARIES: Mapping[str, tuple[Summary, ...]] = {
@@ -146,7 +147,7 @@ SUMMARIES: Mapping[str, tuple[Summary, ...]] = {
         Summary("limit", "test loss in the end", _variable("limits", "limit_test_loss")),
         Summary("signal_time", "signal half learned at", _variable("phases", "signal_time")),
         Summary("noise_time", "noise half fitted at", _variable("phases", "noise_time")),
-        Summary("kappa", "κ, modes above are learned", lambda model: float(model.kappa)),
+        Summary("kappa", "κ, modes above are learned", lambda model: model.kappa),
         Summary("regime", "what comes first", _overfits, planar=False),
     ),
     "diagonal-network": (
@@ -162,7 +163,7 @@ SUMMARIES: Mapping[str, tuple[Summary, ...]] = {
         Summary("regime", "regime", _rich, planar=False),
         Summary("distance", "distance from linear", _number("distance_from_linear")),
         Summary("kernel_ratio", "kernel, end over start", _number("kernel_ratio")),
-        Summary("weight_size", "size of the weights, Σ₀", lambda model: float(model.weight_size)),
+        Summary("weight_size", "size of the weights, Σ₀", lambda model: model.weight_size),
     ),
     "skills": (
         Summary("first", "first skill emerges at", _skill_time(1), "steps"),

@@ -15,7 +15,7 @@ from solvable.explorer.components import Address, CodeBox, Form, Runner, Upload,
 from solvable.explorer.figures import CurvePanel, PlanePanel, legend
 from solvable.explorer.latest import Later, Latest
 from solvable.explorer.settings import FieldError, Setting
-from solvable.explorer.summaries import Card
+from solvable.explorer.summaries import Card, empty_cards
 from solvable.explorer.workers import Workers
 from solvable.plotting import describe
 
@@ -93,6 +93,7 @@ class View:
         self.diagnosis = pn.pane.HTML("", **style)
         self.address.param.watch(lambda event: self._tab_opened(event.new), "tab")
         self._show_code()
+        self._show_cards()
 
     def _download_buttons(self) -> list[Any]:
         name = self.state.a.model
@@ -371,7 +372,7 @@ class View:
     def _show_cards(self) -> None:
         others = {card.name: card for card in self.found["b"]}
         made = []
-        for card in self.found["a"]:
+        for card in self.found["a"] or empty_cards(self.state.a.model):
             text = f"{escape(card.text)} <small>{escape(card.unit)}</small>"
             title = f' title="{escape(card.why)}"' if card.why else ""
             why = f'<dd class="why">{escape(card.why)}</dd>' if card.why else ""

@@ -26,6 +26,7 @@
     query.set("theme", theme.textContent.split(" ")[0]);
     theme.href = "?" + query.toString();
   });
-  // On a phone the curves come first and the controls fold.
-  if (matchMedia("(max-width: 760px)").matches) document.querySelector(".controls").open = false;
+  // On a phone the curves come first and the controls fold, unless something is wrong with one of them.
+  const controls = document.querySelector(".controls");
+  if (matchMedia("(max-width: 760px)").matches && !controls.dataset.wrong) controls.open = false;
 })();
