@@ -179,7 +179,14 @@ def test_limit_solves_its_equation_directly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "samples"), [(20, None), (np.inf, 16), (12, 24), (24, 12)], ids=["N", "P", "N<P", "N>P"]
+    ("features", "samples"),
+    [
+        pytest.param(20, None, marks=pytest.mark.slow),
+        pytest.param(np.inf, 16, marks=pytest.mark.slow),
+        (12, 24),
+        (24, 12),
+    ],
+    ids=["N", "P", "N<P", "N>P"],
 )
 @pytest.mark.parametrize("richness", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_flow_ends_at_the_limit_whether_features_learn_or_not(features: float, samples: Any, richness: float) -> None:

@@ -16,10 +16,10 @@ def both(model: LinearEstimator, **options: object) -> list:
 @pytest.mark.parametrize(
     ("settings", "options"),
     [
-        ({"aspect_ratio": 0.4}, {}),
+        pytest.param({"aspect_ratio": 0.4}, {}, marks=pytest.mark.slow),
         ({"aspect_ratio": 1.0}, {}),
-        ({"aspect_ratio": 1.6}, {}),
-        ({"aspect_ratio": 1.6, "weight_decay": 0.1}, {}),
+        pytest.param({"aspect_ratio": 1.6}, {}, marks=pytest.mark.slow),
+        pytest.param({"aspect_ratio": 1.6, "weight_decay": 0.1}, {}, marks=pytest.mark.slow),
         ({"aspect_ratio": 0.4, "weight_decay": 0.3, "label_noise": 0.5, "student_scale": 2.0}, {"momentum": 0.9}),
         ({"aspect_ratio": 1.6, "label_noise": 0.5, "outputs": 4, "learning_rate": 0.3}, {"momentum": 0.5}),
         ({"aspect_ratio": 0.4, "outputs": 3, "learning_rate": 0.6}, {"test_samples": 50}),
@@ -100,14 +100,14 @@ def test_two_layers_against_pytorch() -> None:
 @pytest.mark.parametrize(
     ("settings", "times"),
     [
-        ({"aspect_ratio": 0.25}, [0, 30, 100, 300]),
+        pytest.param({"aspect_ratio": 0.25}, [0, 30, 100, 300], marks=pytest.mark.slow),
         ({"aspect_ratio": 0.9}, [0, 30, 300, 3000]),
-        ({"aspect_ratio": 1.5}, [0, 30, 300, 1000]),
+        pytest.param({"aspect_ratio": 1.5}, [0, 30, 300, 1000], marks=pytest.mark.slow),
         ({"aspect_ratio": 0.9, "weight_decay": 0.02}, [0, 100, 1000, 10000]),
         ({"aspect_ratio": 1.5, "weight_decay": 0.02, "student_scale": 2.0}, [0, 100, 1000, 10000]),
         ({"aspect_ratio": 0.5, "label_noise": 0.3}, [0, 100, 1000, 10000]),
         ({"aspect_ratio": 0.7, "outputs": 4, "label_noise": 0.2, "learning_rate": 0.1}, [0, 100, 1000]),
-        ({"aspect_ratio": 0.5, "learning_rate": 0.3}, [0, 1, 3, 10]),
+        pytest.param({"aspect_ratio": 0.5, "learning_rate": 0.3}, [0, 1, 3, 10], marks=pytest.mark.slow),
     ],
 )
 def test_theory_within_error_bars(settings: dict, times: list) -> None:

@@ -137,7 +137,14 @@ def test_limits_without_weight_decay() -> None:
     assert MODEL.replace(aspect_ratio=1.0, label_noise=0.1).limits().test_loss == np.inf
 
 
-@pytest.mark.parametrize("changes", [{}, {"weight_decay": 0.03}, {"label_noise": 0.01, "aspect_ratio": 1.5}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"weight_decay": 0.03}, marks=pytest.mark.slow),
+        {"label_noise": 0.01, "aspect_ratio": 1.5},
+    ],
+)
 def test_simulation_within_error_bars(changes: dict) -> None:
     """40 runs of 300 inputs, |z| < 4 (false alarm about 1 in 1000, key fixed). With weight decay the layers leave the
     frozen kernel by a factor, which the frozen formula misses by tens of standard errors; the isotropy of the

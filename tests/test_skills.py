@@ -419,7 +419,7 @@ def test_the_correction_for_finitely_many_skills() -> None:
 # --- simulation ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["multilinear", "linear"])
+@pytest.mark.parametrize("kind", ["multilinear", pytest.param("linear", marks=pytest.mark.slow)])
 def test_drawn_datasets_agree_with_the_expectation(kind: str) -> None:
     """All 150 strengths with the variance that sums over all counts give, each a false alarm with chance below 1e-6.
 
@@ -568,7 +568,14 @@ def test_calibration_of_the_linear_model_of_shots_and_of_neurons() -> None:
 # --- derivatives, extremes, bad input -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"samples": 30}, {"basis": 50, "kind": "linear"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"samples": 30},
+        pytest.param({"basis": 50, "kind": "linear"}, marks=pytest.mark.slow),
+    ],
+)
 def test_derivatives_are_those_of_differences(options: dict[str, object]) -> None:
     def loss(exponent: float, scale: float, start: float, rate: float) -> jax.Array:
         model = SkillModel(exponent, target_scale=scale, initial_strength=start, rate=rate, **options)
@@ -602,13 +609,13 @@ def test_models_can_be_vectorised_and_traced_values_are_the_plain_ones() -> None
     "model",
     [
         SkillModel(1e-3),
-        SkillModel(30.0),
+        pytest.param(SkillModel(30.0), marks=pytest.mark.slow),
         SkillModel(500.0, samples=10),
         SkillModel(0.6, initial_strength=1e-300),
         SkillModel(0.6, initial_strength=1 - 1e-12),
         SkillModel(0.6, target_scale=1e100, initial_strength=1.0, learning_rate=1e-100),
         SkillModel(0.6, skills=1, samples=5),
-        SkillModel(0.6, basis=1e15, skills=1e16),
+        pytest.param(SkillModel(0.6, basis=1e15, skills=1e16), marks=pytest.mark.slow),
         SkillModel(0.1, samples=1e14),
         SkillModel(0.6, samples=1, kind="linear"),
     ],

@@ -20,7 +20,7 @@ else:
     os.environ["JAX_ENABLE_X64"] = "1"
 
 if TYPE_CHECKING:
-    from solvable import activations, engines, models, papers, solvers, teachers
+    from solvable import activations, diagnostics, engines, models, papers, solvers, teachers
     from solvable.comparison import compare
     from solvable.files import load, save
     from solvable.models.base import Model
@@ -52,7 +52,9 @@ _HOME = {
     "plot": "solvable.plotting",
     "save": "solvable.files",
 }
-_ROOMS = ("activations", "engines", "models", "papers", "solvers", "teachers")
+_ROOMS = ("activations", "diagnostics", "engines", "models", "papers", "solvers", "teachers")
+# Faces to other libraries: loaded on first use, and only listed because one of those may be missing.
+_BRIDGES = ("equinox", "torch")
 
 __all__ = [
     "Committee",
@@ -68,6 +70,7 @@ __all__ = [
     "__version__",
     "activations",
     "compare",
+    "diagnostics",
     "engines",
     "fit_source_capacity",
     "load",
@@ -83,7 +86,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(importlib.import_module(_HOME[name]), name)
-    elif name in _ROOMS:
+    elif name in _ROOMS + _BRIDGES:
         value = importlib.import_module(f"solvable.{name}")
     else:
         raise AttributeError(f"module 'solvable' has no attribute {name!r}; it has {', '.join(__all__)}")

@@ -97,6 +97,25 @@ def reproduce(
     raise typer.Exit(reproduce_paper(paper, figures, scale, out, json))
 
 
+@app.command(
+    help="Which regime is a network in? The feature report of a file of features, or of a checkpoint on data.\n\n"
+    "FEATURES is an .npz with train_features, train_outputs, train_labels, test_features, test_outputs, test_labels "
+    "(and weights, bias of the last layer, for neural collapse). For a checkpoint, --data is an .npz with "
+    "train_inputs, train_labels, test_inputs, test_labels. No file is unpickled."
+)
+def diagnose(
+    features: Annotated[str | None, typer.Argument(help="File of features, outputs and labels (.npz).")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Weights: .safetensors or .pt (PyTorch), .eqx.")] = None,
+    model: Annotated[str | None, typer.Option(help="Function that makes the network, as module:function.")] = None,
+    data: Annotated[str | None, typer.Option(help="Inputs and labels to run the network on (.npz).")] = None,
+    json: Json = False,
+    plot: Annotated[str | None, typer.Option(help="Draw quality, utilisation, intensity (.png, .svg, .pdf).")] = None,
+) -> None:
+    from solvable.cli.diagnose import diagnose as run
+
+    run(features, checkpoint, model, data, json, plot)
+
+
 @app.command(help="Theory against simulation for the linear estimator at three aspect ratios.")
 def demo(
     out: Annotated[str, typer.Option(help="Folder for the figure and the data.")] = "demo",

@@ -1,0 +1,148 @@
+"""Statistics of last-layer features beside the bare Gram matrix, and the distance beside n x n kernels."""
+
+import time
+import tracemalloc
+from typing import Any
+
+import numpy as np
+
+from benchmarks.timing import Result, seconds
+from solvable.diagnostics import FeatureStatistics, features
+from solvable.diagnostics.features import minimum_projection_distance
+
+SAMPLES, FEATURES, CLASSES = 60_000, 1024, 10
+
+
+def sample(
+    samples: int, width: int, classes: int = CLASSES, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    phi = rng.normal(size=(samples, width))
+    return phi, phi[:, :classes] + rng.normal(size=(samples, classes)), rng.integers(0, classes, samples)
+
+
+def stream(data: tuple[np.ndarray, ...], batch: int = 10_000) -> FeatureStatistics:
+    statistics = FeatureStatistics()
+    for start in range(0, data[0].shape[0], batch):
+        statistics.update(*(array[start : start + batch] for array in data))
+    return statistics
+
+
+def with_kernels(phi: np.ndarray, outputs: np.ndarray) -> float:
+    """The distance to the minimum-projection operator as it is defined, from n x n matrices; centred in O(n²)."""
+
+    def centred(kernel: np.ndarray) -> np.ndarray:
+        kernel -= kernel.mean(axis=0)
+        kernel -= kernel.mean(axis=1)[:, None]
+        return kernel
+
+    basis = np.linalg.qr(outputs)[0]
+    kernel, projection = centred(phi @ phi.T), centred(basis @ basis.T)
+    return 1 - float(np.vdot(kernel, projection)) / float(np.linalg.norm(kernel) * np.linalg.norm(projection))
+
+
+def peak(function: Any) -> float:
+    """Bytes allocated at most while a function runs."""
+    tracemalloc.start()
+    function()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return float(most)
+
+
+def against_the_gram_matrix() -> list[Result]:
+    data = sample(SAMPLES, FEATURES)
+    # In turns, so that a busy machine slows both.
+    bare, streamed = [], []
+    for _ in range(3):
+        bare.append(seconds(lambda: data[0].T @ data[0], repeats=1, warm=False))
+        streamed.append(seconds(lambda: stream(data) and 0, repeats=1, warm=False))
+    statistics = stream(data)
+    report = seconds(lambda: features(statistics, statistics) and 0, repeats=2)
+    single = tuple(array.astype(np.float32) if array.dtype == float else array for array in data)
+    return [
+        Result("bare Gram matrix, n = 60000, p = 1024, float64", min(bare), "s"),
+        Result("statistics of the same features, 10 outputs, labels", min(streamed), "s"),
+        Result("ratio (best of three each, in turns)", min(streamed) / min(bare), "x", at_most=1.5),
+        Result("the same from float32", seconds(lambda: stream(single) and 0, repeats=2) / min(bare), "x"),
+        Result("the whole report from the statistics", report, "s"),
+    ]
+
+
+def against_kernels(samples: int = 10_000, width: int = 256) -> list[Result]:
+    """At n = 10000 and p = 256 n x n kernels fit in memory (two of 0.8 GB); they grow as n², the statistics as n."""
+    phi, outputs, labels = sample(samples, width)
+    slow = seconds(lambda: with_kernels(phi, outputs), repeats=1, warm=False)
+
+    def fast() -> float:
+        return minimum_projection_distance(stream((phi, outputs, labels)))[0]
+
+    quick = seconds(fast)
+    difference = abs(fast() - with_kernels(phi, outputs))
+    memory = peak(lambda: with_kernels(phi, outputs)) / peak(fast)
+    return [
+        Result(f"distance from n x n kernels, n = {samples}, p = {width}", slow, "s"),
+        Result("distance from the statistics", quick, "s"),
+        Result("times faster", slow / quick, "x", at_least=50),
+        Result("times less memory", memory, "x", at_least=100),
+        Result("difference", difference, "", at_most=1e-10),
+    ]
+
+
+def growth() -> list[Result]:
+    """How the cost grows: with n as n, with p towards p²."""
+
+    def cost(samples: int, width: int) -> float:
+        data = sample(samples, width)
+        return seconds(lambda: stream(data) and 0, repeats=3)
+
+    base = cost(10_000, 256)
+    return [
+        Result("cost of four times the samples (10000 to 40000, p = 256)", cost(40_000, 256) / base, "x"),
+        Result("cost of four times the features (256 to 1024, n = 10000)", cost(10_000, 1024) / base, "x"),
+    ]
+
+
+def stream_on_gpu(p: int = 4096, n: int = 10**6, batch: int = 20_000, classes: int = CLASSES) -> list[Result]:
+    """Batches made on the device and added up there, beside the rate of a float64 product of the same shape.
+
+    The share counts 2np² operations, those of the Gram matrix alone, against the wall time of everything but making
+    the batches: casting, shifting, checking, cross moments.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    @jax.jit
+    def make(number: Any) -> tuple[Any, Any, Any]:
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(0), number), 3)
+        labels = jax.random.randint(keys[2], (batch,), 0, classes)
+        phi = jax.random.normal(keys[0], (batch, p), jnp.float32) + 10
+        return phi, jax.random.normal(keys[1], (batch, classes), jnp.float32), labels
+
+    phi = make(0)[0].astype(jnp.float64)
+    product = jax.jit(lambda array: array.T @ array)
+    rate = 2 * batch * p**2 / seconds(lambda: product(phi), repeats=5)
+    statistics = FeatureStatistics(classes).update(*make(0))
+    busy = 0.0
+    for number in range(1, n // batch + 1):
+        data = jax.block_until_ready(make(number))
+        begin = time.perf_counter()
+        statistics.update(*data)
+        busy += time.perf_counter() - begin
+    achieved = 2 * (n // batch) * batch * p**2 / busy
+    covariance = statistics.feature_covariance
+    return [
+        Result(f"float64 product of ({p}, {batch}) and ({batch}, {p})", rate / 1e12, "Tflop/s"),
+        Result(f"{n} samples of {p} features streamed", busy, "s"),
+        Result("share of the rate", achieved / rate, "", at_least=0.5),
+        Result("largest error of a variance that is 1", float(np.abs(np.diag(covariance) - 1).max()), ""),
+    ]
+
+
+def run() -> list[Result]:
+    import jax
+
+    results = [*against_the_gram_matrix(), *against_kernels(), *growth()]
+    if jax.default_backend() == "gpu":
+        results += stream_on_gpu()
+    return results

@@ -1,0 +1,116 @@
+"""Eigenfunctions of the feature kernel, from the mean and covariance of the features."""
+
+import dataclasses
+
+import numpy as np
+
+from solvable.diagnostics.statistics import FeatureStatistics
+
+_UNIT = float(np.finfo(np.float64).eps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Eigenbasis:
+    """ρ_k (rank,) in falling order and the directions u_k (p, rank) with e_k(x) = u_kᵀΦ(x)/√ρ_k.
+
+    Modes below ``cutoff`` are rounding and are left out.
+    """
+
+    intensity: np.ndarray
+    directions: np.ndarray
+    cutoff: float
+
+
+def eigenbasis(statistics: FeatureStatistics, cutoff: float | None = None) -> Eigenbasis:
+    """Diagonalise ⟨ΦΦᵀ⟩ = Σ_k ρ_k u_k u_kᵀ (Algorithm 1, corrected: see docs/errata).
+
+    Eigenvalues up to ``cutoff`` are left out; by default a bound on the rounding of float64 sums.
+    """
+    intensity, directions = moment_spectrum(statistics.feature_covariance, statistics.feature_mean)
+    if cutoff is None:
+        cutoff = _rounding(statistics, intensity)
+    kept = intensity > cutoff
+    if not kept.any():
+        raise ValueError(
+            f"no feature is left above the cutoff {cutoff:.3g}: the largest intensity is {intensity[0]:.3g} "
+            "(features that are all zero have no eigenfunctions)"
+        )
+    return Eigenbasis(intensity[kept], directions[:, kept], float(cutoff))
+
+
+def moment_spectrum(covariance: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, falling, and eigenvectors of covariance + mean meanᵀ, accurate relative to the second eigenvalue.
+
+    A large mean makes one eigenvalue large, and rounding relative to it would drown the small ones. So the leading
+    eigenvector is taken out first and the rest diagonalised on its own.
+    """
+    # In units of the trace, or squares of very large or small moments leave the range of float64.
+    scale = float(np.trace(covariance) + mean @ mean) or 1.0
+    covariance, mean = covariance / scale, mean / np.sqrt(scale)
+    leading = _leading_direction(covariance, mean)
+    if leading is None:
+        values, vectors = np.linalg.eigh(covariance + np.outer(mean, mean))
+    else:
+        values, vectors = _deflated(covariance, mean, leading)
+    order = np.argsort(values)[::-1]
+    return values[order] * scale, vectors[:, order]
+
+
+def rounded_constant(statistics: FeatureStatistics) -> float:
+    """The variance that rounding can give to features that are constant: each is off by a few units of its value."""
+    mean = statistics.feature_mean
+    return float((8 * _UNIT) ** 2 * (mean @ mean))
+
+
+def _rounding(statistics: FeatureStatistics, intensity: np.ndarray) -> float:
+    """Size of an eigenvalue that rounding alone can make.
+
+    Sums about the shift and the eigensolver round relative to ρ_2 and to the distance of the mean from the shift.
+    """
+    offset = statistics.feature_offset
+    second = intensity[1] if intensity.size > 1 else 0.0
+    steps = intensity.size + np.sqrt(statistics.count)
+    return float(2 * steps * _UNIT * (second + offset @ offset)) + rounded_constant(statistics)
+
+
+def _leading_direction(covariance: np.ndarray, mean: np.ndarray) -> np.ndarray | None:
+    """The eigenvector of the largest eigenvalue by power iteration from the mean; None if no gap sets it apart.
+
+    Without a gap there is nothing to protect: rounding relative to ρ_1 is then rounding relative to ρ_2.
+    """
+    norm = np.linalg.norm(mean)
+    if mean.size == 1 or norm == 0:
+        return None
+    direction = mean / norm
+    for _ in range(50):
+        image = covariance @ direction + mean * (mean @ direction)
+        value = np.linalg.norm(image)
+        if value == 0:
+            return None
+        moved = np.linalg.norm(image / value - direction)
+        direction = image / value
+        if moved <= 4 * _UNIT * np.sqrt(mean.size):
+            return direction
+    return None
+
+
+def _deflated(covariance: np.ndarray, mean: np.ndarray, leading: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues and eigenvectors when the leading one is known: the rest lives in its orthogonal complement.
+
+    The reflection H = 1 - 2vvᵀ takes the first axis to the leading direction. What couples the two blocks is rounding
+    relative to ρ_1, and changes the small eigenvalues only by its square over ρ_1.
+    """
+    reflector = leading.copy()
+    reflector[0] += np.copysign(1.0, leading[0])
+    reflector /= np.linalg.norm(reflector)
+
+    def reflect(array: np.ndarray) -> np.ndarray:
+        return array - np.multiply.outer(2 * reflector, reflector @ array)
+
+    turned = reflect(reflect(covariance).T)
+    turned_mean = reflect(mean)
+    rest = turned[1:, 1:] + np.outer(turned_mean[1:], turned_mean[1:])
+    values, vectors = np.linalg.eigh((rest + rest.T) / 2)
+    first = leading @ covariance @ leading + (leading @ mean) ** 2
+    directions = reflect(np.concatenate([np.zeros((1, vectors.shape[1])), vectors]))
+    return np.append(values, first), np.column_stack([directions, leading])

@@ -1,0 +1,217 @@
+"""Anybody's network as a function of its trainable parameters: outputs, gradients, tangents. JAX, Equinox, PyTorch."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+PyTree = Any
+Precision = str | None
+
+
+class Network(Protocol):
+    """A network at given parameters. Each input is seen alone: none may change what another gives."""
+
+    names: tuple[str, ...]
+    size: int
+    precision: str
+    library: str
+
+    def outputs(self, inputs: Any) -> np.ndarray:
+        """What the network says of each input, as (inputs, outputs)."""
+
+    def gradients(self, inputs: Any, weights: np.ndarray) -> list[Any]:
+        """Of each weighted sum of the outputs: one array for each parameter array, (inputs, weights, entries)."""
+
+    def contract(self, left: Sequence[Any], right: Sequence[Any], pairs: bool) -> np.ndarray:
+        """Inner products of gradients: (inputs, inputs) summed over weights, or with ``pairs`` all four axes."""
+
+    def squared_norms(self, gradients: Sequence[Any]) -> np.ndarray:
+        """Each input's squared gradient, summed over weights and parameters."""
+
+    def tangent(self, inputs: Any, direction: Sequence[np.ndarray]) -> np.ndarray:
+        """The derivative of the outputs along a direction in parameter space, as (inputs, outputs)."""
+
+    def arrays(self) -> list[np.ndarray]:
+        """The trainable parameters, in the order of ``names``."""
+
+
+def network_of(model: Any, parameters: Any = None, dtype: Precision = None) -> "Network":
+    """See ``model`` as a :class:`Network`.
+
+    ``model`` is a JAX function ``apply(parameters, inputs)`` of a batch, an Equinox module of a single input, or a
+    torch module of a batch; the modules bring their parameters along, and ``parameters`` (another module of that kind,
+    or a state dict) replaces them. Modules are seen as they infer, without dropout. Trainable means: inexact arrays in
+    JAX, what requires a gradient in torch.
+    """
+    if dtype not in (None, "float32", "float64"):
+        raise ValueError(f"dtype must be 'float32', 'float64' or None (as the parameters are), not {dtype!r}")
+    if is_torch(model):
+        from solvable.diagnostics._torch_tangent import TorchNetwork
+
+        return TorchNetwork(model, parameters, dtype)
+    if isinstance(model, eqx.Module):
+        own = model if parameters is None else parameters
+        return JaxNetwork(_call_module, eqx.nn.inference_mode(own), dtype, alone=True)
+    if not callable(model):
+        raise ValueError(
+            f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not {model!r}"
+        )
+    if parameters is None:
+        raise ValueError("a function apply(parameters, inputs) needs its parameters: pass parameters=...")
+    return JaxNetwork(model, parameters, dtype, alone=False)
+
+
+def is_torch(model: Any) -> bool:
+    """Whether it is a torch module, without importing torch."""
+    return any(base.__module__ == "torch.nn.modules.module" and base.__name__ == "Module" for base in type(model).__mro__)
+
+
+def _call_module(module: Any, one: jax.Array) -> jax.Array:
+    return module(one)
+
+
+class JaxNetwork:
+    """A function of a tree of parameters and a batch (``alone``: a single input)."""
+
+    library = "jax"
+
+    def __init__(self, apply: Callable[[PyTree, Any], Any], parameters: PyTree, dtype: Precision, alone: bool) -> None:
+        trained, rest = eqx.partition(parameters, eqx.is_inexact_array)
+        trained = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), trained)
+        leaves = jax.tree_util.tree_leaves_with_path(trained)
+        self.names = tuple(jax.tree_util.keystr(path).lstrip(".") or "parameters" for path, _ in leaves)
+        _check_parameters([leaf.dtype for _, leaf in leaves])
+        self.size = sum(leaf.size for _, leaf in leaves)
+        self.precision = str(jnp.result_type(*[leaf for _, leaf in leaves]))
+        self._trained = trained
+        self._single = _Single(apply, rest, alone)
+        # BLAS multiplies large matrices on a CPU several times faster than XLA, and reads the same memory.
+        self._on_host = all(device.platform == "cpu" for _, leaf in leaves for device in leaf.devices())
+
+    def outputs(self, inputs: Any) -> np.ndarray:
+        return np.asarray(_outputs(self._single, self._trained, self._cast(inputs)))
+
+    def gradients(self, inputs: Any, weights: np.ndarray) -> list[Any]:
+        return _gradients(self._single, self._trained, self._cast(inputs), jnp.asarray(weights))
+
+    def contract(self, left: Sequence[Any], right: Sequence[Any], pairs: bool) -> np.ndarray:
+        if self._on_host:
+            left, right = ([np.asarray(part) for part in parts] for parts in (left, right))
+        with jax.default_matmul_precision("highest"):
+            return np.asarray(inner_products(left, right, pairs))
+
+    def squared_norms(self, gradients: Sequence[Any]) -> np.ndarray:
+        return np.asarray(sum(jnp.sum(part**2, axis=(1, 2)) for part in gradients))
+
+    def tangent(self, inputs: Any, direction: Sequence[np.ndarray]) -> np.ndarray:
+        leaves, tree = jax.tree.flatten(self._trained)
+        parts = [jnp.asarray(part, leaf.dtype).reshape(leaf.shape) for part, leaf in zip(direction, leaves, strict=True)]
+        return np.asarray(_tangent(self._single, self._trained, self._cast(inputs), jax.tree.unflatten(tree, parts)))
+
+    def columns(self, rows: Any, inputs: Any, weights: np.ndarray) -> np.ndarray:
+        """The kernel between all outputs of ``rows`` and the weighted outputs of ``inputs``, all four axes."""
+        found = _columns(self._single, self._trained, self._cast(rows), self._cast(inputs), jnp.asarray(weights))
+        return np.asarray(jnp.transpose(found, (2, 3, 0, 1)))
+
+    def forward_work(self, inputs: Any) -> float | None:
+        """Floating-point operations of the network on one input, as the compiler counts them; None if it does not."""
+        of_one = jax.jit(lambda trained, one: self._single(trained, one))
+        counted = of_one.lower(self._trained, self._cast(inputs)[0]).compile().cost_analysis()
+        flops = counted.get("flops") if isinstance(counted, Mapping) else None
+        return float(flops) if flops and flops > 0 else None
+
+    def arrays(self) -> list[np.ndarray]:
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(self._trained)]
+
+    def _cast(self, inputs: Any) -> jax.Array:
+        """Inputs in the parameters' precision, unless they are counts, such as tokens."""
+        inputs = jnp.asarray(inputs)
+        return inputs.astype(self.precision) if jnp.issubdtype(inputs.dtype, jnp.inexact) else inputs
+
+
+def inner_products(left: Sequence[Any], right: Sequence[Any], pairs: bool) -> Any:
+    """Inner products of gradients, parameter array by array, so that they are never copied into one long vector.
+
+    As matrix products, which run at full speed in NumPy, JAX and torch alike.
+    """
+    shape = (left[0].shape[0], left[0].shape[1], right[0].shape[0], right[0].shape[1])
+    rows, others = (shape[0] * shape[1], shape[2] * shape[3]) if pairs else (shape[0], shape[2])
+    found = sum(one.reshape(rows, -1) @ other.reshape(others, -1).T for one, other in zip(left, right, strict=True))
+    return found.reshape(shape) if pairs else found
+
+
+class _Single(eqx.Module):
+    """The outputs for one input as a function of the trained parameters; equal ones share what is compiled."""
+
+    apply: Callable[[PyTree, Any], Any] = eqx.field(static=True)
+    rest: PyTree
+    alone: bool = eqx.field(static=True)
+
+    def __call__(self, trained: PyTree, one: jax.Array) -> jax.Array:
+        parameters = eqx.combine(trained, self.rest)
+        return jnp.ravel(self.apply(parameters, one) if self.alone else self.apply(parameters, one[None])[0])
+
+
+@eqx.filter_jit
+def _outputs(single: _Single, trained: PyTree, inputs: jax.Array) -> jax.Array:
+    return jax.vmap(lambda one: single(trained, one))(inputs)
+
+
+@eqx.filter_jit
+def _tangent(single: _Single, trained: PyTree, inputs: jax.Array, direction: PyTree) -> jax.Array:
+    return jax.jvp(lambda own: jax.vmap(lambda one: single(own, one))(inputs), (trained,), (direction,))[1]
+
+
+@eqx.filter_jit
+def _gradients(single: _Single, trained: PyTree, inputs: jax.Array, weights: jax.Array) -> list[jax.Array]:
+    def of_one(one: jax.Array) -> list[jax.Array]:
+        values, pull = jax.vjp(lambda own: single(own, one), trained)
+        (found,) = jax.vmap(pull)(weights.astype(values.dtype))
+        # Half precision is too coarse to add up in.
+        wide = [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in jax.tree.leaves(found)]
+        return [jnp.reshape(leaf, (weights.shape[0], -1)) for leaf in wide]
+
+    return jax.vmap(of_one)(inputs)
+
+
+@eqx.filter_jit
+def _columns(single: _Single, trained: PyTree, rows: jax.Array, inputs: jax.Array, weights: jax.Array) -> jax.Array:
+    """Kernel columns without a Jacobian of the rows: pull each output of the columns back, push it forward."""
+
+    def of_one(one: jax.Array) -> jax.Array:
+        values, pull = jax.vjp(lambda own: single(own, one), trained)
+        return jax.vmap(lambda weight: _tangent(single, trained, rows, pull(weight)[0]))(weights.astype(values.dtype))
+
+    return jax.vmap(of_one)(inputs)
+
+
+def _check_parameters(dtypes: Sequence[Any]) -> None:
+    if not dtypes:
+        raise ValueError("the model has no trainable parameters: a tangent kernel needs arrays of floats")
+    if any(jnp.issubdtype(dtype, jnp.complexfloating) for dtype in dtypes):
+        raise ValueError("complex parameters have no real tangent kernel: give their real and imaginary parts")
+
+
+def check_inputs(name: str, inputs: Any) -> Any:
+    """An array with the inputs along its first axis; torch tensors stay what they are."""
+    if not hasattr(inputs, "shape"):
+        inputs = np.asarray(inputs)
+    if inputs.ndim == 0 or inputs.shape[0] == 0:
+        raise ValueError(f"{name} must hold at least one input along its first axis, not have shape {tuple(inputs.shape)}")
+    return inputs
+
+
+def batches(count: int, size: int) -> list[slice]:
+    """Consecutive slices of at most ``size``."""
+    return [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]
+
+
+def relative_motion(before: np.ndarray, after: np.ndarray) -> float:
+    """``|after - before| / |before|``; infinite for what left zero."""
+    moved, size = float(np.linalg.norm(after - before)), float(np.linalg.norm(before))
+    return moved / size if size > 0 else (math.inf if moved > 0 else 0.0)

@@ -1,0 +1,234 @@
+"""The diagnostics on an Equinox network, or on any JAX function that ends in an ``equinox.nn.Linear``.
+
+A module is a PyTree, so no hooks are needed: the network without its last linear layer gives the features, and the
+layer applied to them gives the outputs. That this is the network is checked on the first batch.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from solvable import diagnostics
+from solvable.diagnostics.tracking import History
+from solvable.engines.progress import progress_bar
+
+__all__ = ["Tracker", "collapse", "diagnose", "statistics"]
+
+Apply = Callable[[Any, Array], Array]
+Where = Callable[[Any], eqx.nn.Linear]
+# Whole arrays are cut into batches of this many points.
+_BATCH = 1024
+# This many points tell whether a layer is the last.
+_FEW = 8
+
+
+def _vmapped(model: Any, inputs: Array) -> Array:
+    return jax.vmap(model)(inputs)
+
+
+def diagnose(
+    model: Any,
+    train_batches: Any,
+    test_batches: Any,
+    last_layer: Where | None = None,
+    *,
+    apply: Apply = _vmapped,
+    progress: bool | None = None,
+) -> diagnostics.FeatureReport:
+    """The feature report of a network: intensities, quality, utilisation, and which regime it is in.
+
+    ``train_batches`` and ``test_batches`` are iterables of ``(inputs, targets)``, or one such pair of whole arrays. The
+    network runs in inference mode. ``last_layer`` picks the linear layer as in :func:`equinox.tree_at`, for example
+    ``lambda network: network.layers[-1]``; it is found if not given. ``apply(model, inputs)`` runs a batch and is
+    ``jax.vmap(model)(inputs)`` if not given: write your own for networks with state.
+
+    >>> import equinox, jax, solvable.equinox
+    >>> network = equinox.nn.MLP(4, 3, 16, depth=1, key=jax.random.key(0))
+    >>> data = jax.random.normal(jax.random.key(1), (128, 4)), jax.random.randint(jax.random.key(2), (128,), 0, 3)
+    >>> solvable.equinox.diagnose(network, data, data).regime
+    'extended-feature'
+    """
+    train = statistics(model, train_batches, last_layer, apply=apply, progress=progress, what="training set")
+    test = statistics(model, test_batches, last_layer, apply=apply, progress=progress, what="test set")
+    return diagnostics.features(train, test)
+
+
+def statistics(
+    model: Any,
+    batches: Any,
+    last_layer: Where | None = None,
+    *,
+    apply: Apply = _vmapped,
+    progress: bool | None = None,
+    what: str = "data",
+) -> diagnostics.FeatureStatistics:
+    """One pass over batches; sums of shards and processes can be added, ``a + b``."""
+    gathered = diagnostics.FeatureStatistics()
+    for features, outputs, targets in _stream(model, batches, last_layer, apply, progress, what):
+        gathered.update(features, outputs, targets)
+    if not gathered.batches:
+        raise ValueError(f"the {what} is empty: no batch was given")
+    return gathered
+
+
+def collapse(
+    model: Any,
+    batches: Any,
+    last_layer: Where | None = None,
+    *,
+    apply: Apply = _vmapped,
+    second_pass: bool = True,
+    progress: bool | None = None,
+) -> diagnostics.CollapseReport:
+    """Neural collapse, NC1 to NC4, of a classifier (NC4 needs a ``second_pass`` over the batches)."""
+    where = last_layer or _find(model, _first(batches), apply)
+    layer = where(model)
+    gathered = statistics(model, batches, where, apply=apply, progress=progress)
+    again = _stream(model, batches, where, apply, progress, "data again") if second_pass else None
+    return diagnostics.collapse(gathered, layer.weight, layer.bias, batches=again)
+
+
+class Tracker:
+    """The feature measures along training: call it once an epoch with the network of that epoch.
+
+    ``history`` is a dataset of every measure over epochs, ``plot()`` its picture. With ``collapse=True`` NC1 to NC3 of
+    the training set are kept too, from the same pass.
+    """
+
+    def __init__(
+        self,
+        train_batches: Any,
+        test_batches: Any,
+        last_layer: Where | None = None,
+        *,
+        apply: Apply = _vmapped,
+        collapse: bool = False,
+        progress: bool | None = None,
+    ) -> None:
+        self._train, self._test, self._apply = train_batches, test_batches, apply
+        self._where, self._collapse, self._progress = last_layer, collapse, progress
+        self._history = History()
+
+    def __call__(self, model: Any, epoch: float | None = None, **numbers: float) -> diagnostics.FeatureReport:
+        """Measure now; ``numbers`` such as losses are kept beside the measures."""
+        if self._where is None:
+            self._where = _find(model, _first(self._train), self._apply)
+        train, test = (
+            statistics(model, batches, self._where, apply=self._apply, progress=self._progress, what=what)
+            for batches, what in ((self._train, "training set"), (self._test, "test set"))
+        )
+        report = diagnostics.features(train, test)
+        layer = self._where(model)
+        collapsed = diagnostics.collapse(train, layer.weight, layer.bias) if self._collapse else None
+        self._history.record(epoch, report, collapsed, **numbers)
+        return report
+
+    @property
+    def history(self) -> Any:
+        """All measurements so far, as an :class:`xarray.Dataset` over ``epoch``."""
+        return self._history.to_dataset()
+
+    def plot(self) -> Any:
+        """Effective dimensions, distance from minimum features, and the numbers given, over epochs."""
+        return self._history.plot()
+
+
+def _stream(
+    model: Any, batches: Any, last_layer: Where | None, apply: Apply, progress: bool | None, what: str
+) -> Iterator[tuple[Array, Array, Array]]:
+    """Features, outputs and targets, batch by batch."""
+    parts = None
+    cut, total = _cut(batches)
+    with progress_bar(f"measuring the {what}", total, False if total == 0 else progress) as advance:
+        for inputs, targets in cut:
+            if parts is None:
+                if last_layer is not None:
+                    _check(model, last_layer, inputs, apply)
+                parts = _split(model, last_layer or _find(model, inputs, apply))
+            features, outputs = _run(*parts, apply, jnp.asarray(inputs))
+            yield features, outputs, jnp.asarray(targets)
+            advance()
+
+
+def _cut(batches: Any) -> tuple[Iterable[tuple[Any, Any]], int]:
+    """Batches as they are; a pair of whole arrays in pieces. And how many there are, 0 if that is not known."""
+    if isinstance(batches, tuple) and len(batches) == 2 and all(hasattr(array, "shape") for array in batches):
+        inputs, targets = batches
+        if len(inputs) != len(targets):
+            raise ValueError(f"there are {len(inputs)} inputs but {len(targets)} targets")
+        starts = range(0, len(inputs), _BATCH)
+        return ((inputs[i : i + _BATCH], targets[i : i + _BATCH]) for i in starts), len(starts)
+    return batches, len(batches) if hasattr(batches, "__len__") else 0
+
+
+def _first(batches: Any) -> Any:
+    if iter(batches) is batches:
+        raise ValueError("batches are read more than once here: give a list or a loader, not an iterator that runs out")
+    for inputs, _ in _cut(batches)[0]:
+        return inputs
+    raise ValueError("no batch was given to find the last layer with")
+
+
+def _split(model: Any, where: Where) -> tuple[Any, eqx.nn.Linear]:
+    """The network without its last layer, and the layer."""
+    inference = eqx.nn.inference_mode(model)
+    return eqx.tree_at(where, inference, eqx.nn.Identity()), where(inference)
+
+
+@eqx.filter_jit
+def _run(body: Any, layer: eqx.nn.Linear, apply: Apply, inputs: Array) -> tuple[Array, Array]:
+    features = apply(body, inputs)
+    return features, jax.vmap(layer)(features)
+
+
+def _linear_layers(model: Any) -> list[Where]:
+    """A picker for each linear layer, the last first."""
+
+    def layers(tree: Any) -> list[Any]:
+        leaves = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, eqx.nn.Linear))
+        return [leaf for leaf in leaves if isinstance(leaf, eqx.nn.Linear)]
+
+    count = len(layers(model))
+    return [lambda tree, i=i: layers(tree)[i] for i in reversed(range(count))]  # type: ignore[misc]
+
+
+def _find(model: Any, inputs: Any, apply: Apply) -> Where:
+    for where in _linear_layers(model):
+        if _is_last(model, where, inputs, apply):
+            return where
+    raise ValueError(
+        f"{type(model).__name__} does not end in an equinox.nn.Linear: end it there (a softmax belongs to the loss), "
+        "or give features, outputs and targets to solvable.diagnostics.FeatureStatistics yourself"
+    )
+
+
+def _check(model: Any, where: Where, inputs: Any, apply: Apply) -> None:
+    layer = where(model)
+    if not isinstance(layer, eqx.nn.Linear):
+        raise ValueError(f"last_layer must pick an equinox.nn.Linear, not {type(layer).__name__}")
+    if not _is_last(model, where, inputs, apply):
+        raise ValueError(
+            f"the layer picked by last_layer ({layer.in_features} to {layer.out_features}) is not the last step of "
+            f"{type(model).__name__}: its outputs are not the network's"
+        )
+
+
+def _is_last(model: Any, where: Where, inputs: Any, apply: Apply) -> bool:
+    """Whether the network is its own body, followed by this layer: seen on a few points."""
+    few = jnp.asarray(inputs)[:_FEW]
+    try:
+        _, outputs = _run(*_split(model, where), apply, few)
+    except (TypeError, ValueError):  # the rest of the network cannot take the features: the layer is inside
+        return False
+    whole = np.asarray(apply(eqx.nn.inference_mode(model), few))
+    if whole.shape != outputs.shape:
+        return False
+    # What is not finite is named where the batch is added up; it says nothing about the layer.
+    finite = np.isfinite(whole)
+    size = np.abs(whole[finite]).max(initial=0.0)
+    return np.allclose(whole[finite], np.asarray(outputs)[finite], rtol=1e-4, atol=1e-5 * size)
