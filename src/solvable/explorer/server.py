@@ -17,7 +17,7 @@ _LARGEST_MESSAGE = 12_000_000
 
 def serve(model: str | None = None, host: str = "127.0.0.1", port: int | None = None, browser: bool = True) -> None:
     """Serve until interrupted. Without a port the usual one is taken, or the next that is free."""
-    _check_installed()
+    check_installed()
     port = _free_port(host, port)
     from solvable.explorer.workers import Workers
 
@@ -108,7 +108,7 @@ def _refuse_foreign_hosts(server: Any, hosts: set[str]) -> None:
     router.rules.insert(0, router.process_rule(Rule(Foreign(), Refuse)))
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
     try:
         import panel  # noqa: F401
     except ImportError as error:

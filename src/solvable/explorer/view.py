@@ -91,7 +91,7 @@ class View:
         self.diagnosis_runner = Runner(label="")
         self.diagnosis_runner.param.watch(lambda event: self._diagnosis.stop(), "pressed")
         self.diagnosis = pn.pane.HTML("", **style)
-        self.address.param.watch(lambda event: self._tab_opened(event.new), "tab")
+        self.address.param.watch(lambda event: self.open_tab(event.new), "tab")
         self._show_code()
         self._show_cards()
 
@@ -131,7 +131,7 @@ class View:
         if self.state.b is not None:
             self._ask_theory("b")
         self._show_plane_choices()
-        self._tab_opened(self.state.tab)
+        self.open_tab(self.state.tab)
 
     def close(self) -> None:
         """The page is gone: so is its work."""
@@ -411,7 +411,7 @@ class View:
             self.plane_views.fields = fields
         self.plane_views.texts = self._plane_view()
 
-    def _tab_opened(self, tab: str) -> None:
+    def open_tab(self, tab: str) -> None:
         if tab != self.state.tab:
             self._move(tab=tab)
         self._ask_plane()

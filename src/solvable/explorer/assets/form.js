@@ -77,7 +77,7 @@ export function render({ model, el }) {
 
   function row(field) {
     const id = `${model.prefix}-${field.key}`;
-    const error = element("p", { class: "error", id: `${id}-error`, role: "alert" });
+    const error = element("p", { class: "complaint", id: `${id}-error`, role: "alert" });
     const label = element("label", { for: id });
     if (field.symbol) label.append(element("b", { class: "symbol" }, field.symbol), " ");
     label.append(element("span", { class: "help" }, field.help + (field.units ? ` [${field.units}]` : "")));

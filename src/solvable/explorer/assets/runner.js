@@ -16,7 +16,7 @@ export function render({ model, el }) {
   const status = document.createElement("p");
   status.setAttribute("role", "status");
   const wrong = document.createElement("p");
-  wrong.className = "error";
+  wrong.className = "complaint";
   wrong.setAttribute("role", "alert");
   root.append(start, stop, bar, status, wrong);
   const show = () => {

@@ -10,7 +10,7 @@ export function render({ model }) {
   input.id = "npz";
   input.accept = ".npz";
   const wrong = document.createElement("p");
-  wrong.className = "error";
+  wrong.className = "complaint";
   wrong.setAttribute("role", "alert");
   const take = async (file) => {
     wrong.textContent = "";
