@@ -98,15 +98,21 @@ def _state(model: torch.nn.Module, parameters: Any) -> dict[str, torch.Tensor]:
     if isinstance(parameters, torch.nn.Module):
         parameters = dict((*parameters.named_parameters(), *parameters.named_buffers()))
     if not isinstance(parameters, Mapping):
-        raise ValueError(f"the parameters of a torch module are a module or a state dict, not {type(parameters).__name__}")
+        raise ValueError(
+            f"the parameters of a torch module are a module or a state dict, not {type(parameters).__name__}"
+        )
     missing = [name for name, _ in model.named_parameters() if name not in parameters]
     if missing:
         raise ValueError(f"the parameters lack {missing[0]!r}, which the model has: pass its whole state_dict()")
     for name, value in own.items():
         if name in parameters and parameters[name].shape != value.shape:
             found, wanted = tuple(parameters[name].shape), tuple(value.shape)
-            raise ValueError(f"parameter {name!r} has shape {found} where the model has {wanted}: pass the same model's")
-    return {name: parameters[name].detach().to(value.device) if name in parameters else value for name, value in own.items()}
+            raise ValueError(
+                f"parameter {name!r} has shape {found} where the model has {wanted}: pass the same model's"
+            )
+    return {
+        name: parameters[name].detach().to(value.device) if name in parameters else value for name, value in own.items()
+    }
 
 
 def _wide(part: torch.Tensor) -> torch.Tensor:

@@ -259,7 +259,9 @@ def _check_finite(kernel: np.ndarray, symmetric: bool) -> None:
     axes = tuple(range(1, kernel.ndim))
     rows = ~np.isfinite(kernel).any(axis=axes) if symmetric else ~np.isfinite(kernel).all(axis=axes)
     first = int(np.argmax(rows)) if rows.any() else int(np.argmax(~np.isfinite(kernel).all(axis=axes)))
-    raise ValueError(f"the kernel is not finite from input {first} on: look for NaN or overflow in inputs and parameters")
+    raise ValueError(
+        f"the kernel is not finite from input {first} on: look for NaN or overflow in inputs and parameters"
+    )
 
 
 def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:

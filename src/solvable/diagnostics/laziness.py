@@ -166,7 +166,9 @@ def _functions(
     for name, values in (("before", first), ("after", last), ("tangent to before", linear)):
         if not np.isfinite(values).all():
             row_of = int(np.argmax(~np.isfinite(values).all(axis=1)))
-            raise ValueError(f"the network {name} is not finite on input {row_of}: look for NaN in it and in the inputs")
+            raise ValueError(
+                f"the network {name} is not finite on input {row_of}: look for NaN in it and in the inputs"
+            )
     return first, last, linear
 
 
@@ -177,10 +179,14 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
 def _check_alike(start: Network, old: list[np.ndarray], end: Network, new: list[np.ndarray]) -> None:
     if start.names != end.names:
         odd = sorted(set(start.names) ^ set(end.names))
-        raise ValueError(f"before and after must be parameters of the same model: only one of them has {', '.join(odd)}")
+        raise ValueError(
+            f"before and after must be parameters of the same model: only one of them has {', '.join(odd)}"
+        )
     for name, first, last in zip(start.names, old, new, strict=True):
         if first.shape != last.shape:
-            raise ValueError(f"{name} has shape {first.shape} before and {last.shape} after: the model must be the same")
+            raise ValueError(
+                f"{name} has shape {first.shape} before and {last.shape} after: the model must be the same"
+            )
 
 
 def _check_thresholds(thresholds: tuple[float, float]) -> tuple[float, float]:

@@ -68,7 +68,9 @@ def network_of(model: Any, parameters: Any = None, dtype: Precision = None) -> "
 
 def is_torch(model: Any) -> bool:
     """Whether it is a torch module, without importing torch."""
-    return any(base.__module__ == "torch.nn.modules.module" and base.__name__ == "Module" for base in type(model).__mro__)
+    return any(
+        base.__module__ == "torch.nn.modules.module" and base.__name__ == "Module" for base in type(model).__mro__
+    )
 
 
 def _call_module(module: Any, one: jax.Array) -> jax.Array:
@@ -110,7 +112,9 @@ class JaxNetwork:
 
     def tangent(self, inputs: Any, direction: Sequence[np.ndarray]) -> np.ndarray:
         leaves, tree = jax.tree.flatten(self._trained)
-        parts = [jnp.asarray(part, leaf.dtype).reshape(leaf.shape) for part, leaf in zip(direction, leaves, strict=True)]
+        parts = [
+            jnp.asarray(part, leaf.dtype).reshape(leaf.shape) for part, leaf in zip(direction, leaves, strict=True)
+        ]
         return np.asarray(_tangent(self._single, self._trained, self._cast(inputs), jax.tree.unflatten(tree, parts)))
 
     def columns(self, rows: Any, inputs: Any, weights: np.ndarray) -> np.ndarray:
@@ -202,7 +206,9 @@ def check_inputs(name: str, inputs: Any) -> Any:
     if not hasattr(inputs, "shape"):
         inputs = np.asarray(inputs)
     if inputs.ndim == 0 or inputs.shape[0] == 0:
-        raise ValueError(f"{name} must hold at least one input along its first axis, not have shape {tuple(inputs.shape)}")
+        raise ValueError(
+            f"{name} must hold at least one input along its first axis, not have shape {tuple(inputs.shape)}"
+        )
     return inputs
 
 

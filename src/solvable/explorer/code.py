@@ -55,11 +55,12 @@ def command(setting: Setting, verb: str = "predict") -> str:
     words = ["solvable", verb, setting.model]
     like = models.get(setting.model).predict_like_simulation if verb == "compare" else {}
     seen: set[str] = set()
-    for field in setting.fields.values():
+    # Where theory and training know the same option, one flag serves both: that of the training.
+    for field in sorted(setting.fields.values(), key=lambda field: field.role == "theory"):
         if field.role not in ("parameter", "times", *roles) or field.name in seen or field.name in like:
             continue
+        seen.add(field.name)
         if field.role == "times" or _said(field, setting, field.role):
-            seen.add(field.name)
             text = setting.text(field.key)
             flag = f"--{field.name.replace('_', '-')}"
             if isinstance(field.default, bool):

@@ -133,10 +133,13 @@ def y_range(curves: list[Curve], log: bool) -> tuple[float, float]:
         return 10.0 ** min(bottom, top - 1), 10.0**top
     if values.size == 0:
         return 0.0, 1.0
-    low, high = min(float(values.min()), 0.0), float(values.max())
-    unit = 10.0 ** math.floor(math.log10(max(high - low, abs(high), 1e-300))) / 2
-    bottom = math.floor(low / unit) * unit if low < 0 else -0.02 * max(high, unit)
-    return bottom, (math.floor(high / unit + 1e-9) + 1) * unit if high % unit else high + 0.05 * unit
+    low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+    unit = 10.0 ** math.floor(math.log10(max(high - low, 1e-300))) / 2
+    # A curve that ends on a round number, as accuracies do, is not drawn on the frame.
+    top = math.ceil(high / unit - 1e-9) * unit
+    bottom = math.floor(low / unit + 1e-9) * unit
+    margin = 0.03 * (top - bottom)
+    return bottom - margin, top + margin
 
 
 def largest_score(comparison: xr.Dataset | None, quantity: str) -> tuple[float, int] | None:

@@ -31,6 +31,9 @@ INKS = {
 }
 
 
+_COLUMNS = ("x", "y", "low", "high", "name", "colour", "error", "z", "fill")
+
+
 def _plain_figure(theme: str, height: int, **options: Any) -> Any:
     ink = INKS[theme]
     made = figure(
@@ -57,7 +60,7 @@ def _plain_figure(theme: str, height: int, **options: Any) -> Any:
 class CurvePanel:
     """Lines of theory, points of simulation with error bars, values under the pointer."""
 
-    def __init__(self, theme: str, x_log: bool, y_log: bool, x_label: str, height: int = 330) -> None:
+    def __init__(self, theme: str, x_log: bool, y_log: bool, x_label: str, name: str, height: int = 330) -> None:
         self.theme, self.x_log, self.y_log = theme, x_log, y_log
         self.figure = _plain_figure(
             theme,
@@ -71,10 +74,8 @@ class CurvePanel:
             active_scroll=None,
             active_drag="box_zoom",
         )
-        self.lines = ColumnDataSource({"xs": [], "ys": [], "name": [], "colour": [], "dash": []})
-        self.points = ColumnDataSource(
-            {name: [] for name in ("x", "y", "low", "high", "name", "colour", "error", "z", "fill")}
-        )
+        self.lines = ColumnDataSource({"xs": [], "ys": [], "name": [], "colour": [], "dash": []}, name=f"{name}-lines")
+        self.points = ColumnDataSource({column: [] for column in _COLUMNS}, name=f"{name}-points")
         drawn = self.figure.multi_line(
             "xs", "ys", line_color="colour", line_dash="dash", line_width=2.2, source=self.lines
         )
@@ -128,9 +129,7 @@ class CurvePanel:
 def _point_columns(
     points: list[Curve], palette: tuple[str, ...], hollow: bool, ground: str, log: bool
 ) -> dict[str, Any]:
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("x", "y", "low", "high", "name", "colour", "error", "z", "fill")
-    }
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for curve in points:
         assert curve.error is not None and curve.score is not None
         size, colour = curve.x.size, palette[curve.colour % len(palette)]
@@ -216,7 +215,7 @@ class PlanePanel:
                 tooltips=[(plane["x_label"], "@x"), (plane["y_label"], "@y"), (plane["label"], "@z{0.0000e+0}")],
             )
         )
-        self.mark = ColumnDataSource({"x": [], "y": []})
+        self.mark = ColumnDataSource({"x": [], "y": []}, name="mark")
         self.figure.scatter(
             "x", "y", marker="circle_x", size=18, fill_color=None, line_color="#ffffff", line_width=5, source=self.mark
         )

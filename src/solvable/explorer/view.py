@@ -352,7 +352,7 @@ class View:
         """The pane's figure, or a new one where its axes are to be of another kind."""
         panel = getattr(pane, "curve_panel", None)
         if panel is None or (panel.x_log, panel.y_log) != (x_log, y_log):
-            panel = CurvePanel(self.state.theme, x_log, y_log, x_label)
+            panel = CurvePanel(self.state.theme, x_log, y_log, x_label, "upper" if pane is self.upper else "lower")
             pane.curve_panel = panel
             pane.object = panel.figure
         return panel

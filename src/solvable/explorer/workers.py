@@ -145,7 +145,7 @@ class Workers:
             if not idle:
                 return
             heavy = sum(worker.job is not None and worker.job.heavy for worker in self._workers)
-            if job.heavy and heavy >= self._count - 1:
+            if job.heavy and heavy >= max(1, self._count - 1):
                 continue
             self._waiting.remove(job)
             # The one that has compiled this model's programs, if it is free.
