@@ -108,7 +108,9 @@ def drawn(page: object, source: str = "upper-lines", column: str = "ys") -> list
     """A column of what is drawn, as the browser has it."""
     return page.evaluate(
         """([name, column]) => {
-          const found = Bokeh.documents.map((one) => one.get_model_by_name(name)).find(Boolean);
+          // A figure that was replaced may linger: the newest counts.
+          const all = Bokeh.documents.flatMap((one) => Array.from(one._all_models.values()));
+          const found = all.filter((one) => one.name === name).at(-1);
           return found ? Array.from(found.data[column], (one) => ArrayBuffer.isView(one) ? Array.from(one) : one) : [];
         }""",
         [source, column],
@@ -178,7 +180,7 @@ def test_simulation_shows_points_with_error_bars_and_scores(visit: Callable) -> 
     full = drawn(page, "upper-points", "fill")[0]
     page.locator('[data-key="target"] input[type=range]').first.press("ArrowRight")
     expect(page.get_by_text("another setting").first).to_be_visible()
-    assert drawn(page, "upper-points", "fill")[0] != full
+    wait_for(page, lambda: drawn(page, "upper-points", "fill")[0] != full, "hollow points")
     shot(page, "simulation")
 
 
@@ -300,7 +302,7 @@ def test_closing_a_page_stops_its_work(visit: Callable, server: Server) -> None:
         page.close()
     page = visit("/?model=scalar-network&samples=5&seeds=2&times=0:1:3")
     page.get_by_role("button", name="Simulate").click()
-    expect(page.get_by_text("2 of 2 seeds")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("2 of 2 seeds of scalar-network")).to_be_visible(timeout=PATIENCE)
 
 
 def test_controls_have_names_and_keys(visit: Callable) -> None:

@@ -67,8 +67,8 @@ class CurvePanel:
             height,
             x_axis_type="log" if x_log else "linear",
             y_axis_type="log" if y_log else "linear",
-            x_range=Range1d(0.1 if x_log else 0, 1),
-            y_range=Range1d(0.1 if y_log else 0, 1),
+            x_range=Range1d(start=0.1, end=1),
+            y_range=Range1d(start=0.1, end=1),
             x_axis_label=x_label,
             tools="pan,box_zoom,wheel_zoom,reset,save",
             active_scroll=None,
@@ -165,80 +165,82 @@ class PlanePanel:
 
     def __init__(self, theme: str, plane: dict[str, Any], on_click: Callable[[float, float], None]) -> None:
         ink = INKS[theme]
-        x, y, z = plane["x"], plane["y"], plane["z"]
+        self.kind = plane_kind(plane)
+        x_log, y_log, z_log, *labels = self.kind
         self.figure = _plain_figure(
             theme,
             460,
-            x_axis_type="log" if plane["x_log"] else "linear",
-            y_axis_type="log" if plane["y_log"] else "linear",
-            x_range=Range1d(*_ends(x, plane["x_log"])),
-            y_range=Range1d(*_ends(y, plane["y_log"])),
-            x_axis_label=plane["x_label"],
-            y_axis_label=plane["y_label"],
+            x_axis_type="log" if x_log else "linear",
+            y_axis_type="log" if y_log else "linear",
+            x_range=Range1d(start=0.1, end=1),
+            y_range=Range1d(start=0.1, end=1),
+            x_axis_label=labels[0],
+            y_axis_label=labels[1],
             tools="tap,reset,save",
         )
-        finite = z[np.isfinite(z)]
-        log = finite.size > 0 and finite.min() > 0 and finite.max() > 30 * finite.min()
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-        if low == high:
-            low, high = low - abs(low) * 0.01 - 1e-12, high + abs(high) * 0.01 + 1e-12
-        mapper = (LogColorMapper if log else LinearColorMapper)(
-            palette=Viridis256, low=low, high=high, nan_color=ink["never"]
+        mapper = (LogColorMapper if z_log else LinearColorMapper)(palette=Viridis256, nan_color=ink["never"])
+        self.mapper = mapper
+        self.source = ColumnDataSource({name: [] for name in ("left", "right", "bottom", "top", "x", "y", "z")})
+        cells = self.figure.quad(
+            "left",
+            "right",
+            "top",
+            "bottom",
+            fill_color={"field": "z", "transform": mapper},
+            line_color=None,
+            source=self.source,
         )
+        bar = ColorBar(
+            color_mapper=mapper,
+            background_fill_color=ink["ground"],
+            major_label_text_color=ink["ink"],
+            major_label_text_font_size="12px",
+            width=14,
+        )
+        self.figure.add_layout(bar, "right")
+        tips = [(labels[0], "@x"), (labels[1], "@y"), (labels[2], "@z{0.0000e+0}")]
+        self.figure.add_tools(HoverTool(renderers=[cells], tooltips=tips))
+        self.mark = ColumnDataSource({"x": [], "y": []}, name="mark")
+        # White under red: seen on every colour of the map.
+        for colour, width in (("#ffffff", 5.0), (ink["mark"], 2.4)):
+            self.figure.scatter(
+                "x", "y", marker="circle_x", size=18, fill_color=None, line_color=colour, line_width=width, source=self.mark
+            )
+        self.figure.select_one(TapTool).behavior = "inspect"
+        self.figure.on_event("tap", lambda event: on_click(event.x, event.y))
+
+    def show(self, plane: dict[str, Any]) -> None:
+        """New numbers on axes of the same kind."""
+        x, y, z = plane["x"], plane["y"], plane["z"]
         left, right = _edges(x, plane["x_log"])
         bottom, top = _edges(y, plane["y_log"])
         across, along = np.meshgrid(np.arange(x.size), np.arange(y.size))
-        self.source = ColumnDataSource(
-            {
-                "left": left[across].ravel(),
-                "right": right[across].ravel(),
-                "bottom": bottom[along].ravel(),
-                "top": top[along].ravel(),
-                "x": x[across].ravel(),
-                "y": y[along].ravel(),
-                "z": z.ravel(),
-            }
-        )
-        cells = self.figure.quad(
-            "left", "right", "top", "bottom",
-            fill_color={"field": "z", "transform": mapper}, line_color=None, source=self.source,
-            nonselection_fill_alpha=1.0,
-        )  # fmt: skip
-        bar = ColorBar(
-            color_mapper=mapper, title=None, background_fill_color=ink["ground"], major_label_text_color=ink["ink"],
-            major_label_text_font_size="12px", width=14,
-        )  # fmt: skip
-        self.figure.add_layout(bar, "right")
-        self.figure.add_tools(
-            HoverTool(
-                renderers=[cells],
-                tooltips=[(plane["x_label"], "@x"), (plane["y_label"], "@y"), (plane["label"], "@z{0.0000e+0}")],
-            )
-        )
-        self.mark = ColumnDataSource({"x": [], "y": []}, name="mark")
-        self.figure.scatter(
-            "x", "y", marker="circle_x", size=18, fill_color=None, line_color="#ffffff", line_width=5, source=self.mark
-        )
-        self.figure.scatter(
-            "x",
-            "y",
-            marker="circle_x",
-            size=18,
-            fill_color=None,
-            line_color=ink["mark"],
-            line_width=2.4,
-            source=self.mark,
-        )
-        self.figure.select_one(TapTool).behavior = "inspect"
-        self.figure.on_event("tap", lambda event: on_click(event.x, event.y))
+        finite = z[np.isfinite(z)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+        if low == high:
+            low, high = low - abs(low) * 0.01 - 1e-12, high + abs(high) * 0.01 + 1e-12
+        self.mapper.update(low=low, high=high)
+        self.source.data = {
+            "left": left[across].ravel(),
+            "right": right[across].ravel(),
+            "bottom": bottom[along].ravel(),
+            "top": top[along].ravel(),
+            "x": x[across].ravel(),
+            "y": y[along].ravel(),
+            "z": z.ravel(),
+        }
+        CurvePanel._set(self.figure.x_range, float(left[0]), float(right[-1]))
+        CurvePanel._set(self.figure.y_range, float(bottom[0]), float(top[-1]))
 
     def place(self, x: float, y: float) -> None:
         self.mark.data = {"x": [x], "y": [y]}
 
 
-def _ends(values: np.ndarray, log: bool) -> tuple[float, float]:
-    low, high = _edges(values, log)
-    return float(low[0]), float(high[-1])
+def plane_kind(plane: dict[str, Any]) -> tuple[Any, ...]:
+    """What a figure cannot change: scales of its axes and of its colours, and labels."""
+    finite = plane["z"][np.isfinite(plane["z"])]
+    z_log = bool(finite.size > 0 and finite.min() > 0 and finite.max() > 30 * finite.min())
+    return plane["x_log"], plane["y_log"], z_log, plane["x_label"], plane["y_label"], plane["label"]
 
 
 def _edges(values: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]:

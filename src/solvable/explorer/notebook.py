@@ -29,7 +29,7 @@ def notebook_page(model: str | None) -> Any:
     view = View(state, errors, _workers, _later())
     tabs = pn.Tabs(
         ("Curves", pn.Column(view.views, view.upper, view.upper_legend, view.lower, view.lower_legend)),
-        ("Phase diagram", pn.Column(view.plane_views, view.plane_runner, view.plane_pane)),
+        ("Phase diagram", pn.Column(view.plane_views, view.plane_runner, view.plane_words, view.plane_pane)),
         ("Code and files", pn.Column(view.python, view.command, view.downloads)),
         ("Diagnose a network", pn.Column(view.upload, view.diagnosis_runner, view.diagnosis)),
     )

@@ -15,7 +15,7 @@ from solvable.explorer.view import View
 _TABS = {"curves": "Curves", "phase": "Phase diagram", "code": "Code and files", "diagnose": "Diagnose a network"}
 _PARTS = (
     "form", "runner", "compare", "form_b", "notice", "cards", "progress", "views", "upper", "upper_legend", "lower",
-    "lower_legend", "plane_views", "plane_runner", "plane_pane", "python", "command", "downloads", "upload",
+    "lower_legend", "plane_views", "plane_runner", "plane_words", "plane_pane", "python", "command", "downloads", "upload",
     "diagnosis_runner", "diagnosis", "address",
 )  # fmt: skip
 

@@ -59,7 +59,8 @@ def make_server(workers: Any, model: str | None, host: str, port: int) -> Any:
         state, errors = read_state(pairs, model)
         view = View(state, errors, workers, _later(document))
         pn.state.on_session_destroyed(lambda context: view.close())
-        pn.state.onload(view.start)
+        # Not when the page is served but when the browser has it: what changes in between may get lost.
+        document.on_event("document_ready", lambda event: view.start())
         warn_when_lost(document)
         return make_page(view)
 

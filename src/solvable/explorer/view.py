@@ -12,7 +12,7 @@ import xarray as xr
 from solvable.explorer import code, curves, files, planes
 from solvable.explorer.address import State
 from solvable.explorer.components import Address, CodeBox, Form, Runner, Upload, asset, check, choice, described
-from solvable.explorer.figures import CurvePanel, PlanePanel, legend
+from solvable.explorer.figures import CurvePanel, PlanePanel, legend, plane_kind
 from solvable.explorer.latest import Later, Latest
 from solvable.explorer.settings import FieldError, Setting
 from solvable.explorer.summaries import Card, empty_cards
@@ -82,7 +82,8 @@ class View:
         self.plane_views.param.watch(lambda event: self._view_changed(event.new), "edited")
         self.plane_runner = Runner(label="")
         self.plane_runner.param.watch(lambda event: self._plane.stop(), "pressed")
-        self.plane_pane = pn.Column(sizing_mode="stretch_width", margin=0)
+        self.plane_words = pn.pane.HTML("", **style)
+        self.plane_pane = pn.pane.Bokeh(sizing_mode="stretch_width", margin=0)
         self.python = CodeBox(title="Python")
         self.command = CodeBox(title="Command line")
         self.downloads = pn.FlexBox(*self._download_buttons(), margin=0)
@@ -439,12 +440,12 @@ class View:
         )
 
     def _plane_found(self, plane: dict[str, Any]) -> None:
-        self._plane_panel = PlanePanel(self.state.theme, plane, self._clicked)
-        title = f"<p class='plane'>{escape(plane['label'])}: grey where there is none. Click to move setting A.</p>"
-        self.plane_pane[:] = [
-            pn.pane.HTML(title, stylesheets=[asset("shown.css")], sizing_mode="stretch_width", margin=0),
-            pn.pane.Bokeh(self._plane_panel.figure, sizing_mode="stretch_width", margin=0),
-        ]
+        if self._plane_panel is None or self._plane_panel.kind != plane_kind(plane):
+            self._plane_panel = PlanePanel(self.state.theme, plane, self._clicked)
+            self.plane_pane.object = self._plane_panel.figure
+        words = f"{plane['label']}: grey where there is none. Click to move setting A."
+        self.plane_words.object = f'<p class="plane">{escape(words)}</p>'
+        self._plane_panel.show(plane)
         self._mark()
 
     def _plane_failed(self, words: str) -> None:
