@@ -111,7 +111,8 @@ class CurvePanel:
         times = np.concatenate([curve.x for curve, _ in lines]) if lines else np.array([0.0, 1.0])
         times = times[times > 0] if self.x_log else times
         if times.size:
-            self._set(self.figure.x_range, float(times.min()), float(times.max()) or 1.0)
+            first, last = float(times.min()), float(times.max()) or 1.0
+            self._set(self.figure.x_range, first, last * 1.03 if self.x_log else last + 0.01 * (last - first))
         self._set(self.figure.y_range, *y_range)
         self.figure.yaxis.axis_label = y_label
 
@@ -187,7 +188,7 @@ class PlanePanel:
             "top",
             "bottom",
             fill_color={"field": "z", "transform": mapper},
-            line_color=None,
+            line_color={"field": "z", "transform": mapper},
             source=self.source,
         )
         bar = ColorBar(
@@ -204,7 +205,14 @@ class PlanePanel:
         # White under red: seen on every colour of the map.
         for colour, width in (("#ffffff", 5.0), (ink["mark"], 2.4)):
             self.figure.scatter(
-                "x", "y", marker="circle_x", size=18, fill_color=None, line_color=colour, line_width=width, source=self.mark
+                "x",
+                "y",
+                marker="circle_x",
+                size=18,
+                fill_color=None,
+                line_color=colour,
+                line_width=width,
+                source=self.mark,
             )
         self.figure.select_one(TapTool).behavior = "inspect"
         self.figure.on_event("tap", lambda event: on_click(event.x, event.y))

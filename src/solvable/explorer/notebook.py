@@ -38,7 +38,7 @@ def notebook_page(model: str | None) -> Any:
     controls = pn.Column(view.form, view.compare, view.form_b, width=320)
     shown = pn.Column(view.notice, view.cards, view.runner, view.progress, tabs, sizing_mode="stretch_width")
     layout = pn.Row(controls, shown, sizing_mode="stretch_width")
-    view.start()
+    view.begin()
     return layout
 
 

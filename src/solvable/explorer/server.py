@@ -1,9 +1,11 @@
 """The server: on this machine only, for visitors who came to it by its own name."""
 
+import contextlib
 import logging
 import socket
 import sys
 import webbrowser
+from collections.abc import Iterator
 from typing import Any
 
 from solvable.explorer.address import read_state
@@ -57,10 +59,10 @@ def make_server(workers: Any, model: str | None, host: str, port: int) -> Any:
             (key, values[-1].decode("utf-8", "replace")) for key, values in pn.state.session_args.items() if values
         ]
         state, errors = read_state(pairs, model)
-        view = View(state, errors, workers, _later(document))
+        view = View(state, errors, workers, _later(document), lambda: _held(document))
         pn.state.on_session_destroyed(lambda context: view.close())
         # Not when the page is served but when the browser has it: what changes in between may get lost.
-        document.on_event("document_ready", lambda event: view.start())
+        document.on_event("document_ready", lambda event: view.begin())
         warn_when_lost(document)
         return make_page(view)
 
@@ -89,6 +91,19 @@ def _later(document: Any) -> Any:
             document.add_next_tick_callback(action)
 
     return later
+
+
+@contextlib.contextmanager
+def _held(document: Any) -> Iterator[None]:
+    """Changes made inside are sent in their order when it ends; inside another hold, when that one ends."""
+    if document.callbacks.hold_value is not None:
+        yield
+        return
+    document.hold("collect")
+    try:
+        yield
+    finally:
+        document.unhold()
 
 
 def _refuse_foreign_hosts(server: Any, hosts: set[str]) -> None:

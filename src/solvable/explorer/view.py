@@ -1,6 +1,7 @@
 """One visitor's page: its state, what is under way for it, and what it shows."""
 
 import base64
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from html import escape
@@ -19,15 +20,24 @@ from solvable.explorer.summaries import Card, empty_cards
 from solvable.explorer.workers import Workers
 from solvable.plotting import describe
 
+Hold = Callable[[], contextlib.AbstractContextManager[Any]]
 UPLOAD_LIMIT = 8_000_000
 _SCALES = {"auto": "as suits", "log": "log", "linear": "linear"}
 
 
 class View:
-    """Everything on a page, for one visitor. ``later`` runs a function on the thread that may touch the page."""
+    """Everything on a page, for one visitor.
 
-    def __init__(self, state: State, errors: dict[str, str], workers: Workers, later: Later) -> None:
-        self.state, self.later = state, later
+    ``later`` runs a function on the thread that may touch the page; inside ``hold`` changes wait for each other and are
+    sent together, in their order: a figure never arrives after its numbers.
+    """
+
+    def __init__(
+        self, state: State, errors: dict[str, str], workers: Workers, later: Later, hold: Hold = contextlib.nullcontext
+    ) -> None:
+        self.state = state
+        self._hold, self._begun = hold, False
+        later = self._together(later)
         self.theory: dict[str, xr.Dataset | None] = {"a": None, "b": None}
         self.found: dict[str, list[Card]] = {"a": [], "b": []}
         self.simulated: tuple[Setting, dict[str, Any]] | None = None
@@ -45,6 +55,20 @@ class View:
         self._plane_panel: PlanePanel | None = None
         self._panels: list[dict[str, Any]] = []
 
+    def _together(self, later: Later) -> Later:
+        def held(action: Callable[[], None]) -> None:
+            with self._hold():
+                action()
+
+        return lambda action: later(lambda: held(action))
+
+    def _watch(self, component: Any, trait: str, action: Callable[[Any], None]) -> None:
+        def act(event: Any) -> None:
+            with self._hold():
+                action(event.new)
+
+        component.param.watch(act, trait)
+
     # What the page is made of -----------------------------------------------------------------------------------
 
     def _make_controls(self, errors: dict[str, str]) -> None:
@@ -53,46 +77,47 @@ class View:
         # What cannot be shown at a field is shown above all of them.
         rest = [text for key, text in errors.items() if key not in mine and not key.startswith("b.")]
         fields = [described(field) for field in self.state.a.fields.values()]
+        self._address_notes = rest
         self.notice = pn.pane.HTML(_notice(rest), stylesheets=[asset("shown.css")], sizing_mode="stretch_width")
         self.form = Form(fields=fields, texts=self.state.a.all_texts(), errors=mine, title="Setting A", prefix="a")
-        self.form.param.watch(lambda event: self._edited("a", event.new), "edited")
+        self._watch(self.form, "edited", lambda new: self._edited("a", new))
         self.compare = Form(
             fields=[check("compare", "compare with a setting B")],
             texts={"compare": "true" if self.state.b else "false"},
             title="Comparison",
             prefix="c",
         )
-        self.compare.param.watch(lambda event: self._compare(event.new.get("text") == "true"), "edited")
+        self._watch(self.compare, "edited", lambda new: self._compare(new.get("text") == "true"))
         self.form_b = pn.Column(sizing_mode="stretch_width", margin=0)
         if self.state.b is not None:
             self._open_b(other)
         self.runner = Runner(label="Simulate", status="trains the finite-size system and compares")
-        self.runner.param.watch(lambda event: self._pressed(event.new), "pressed")
+        self._watch(self.runner, "pressed", lambda new: self._pressed(new))
 
     def _make_shown(self) -> None:
         style = {"stylesheets": [asset("shown.css")], "sizing_mode": "stretch_width", "margin": 0}
         self.cards = pn.pane.HTML("", **style)
         self.progress = Runner(label="")
-        self.progress.param.watch(lambda event: self._stop_theory(), "pressed")
+        self._watch(self.progress, "pressed", lambda new: self._stop_theory())
         self.views = Form(title="What to show", prefix="v", layout="across")
-        self.views.param.watch(lambda event: self._view_changed(event.new), "edited")
+        self._watch(self.views, "edited", lambda new: self._view_changed(new))
         self.upper, self.lower = (pn.pane.Bokeh(sizing_mode="stretch_width", margin=0) for _ in range(2))
         self.upper_legend, self.lower_legend = (pn.pane.HTML("", **style) for _ in range(2))
         self.plane_views = Form(title="Axes of the phase diagram", prefix="p", layout="across")
-        self.plane_views.param.watch(lambda event: self._view_changed(event.new), "edited")
+        self._watch(self.plane_views, "edited", lambda new: self._view_changed(new))
         self.plane_runner = Runner(label="")
-        self.plane_runner.param.watch(lambda event: self._plane.stop(), "pressed")
+        self._watch(self.plane_runner, "pressed", lambda new: self._plane.stop())
         self.plane_words = pn.pane.HTML("", **style)
         self.plane_pane = pn.pane.Bokeh(sizing_mode="stretch_width", margin=0)
         self.python = CodeBox(title="Python")
         self.command = CodeBox(title="Command line")
         self.downloads = pn.FlexBox(*self._download_buttons(), margin=0)
         self.upload = Upload(limit=UPLOAD_LIMIT)
-        self.upload.param.watch(lambda event: self._uploaded(event.new), "file")
+        self._watch(self.upload, "file", lambda new: self._uploaded(new))
         self.diagnosis_runner = Runner(label="")
-        self.diagnosis_runner.param.watch(lambda event: self._diagnosis.stop(), "pressed")
+        self._watch(self.diagnosis_runner, "pressed", lambda new: self._diagnosis.stop())
         self.diagnosis = pn.pane.HTML("", **style)
-        self.address.param.watch(lambda event: self.open_tab(event.new), "tab")
+        self._watch(self.address, "tab", lambda new: self.open_tab(new))
         self._show_code()
         self._show_cards()
 
@@ -126,8 +151,11 @@ class View:
 
     # What the visitor does --------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Ask for everything the page shows."""
+    def begin(self) -> None:
+        """Ask for everything the page shows, once."""
+        if self._begun:
+            return
+        self._begun = True
         self._ask_theory("a")
         if self.state.b is not None:
             self._ask_theory("b")
@@ -207,7 +235,7 @@ class View:
             heading=True,
             prefix="b",
         )
-        form.param.watch(lambda event: self._edited("b", event.new), "edited")
+        self._watch(form, "edited", lambda new: self._edited("b", new))
         self.form_b[:] = [form]
 
     def _view_changed(self, change: dict[str, Any]) -> None:
@@ -238,7 +266,7 @@ class View:
         if getattr(self.state, which) is None:
             return
         self.theory[which] = result
-        self.notice.object = _notice(notes)
+        self.notice.object = _notice([*self._address_notes, *notes])
         self._draw()
         self._cards[which].ask(_payload(setting), done=lambda found, _: self._cards_found(which, found))
 
