@@ -49,7 +49,8 @@ def test_every_model_has_a_page_that_starts(name: str) -> None:
     built = setting.build()
     assert {field.name for field in fields_of(name).values() if field.role == "parameter"} == set(built.parameters())
     for key, field in fields_of(name).items():
-        assert field.help and field.allowed
+        assert field.help
+        assert field.allowed
         if field.role == "parameter" and field.kind == "number":
             assert field.scale is not None
             stops = field.scale.stops()
@@ -217,19 +218,19 @@ def test_code_asks_the_library_for_what_the_page_asks(name: str, monkeypatch: py
     asked: list[tuple] = []
     cls = models.get(name)
 
-    class Asked(Exception):
+    class AskedError(Exception):
         pass
 
     @functools.wraps(cls.predict)
     def predict(self: solvable.Model, times: np.ndarray, **options: object) -> None:
         asked.append((self.parameters(), times, {**_defaults(cls), **options}))
-        raise Asked
+        raise AskedError
 
     wanted = (setting.build().parameters(), setting.theory_times(), {**_defaults(cls), **setting.values("theory")})
     monkeypatch.setattr(cls, "predict", predict)
-    with pytest.raises(Asked):
+    with pytest.raises(AskedError):
         exec(code.python(setting), {})
-    with pytest.raises(Asked):
+    with pytest.raises(AskedError):
         cli._run(_shell_words(code.command(setting))[1:])
     for found in asked:
         for mine, theirs in zip(wanted[0].values(), found[0].values(), strict=True):
@@ -277,7 +278,8 @@ def test_comparison_shares_options_as_the_command_line_does() -> None:
 def test_every_figure_with_a_model_behind_it_has_a_preset() -> None:
     # Not a curve of one model over time: kernels of a circle; a law in the number of samples; random networks of fifty
     # neurons; a map of two hundred solved theories.
-    without = {("feature-scaling", "fig7"), ("layerwise", "eq5-5"), ("delayed-features", "fig1"), ("delayed-features", "delay-map")}  # fmt: skip
+    without = {("feature-scaling", "fig7"), ("layerwise", "eq5-5")}
+    without |= {("delayed-features", "fig1"), ("delayed-features", "delay-map")}
     figures = {(paper, figure) for paper in papers.papers() for figure in papers.figures(paper)}
     made = {(preset.paper, preset.figure) for preset in PRESETS}
     assert made == figures - without
@@ -339,7 +341,8 @@ def test_curves_and_points_carry_the_librarys_numbers() -> None:
     assert np.allclose(loss.error[1:], runs.test_loss.std("seed", ddof=1).values[1:] / 5**0.5, rtol=1e-12)
     units = curves.lines(theory, "first")
     assert [unit.name for unit in units] == ["unit 0", "unit 1"]
-    assert "loss" in curves.quantities(theory) and "log_test_loss" not in curves.quantities(theory)
+    assert "loss" in curves.quantities(theory)
+    assert "log_test_loss" not in curves.quantities(theory)
 
 
 @pytest.mark.parametrize("log", [True, False])
@@ -349,7 +352,8 @@ def test_ranges_hold_the_curves_and_do_not_follow_every_step(log: bool) -> None:
 
     for top in (0.71, 0.72, 0.73):
         assert span(top) == span(0.71)
-        assert span(top)[0] <= 0.02 and span(top)[1] >= top
+        assert span(top)[0] <= 0.02
+        assert span(top)[1] >= top
     deep = curves.y_range([curves.Curve("", 0, np.arange(2.0), np.array([1.0, 1e-200]))], True)
     assert deep[0] == pytest.approx(1e-16, rel=1e-9)
 
@@ -370,7 +374,8 @@ def test_planes_agree_with_single_settings_and_with_each_other() -> None:
     exact = planes._vectorised(
         setting, setting.build(), "kernel_ratio", ("first.2", "target"), [np.array([-1.25]), np.array([0.5])]
     )
-    assert exact is not None and float(exact[0, 0]) == pytest.approx(float(moved.build().kernel_ratio()), rel=1e-12)
+    assert exact is not None
+    assert float(exact[0, 0]) == pytest.approx(float(moved.build().kernel_ratio()), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -378,7 +383,8 @@ def test_every_model_has_a_plane(name: str) -> None:
     setting = Setting(name)
     view = planes.usual(setting)
     assert view["plane"] in planes.quantities(name)
-    assert {view["px"], view["py"]} <= set(planes.axes(setting)) and view["px"] != view["py"]
+    assert {view["px"], view["py"]} <= set(planes.axes(setting))
+    assert view["px"] != view["py"]
     with pytest.raises(ValueError, match="two different"):
         planes.compute(setting, {**view, "py": view["px"]}, lambda partial: None)
     assert set(SUMMARIES) == set(NAMES)
@@ -482,7 +488,8 @@ def test_a_file_of_features_gives_the_librarys_report() -> None:
     report = diagnostics.features(*gathered)
     assert report.regime in page
     assert f"{report.mp_distance:.4g}" in page
-    assert "data:image/svg+xml" in page and "http" not in page.replace("http://www.w3.org", "")
+    assert "data:image/svg+xml" in page
+    assert "http" not in page.replace("http://www.w3.org", "")
 
 
 @pytest.mark.parametrize(
@@ -553,7 +560,8 @@ def test_workers_answer_refuse_and_are_replaced(monkeypatch: pytest.MonkeyPatch)
         payload = {"model": setting.model, "texts": dict(setting.texts)}
         _, fine = _ask(pool, "theory", payload)
         _, wrong = _ask(pool, "theory", {"model": "scalar-network", "texts": {"target": "none"}})
-        assert fine["over"].wait(60) and wrong["over"].wait(60)
+        assert fine["over"].wait(60)
+        assert wrong["over"].wait(60)
         assert fine["result"].equals(theory_of(setting)), "another process, the same numbers"
         assert "target must be a finite number" in wrong["words"]
         # Work that neither ends nor listens: longer than it may take, then ended with its process.

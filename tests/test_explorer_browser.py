@@ -4,6 +4,7 @@ Every page in these tests fails on a request that leaves the machine and on any 
 """
 
 import base64
+import contextlib
 import http.client
 import io
 import os
@@ -61,13 +62,16 @@ class Server:
         """Seconds of processor time that the server's workers use in half a second."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
 
-        def used() -> float:
-            times = [Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13] for child in children]
-            return sum(int(one) for pair in times for one in pair) / os.sysconf("SC_CLK_TCK")
+        def used(child: str) -> float:
+            # A worker that has been ended works no more.
+            with contextlib.suppress(OSError):
+                user, system = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
+                return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+            return 0.0
 
-        before = used()
+        before = {child: used(child) for child in children}
         time.sleep(0.5)
-        return used() - before
+        return sum(max(used(child) - before[child], 0.0) for child in children)
 
     def get(self, path: str = "/", **headers: str) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -326,7 +330,7 @@ def test_controls_have_names_and_keys(visit: Callable) -> None:
           const look = (root) => root.querySelectorAll("*").forEach((one) => {
             if (one.shadowRoot) look(one.shadowRoot);
             if (!one.matches("input, button, select, a[href], [role=tab]") || !one.checkVisibility()) return;
-            const label = one.labels?.[0]?.textContent || one.getAttribute("aria-label") || one.textContent || one.title;
+            const label = one.labels?.[0]?.textContent || one.ariaLabel || one.textContent || one.title;
             if (!label.trim()) found.push(one.outerHTML.slice(0, 200));
           });
           look(document);
@@ -344,7 +348,8 @@ def test_controls_have_names_and_keys(visit: Callable) -> None:
     slider.press("Home")
     expect(page.locator("#a-target")).to_have_value("-5")
     assert slider.get_attribute("aria-valuetext") == "-5"
-    assert page.locator("h1").count() == 1 and page.locator("html").get_attribute("lang") == "en"
+    assert page.locator("h1").count() == 1
+    assert page.locator("html").get_attribute("lang") == "en"
 
 
 def test_a_phone_shows_everything_without_scrolling_sideways(visit: Callable) -> None:
@@ -401,9 +406,9 @@ def test_only_visitors_who_came_by_our_name_are_answered(server: Server) -> None
         outside.connect(("127.0.0.1", server.port))
     addresses = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
     for address in addresses - {"127.0.0.1", "127.0.1.1"}:
-        with socket.socket() as other, pytest.raises(OSError):
+        with socket.socket() as other:
             other.settimeout(5)
-            other.connect((address, server.port))
+            assert other.connect_ex((address, server.port)) != 0
 
 
 def test_z_a_lost_connection_is_said(visit: Callable, server: Server) -> None:

@@ -89,7 +89,7 @@ def _series(data: xr.Dataset, quantity: str) -> Iterator[tuple[str, xr.DataArray
         if name not in data or "time" not in data[name].dims:
             continue
         values = data[name]
-        others = [dim for dim in values.dims if dim not in ("time", "seed")]
+        others = [str(dim) for dim in values.dims if dim not in ("time", "seed")]
         if not others:
             yield _word(name), values
             continue
@@ -129,12 +129,12 @@ def y_range(curves: list[Curve], log: bool) -> tuple[float, float]:
             return 0.1, 1.0
         high = float(values.max())
         low = max(float(values.min()), high * _DEPTH)
-        top, bottom = math.ceil(math.log10(high) + 0.05), math.floor(math.log10(low))
-        return 10.0 ** min(bottom, top - 1), 10.0**top
+        above, below = math.ceil(math.log10(high) + 0.05), math.floor(math.log10(low))
+        return 10.0 ** min(below, above - 1), 10.0**above
     if values.size == 0:
         return 0.0, 1.0
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
-    unit = 10.0 ** math.floor(math.log10(max(high - low, 1e-300))) / 2
+    unit: float = 10.0 ** math.floor(math.log10(max(high - low, 1e-300))) / 2
     # A curve that ends on a round number, as accuracies do, is not drawn on the frame.
     top = math.ceil(high / unit - 1e-9) * unit
     bottom = math.floor(low / unit + 1e-9) * unit

@@ -177,10 +177,8 @@ def fields_of(model: str) -> dict[str, Field]:
     parameters = [*_parameters(cls), _times(cls)]
     # An option that is called like a parameter, such as a number of modes, is the parameter's: one number, not two.
     taken = {field.name for field in parameters}
-    theory, training = (
-        [field for field in _options(method, role) if field.name not in taken]
-        for method, role in ((cls.predict, "theory"), (cls.simulate, "training"))
-    )
+    theory = [field for field in _options(cls.predict, "theory") if field.name not in taken]
+    training = [field for field in _options(cls.simulate, "training") if field.name not in taken]
     trained = {field.name for field in training}
     made = [
         *parameters,

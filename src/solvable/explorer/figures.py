@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from bokeh.models import (
-    ColorBar,
     ColumnDataSource,
     HoverTool,
     LinearColorMapper,
@@ -14,6 +13,7 @@ from bokeh.models import (
     Range1d,
     TapTool,
 )
+from bokeh.models.annotations import ColorBar
 from bokeh.palettes import Viridis256
 from bokeh.plotting import figure
 
@@ -132,7 +132,8 @@ def _point_columns(
 ) -> dict[str, Any]:
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for curve in points:
-        assert curve.error is not None and curve.score is not None
+        assert curve.error is not None
+        assert curve.score is not None
         size, colour = curve.x.size, palette[curve.colour % len(palette)]
         low = curve.y - np.nan_to_num(curve.error)
         # An error bar that reaches below zero ends at the bottom of a log axis.

@@ -29,9 +29,9 @@ def notebook_page(model: str | None) -> Any:
     view = View(state, errors, _workers, _later())
     tabs = pn.Tabs(
         ("Curves", pn.Column(view.views, view.upper, view.upper_legend, view.lower, view.lower_legend)),
-        ("Phase diagram", pn.Column(view.plane_views, view.plane_runner, view.plane_words, view.plane_pane)),
+        ("Phase diagram", pn.Column(view.plane.views, view.plane.runner, view.plane.words, view.plane.pane)),
         ("Code and files", pn.Column(view.python, view.command, view.downloads)),
-        ("Diagnose a network", pn.Column(view.upload, view.diagnosis_runner, view.diagnosis)),
+        ("Diagnose a network", pn.Column(view.diagnosis.upload, view.diagnosis.runner, view.diagnosis.report)),
     )
     names = ("curves", "phase", "code", "diagnose")
     tabs.param.watch(lambda event: view.open_tab(names[event.new]), "active")
@@ -48,4 +48,8 @@ def _later() -> Callable[[Callable[[], None]], None]:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         return lambda action: action()
-    return lambda action: loop.call_soon_threadsafe(action) and None
+
+    def later(action: Callable[[], None]) -> None:
+        loop.call_soon_threadsafe(action)
+
+    return later

@@ -13,20 +13,21 @@ from solvable.explorer.presets import presets_of
 from solvable.explorer.view import View
 
 _TABS = {"curves": "Curves", "phase": "Phase diagram", "code": "Code and files", "diagnose": "Diagnose a network"}
-_PARTS = (
-    "form", "runner", "compare", "form_b", "notice", "cards", "progress", "views", "upper", "upper_legend", "lower",
-    "lower_legend", "plane_views", "plane_runner", "plane_words", "plane_pane", "python", "command", "downloads", "upload",
-    "diagnosis_runner", "diagnosis", "address",
-)  # fmt: skip
+_PARTS = "form compare form_b notice cards runner progress views upper upper_legend lower lower_legend"
+_PARTS += " python command downloads address"
 
 
 def make_page(view: View) -> Any:
     """The template; the document it is served in tells when the connection is lost."""
     state = view.state
     template = pn.Template(asset("page.html"))
-    for part in _PARTS:
-        template.add_panel(part, getattr(view, part))
-    wrong = bool(view.form.errors or (view.form_b and view.form_b[0].errors))
+    parts = {part: getattr(view, part) for part in _PARTS.split()}
+    plane, diagnosis = view.plane, view.diagnosis
+    parts |= {"plane_views": plane.views, "plane_runner": plane.runner, "plane_words": plane.words}
+    parts |= {"plane_pane": plane.pane, "upload": diagnosis.upload, "diagnosis_runner": diagnosis.runner}
+    for name, part in {**parts, "diagnosis": diagnosis.report}.items():
+        template.add_panel(name, part)
+    wrong = any(form.errors for form in (view.form, *view.opened_b()))
     for name, value in {**_variables(state), "wrong": wrong}.items():
         template.add_variable(name, value)
     return template

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """A slider from ``low`` to ``high`` in the logarithm or evenly; ``before`` and ``after`` are extra stops at its ends.
+    """A slider from ``low`` to ``high``, evenly or in the logarithm; ``before`` and ``after`` are extra stops.
 
     Stops are texts, as they would be typed: a whole slider is a list of values that look well in an address.
     """
@@ -34,7 +34,7 @@ class Scale:
 
 
 def _short(value: float, whole: bool) -> str:
-    return str(int(value)) if whole or value.is_integer() and abs(value) < 1e6 else repr(value)
+    return str(int(value)) if whole or (value.is_integer() and abs(value) < 1e6) else repr(value)
 
 
 def _rate(low: float, high: float) -> Scale:

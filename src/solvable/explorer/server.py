@@ -54,7 +54,7 @@ def make_server(workers: Any, model: str | None, host: str, port: int) -> Any:
         from solvable.explorer.page import make_page, warn_when_lost
         from solvable.explorer.view import View
 
-        document = pn.state.curdoc
+        document: Any = pn.state.curdoc
         pairs = [
             (key, values[-1].decode("utf-8", "replace")) for key, values in pn.state.session_args.items() if values
         ]

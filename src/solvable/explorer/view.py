@@ -1,27 +1,27 @@
 """One visitor's page: its state, what is under way for it, and what it shows."""
 
-import base64
 import contextlib
 import dataclasses
 from collections.abc import Callable
-from html import escape
 from typing import Any
 
 import panel as pn
 import xarray as xr
 
-from solvable.explorer import code, curves, files, planes
-from solvable.explorer.address import State
-from solvable.explorer.components import Address, CodeBox, Form, Runner, Upload, asset, check, choice, described
-from solvable.explorer.figures import CurvePanel, PlanePanel, legend, plane_kind
+from solvable.explorer import code, curves, files
+from solvable.explorer.address import TABS, State
+from solvable.explorer.components import Address, CodeBox, Form, Runner, asset, check, choice, described
+from solvable.explorer.diagnosis_part import DiagnosisPart
+from solvable.explorer.figures import CurvePanel, legend
 from solvable.explorer.latest import Later, Latest
-from solvable.explorer.settings import FieldError, Setting
+from solvable.explorer.markup import card_list, notice, run_words, setting_words
+from solvable.explorer.plane_part import PlanePart
+from solvable.explorer.settings import Setting
 from solvable.explorer.summaries import Card, empty_cards
 from solvable.explorer.workers import Workers
 from solvable.plotting import describe
 
 Hold = Callable[[], contextlib.AbstractContextManager[Any]]
-UPLOAD_LIMIT = 8_000_000
 _SCALES = {"auto": "as suits", "log": "log", "linear": "linear"}
 
 
@@ -47,12 +47,9 @@ class View:
         self._theory = {which: Latest(workers, later, "theory", self._theory_share) for which in "ab"}
         self._cards = {which: Latest(workers, later, "cards", lambda share: None) for which in "ab"}
         self._simulation = Latest(workers, later, "simulation", self._simulation_share)
-        self._plane = Latest(workers, later, "plane", lambda share: setattr(self.plane_runner, "share", share))
-        self._diagnosis = Latest(
-            workers, later, "diagnosis", lambda share: setattr(self.diagnosis_runner, "share", share)
-        )
-        self._plane_key: Any = None
-        self._plane_panel: PlanePanel | None = None
+        self.plane = PlanePart(self, workers, later)
+        self.diagnosis = DiagnosisPart(self, workers, later)
+        self.watch(self.address, "tab", self.open_tab)
         self._panels: list[dict[str, Any]] = []
 
     def _together(self, later: Later) -> Later:
@@ -62,7 +59,7 @@ class View:
 
         return lambda action: later(lambda: held(action))
 
-    def _watch(self, component: Any, trait: str, action: Callable[[Any], None]) -> None:
+    def watch(self, component: Any, trait: str, action: Callable[[Any], None]) -> None:
         def act(event: Any) -> None:
             with self._hold():
                 action(event.new)
@@ -78,46 +75,34 @@ class View:
         rest = [text for key, text in errors.items() if key not in mine and not key.startswith("b.")]
         fields = [described(field) for field in self.state.a.fields.values()]
         self._address_notes = rest
-        self.notice = pn.pane.HTML(_notice(rest), stylesheets=[asset("shown.css")], sizing_mode="stretch_width")
+        self.notice = pn.pane.HTML(notice(rest), stylesheets=[asset("shown.css")], sizing_mode="stretch_width")
         self.form = Form(fields=fields, texts=self.state.a.all_texts(), errors=mine, title="Setting A", prefix="a")
-        self._watch(self.form, "edited", lambda new: self._edited("a", new))
+        self.watch(self.form, "edited", lambda new: self._edited("a", new))
         self.compare = Form(
             fields=[check("compare", "compare with a setting B")],
             texts={"compare": "true" if self.state.b else "false"},
             title="Comparison",
             prefix="c",
         )
-        self._watch(self.compare, "edited", lambda new: self._compare(new.get("text") == "true"))
+        self.watch(self.compare, "edited", lambda new: self._compare(new.get("text") == "true"))
         self.form_b = pn.Column(sizing_mode="stretch_width", margin=0)
         if self.state.b is not None:
             self._open_b(other)
         self.runner = Runner(label="Simulate", status="trains the finite-size system and compares")
-        self._watch(self.runner, "pressed", lambda new: self._pressed(new))
+        self.watch(self.runner, "pressed", self._pressed)
 
     def _make_shown(self) -> None:
         style = {"stylesheets": [asset("shown.css")], "sizing_mode": "stretch_width", "margin": 0}
         self.cards = pn.pane.HTML("", **style)
         self.progress = Runner(label="")
-        self._watch(self.progress, "pressed", lambda new: self._stop_theory())
+        self.watch(self.progress, "pressed", lambda new: self._stop_theory())
         self.views = Form(title="What to show", prefix="v", layout="across")
-        self._watch(self.views, "edited", lambda new: self._view_changed(new))
+        self.watch(self.views, "edited", self.change_view)
         self.upper, self.lower = (pn.pane.Bokeh(sizing_mode="stretch_width", margin=0) for _ in range(2))
         self.upper_legend, self.lower_legend = (pn.pane.HTML("", **style) for _ in range(2))
-        self.plane_views = Form(title="Axes of the phase diagram", prefix="p", layout="across")
-        self._watch(self.plane_views, "edited", lambda new: self._view_changed(new))
-        self.plane_runner = Runner(label="")
-        self._watch(self.plane_runner, "pressed", lambda new: self._plane.stop())
-        self.plane_words = pn.pane.HTML("", **style)
-        self.plane_pane = pn.pane.Bokeh(sizing_mode="stretch_width", margin=0)
         self.python = CodeBox(title="Python")
         self.command = CodeBox(title="Command line")
         self.downloads = pn.FlexBox(*self._download_buttons(), margin=0)
-        self.upload = Upload(limit=UPLOAD_LIMIT)
-        self._watch(self.upload, "file", lambda new: self._uploaded(new))
-        self.diagnosis_runner = Runner(label="")
-        self._watch(self.diagnosis_runner, "pressed", lambda new: self._diagnosis.stop())
-        self.diagnosis = pn.pane.HTML("", **style)
-        self._watch(self.address, "tab", lambda new: self.open_tab(new))
         self._show_code()
         self._show_cards()
 
@@ -147,7 +132,7 @@ class View:
         )
 
     def _picture(self, ending: str) -> Any:
-        return files.picture(self._panels, ending, _words(self.state.a))
+        return files.picture(self._panels, ending, setting_words(self.state.a))
 
     # What the visitor does --------------------------------------------------------------------------------------
 
@@ -159,12 +144,12 @@ class View:
         self._ask_theory("a")
         if self.state.b is not None:
             self._ask_theory("b")
-        self._show_plane_choices()
-        self.open_tab(self.state.tab)
+        self.plane.update()
 
     def close(self) -> None:
         """The page is gone: so is its work."""
-        for work in (*self._theory.values(), *self._cards.values(), self._simulation, self._plane, self._diagnosis):
+        works: list[Any] = [*self._theory.values(), *self._cards.values(), self._simulation, self.plane, self.diagnosis]
+        for work in works:
             work.stop()
 
     def _edited(self, which: str, change: dict[str, Any]) -> None:
@@ -185,13 +170,13 @@ class View:
             return
         # What was wrong together with this field may be right now; what was wrong with another alone still is.
         form.errors = {other: words for other, words in form.errors.items() if self._still_wrong(changed, other, words)}
-        self._take(which, changed)
+        self.take(which, changed)
 
     @staticmethod
     def _still_wrong(changed: Setting, key: str, words: str) -> bool:
         return words.startswith(f"{key} must") and key not in changed.texts
 
-    def _take(self, which: str, setting: Setting) -> None:
+    def take(self, which: str, setting: Setting) -> None:
         form = self._form(which)
         if form is not None:
             form.texts = setting.all_texts()
@@ -199,17 +184,20 @@ class View:
         self._ask_theory(which)
         if which == "a":
             self._show_code()
-            self._show_plane_choices()
-            self._ask_plane()
+            self.plane.update()
 
     def _move(self, **changes: Any) -> None:
         self.state = dataclasses.replace(self.state, **changes)
         self.address.query = self.state.query()
 
-    def _form(self, which: str) -> Form | None:
+    def _form(self, which: str) -> Any:
         if which == "a":
             return self.form
-        return self.form_b[0] if len(self.form_b) else None
+        return next(iter(self.opened_b()), None)
+
+    def opened_b(self) -> list[Any]:
+        """The form of setting B, if there is one."""
+        return list(self.form_b)
 
     def _compare(self, wanted: bool) -> None:
         self.compare.texts = {"compare": "true" if wanted else "false"}
@@ -235,16 +223,20 @@ class View:
             heading=True,
             prefix="b",
         )
-        self._watch(form, "edited", lambda new: self._edited("b", new))
+        self.watch(form, "edited", lambda new: self._edited("b", new))
         self.form_b[:] = [form]
 
-    def _view_changed(self, change: dict[str, Any]) -> None:
+    def change_view(self, change: dict[str, Any]) -> None:
         if "key" not in change:
             return
         self._move(views={**self.state.views, change["key"]: change["text"]})
         self._draw()
-        self._show_plane_choices()
-        self._ask_plane()
+        self.plane.update()
+
+    def open_tab(self, tab: str) -> None:
+        if tab in TABS and tab != self.state.tab:
+            self._move(tab=tab)
+        self.plane.update()
 
     # Theory -----------------------------------------------------------------------------------------------------
 
@@ -266,7 +258,7 @@ class View:
         if getattr(self.state, which) is None:
             return
         self.theory[which] = result
-        self.notice.object = _notice([*self._address_notes, *notes])
+        self.notice.object = notice([*self._address_notes, *notes])
         self._draw()
         self._cards[which].ask(_payload(setting), done=lambda found, _: self._cards_found(which, found))
 
@@ -311,7 +303,7 @@ class View:
 
     def _seeds_arrived(self, setting: Setting, result: dict[str, Any]) -> None:
         self.simulated = (setting, result)
-        self.runner.status = _run_words(setting, result)
+        self.runner.status = run_words(setting, result)
         self._draw()
 
     def _simulation_done(self, setting: Setting, result: dict[str, Any], notes: list[str]) -> None:
@@ -399,148 +391,14 @@ class View:
         self.views.texts = {"upper": chosen[0], "lower": chosen[1], **scales}
 
     def _show_cards(self) -> None:
-        others = {card.name: card for card in self.found["b"]}
-        made = []
-        for card in self.found["a"] or empty_cards(self.state.a.model):
-            text = f"{escape(card.text)} <small>{escape(card.unit)}</small>"
-            title = f' title="{escape(card.why)}"' if card.why else ""
-            why = f'<dd class="why">{escape(card.why)}</dd>' if card.why else ""
-            other = others.get(card.name)
-            more = f'<dd class="b">B {escape(other.text)}</dd>' if other else ""
-            made.append(
-                f'<div class="card"{title}><dt>{escape(card.label)}</dt>'
-                f'<dd class="value" data-card="{card.name}">{text}</dd>{why}{more}</div>'
-            )
-        self.cards.object = f'<dl class="cards">{"".join(made)}</dl>'
+        mine = self.found["a"] or empty_cards(self.state.a.model)
+        self.cards.object = card_list(mine, self.found["b"])
 
     def _show_code(self) -> None:
         self.python.code = code.python(self.state.a)
         verbs = ("predict", "simulate", "compare")
         self.command.code = "\n".join(code.command(self.state.a, verb) for verb in verbs)
 
-    # The plane --------------------------------------------------------------------------------------------------
-
-    def _plane_view(self) -> dict[str, str]:
-        usual, known = planes.usual(self.state.a), planes.axes(self.state.a)
-        view = {key: self.state.views.get(key, usual[key]) for key in usual}
-        if view["px"] not in known or view["py"] not in known or view["px"] == view["py"]:
-            view |= {"px": usual["px"], "py": usual["py"]}
-        if view["plane"] not in planes.quantities(self.state.a.model):
-            view["plane"] = usual["plane"]
-        return view
-
-    def _show_plane_choices(self) -> None:
-        known = planes.axes(self.state.a)
-        fields = [
-            choice("plane", "Quantity", planes.quantities(self.state.a.model)),
-            choice("px", "Across", known),
-            choice("py", "Up", known),
-        ]
-        if self.plane_views.fields != fields:
-            self.plane_views.fields = fields
-        self.plane_views.texts = self._plane_view()
-
-    def open_tab(self, tab: str) -> None:
-        if tab != self.state.tab:
-            self._move(tab=tab)
-        self._ask_plane()
-
-    def _ask_plane(self) -> None:
-        if self.state.tab != "phase":
-            return
-        view = self._plane_view()
-        axes = {view["px"].partition(".")[0], view["py"].partition(".")[0]}
-        rest = {
-            key: text for key, text in self.state.a.texts.items() if key not in axes or "." in view["px"] + view["py"]
-        }
-        key = (view, rest)
-        if key == self._plane_key:
-            self._mark()
-            return
-        self._plane_key = key
-        self.plane_runner.error = ""
-        self._plane.ask(
-            {**_payload(self.state.a), "view": view},
-            True,
-            partial=self._plane_found,
-            done=lambda plane, notes: self._plane_found(plane),
-            failed=self._plane_failed,
-        )
-
-    def _plane_found(self, plane: dict[str, Any]) -> None:
-        if self._plane_panel is None or self._plane_panel.kind != plane_kind(plane):
-            self._plane_panel = PlanePanel(self.state.theme, plane, self._clicked)
-            self.plane_pane.object = self._plane_panel.figure
-        words = f"{plane['label']}: grey where there is none. Click to move setting A."
-        self.plane_words.object = f'<p class="plane">{escape(words)}</p>'
-        self._plane_panel.show(plane)
-        self._mark()
-
-    def _plane_failed(self, words: str) -> None:
-        self._plane_key = None
-        self.plane_runner.error = words
-
-    def _mark(self) -> None:
-        if self._plane_panel is not None:
-            view = self._plane_view()
-            self._plane_panel.place(planes.at(self.state.a, view["px"]), planes.at(self.state.a, view["py"]))
-
-    def _clicked(self, x: float, y: float) -> None:
-        view = self._plane_view()
-        try:
-            changed = planes.moved(planes.moved(self.state.a, view["px"], x), view["py"], y)
-            changed.check()
-        except FieldError as error:
-            self.plane_runner.error = str(error)
-            return
-        self.plane_runner.error = ""
-        self._take("a", changed)
-
-    # Diagnosis --------------------------------------------------------------------------------------------------
-
-    def _uploaded(self, file: dict[str, Any]) -> None:
-        from solvable.explorer.diagnosis import received
-
-        self.diagnosis.object, self.diagnosis_runner.error = "", ""
-        try:
-            path = received(base64.b64decode(str(file.get("content", "")), validate=True), UPLOAD_LIMIT)
-        except ValueError as error:
-            self.diagnosis_runner.error = str(error)
-            return
-        self.diagnosis_runner.status = f"reading {str(file.get('name', ''))[:80]}"
-        self._diagnosis.ask({"path": str(path)}, True, done=self._diagnosed, failed=self._diagnosis_failed)
-
-    def _diagnosed(self, result: str, notes: list[str]) -> None:
-        self.diagnosis_runner.status = ""
-        self.diagnosis.object = result + _notice(notes)
-
-    def _diagnosis_failed(self, words: str) -> None:
-        self.diagnosis_runner.status = ""
-        self.diagnosis_runner.error = words
-
 
 def _payload(setting: Setting) -> dict[str, Any]:
     return {"model": setting.model, "texts": dict(setting.texts)}
-
-
-def _words(setting: Setting) -> str:
-    told = ", ".join(f"{setting.fields[key].symbol or key} = {text}" for key, text in setting.texts.items())
-    return f"{setting.model}" + (f", {told}" if told else "")
-
-
-def _run_words(setting: Setting, result: dict[str, Any]) -> str:
-    words = f"{result['seeds']} of {result['of']} seeds of {_words(setting)}"
-    comparison = result["comparison"]
-    if comparison is None:
-        return words
-    scores = [
-        curves.largest_score(comparison, name) for name in ("loss", "accuracy", "strength", "output", "alignment")
-    ]
-    found = [score for score in scores if score is not None]
-    if not found:
-        return words
-    return f"{words}; largest z-score {max(score for score, _ in found):.2f} among {sum(count for _, count in found)}"
-
-
-def _notice(notes: list[str]) -> str:
-    return "".join(f'<p class="notice" role="alert">{escape(note)}</p>' for note in notes)

@@ -10,29 +10,29 @@ import struct
 import sys
 import threading
 import time
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 _HEADER = struct.Struct("<Q")
 _BETWEEN_REPORTS = 0.1
 
 
-class Cancelled(Exception):
+class StoppedError(Exception):
     """Raised inside the work, to end it."""
 
 
-def write_message(stream: BinaryIO, message: Any) -> None:
+def write_message(stream: IO[bytes], message: Any) -> None:
     data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     stream.write(_HEADER.pack(len(data)) + data)
     stream.flush()
 
 
-def read_message(stream: BinaryIO) -> Any:
+def read_message(stream: IO[bytes]) -> Any:
     """The next message; EOFError when the other side has gone."""
     header = _exactly(stream, _HEADER.size)
     return pickle.loads(_exactly(stream, _HEADER.unpack(header)[0]))
 
 
-def _exactly(stream: BinaryIO, size: int) -> bytes:
+def _exactly(stream: IO[bytes], size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
         raise EOFError
@@ -42,7 +42,7 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
 class _Control:
     """What the parent has said: jobs in their order, and which are to be stopped."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: IO[bytes]) -> None:
         import queue
 
         self.jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -79,20 +79,20 @@ def main() -> None:
         def listen(share: float, number: int = number) -> None:
             nonlocal last
             if number in control.stopped:
-                raise Cancelled
+                raise StoppedError
             if time.monotonic() - last > _BETWEEN_REPORTS:
                 last = time.monotonic()
                 write_message(out, ("progress", number, share))
 
         def send(partial: Any, number: int = number) -> None:
             if number in control.stopped:
-                raise Cancelled
+                raise StoppedError
             write_message(out, ("partial", number, partial))
 
         try:
             with heard_by(listen):
                 answer = ("done", number, run(task, payload, send))
-        except Cancelled:
+        except StoppedError:
             answer = ("cancelled", number, None)
         except MemoryError:
             answer = ("failed", number, "there is not enough memory for this: make it smaller")
