@@ -8,6 +8,8 @@ import socket
 import threading
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 from urllib.parse import parse_qsl
 
 import jax
@@ -621,3 +623,30 @@ def test_no_browser_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(webbrowser, "open", fails)
     assert not server._opened("http://127.0.0.1:1/")
+
+
+def test_a_notebook_shows_the_same_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a server: the parts are laid out, theory is asked for, and its answer is drawn."""
+    pytest.importorskip("panel")
+    from solvable.explorer import explore, notebook
+
+    class Workers:
+        asked: ClassVar[list] = []
+
+        def submit(self, task: str, payload: dict, heavy: bool = False) -> SimpleNamespace:
+            return SimpleNamespace(task=task, payload=payload, heavy=heavy, cancel=lambda: None)
+
+        def begin(self, job: SimpleNamespace) -> None:
+            self.asked.append(job)
+
+    monkeypatch.setattr(notebook, "_workers", Workers())
+    page = explore(solvable.ScalarNetwork)
+    (job,) = Workers.asked
+    assert (job.task, job.payload) == ("theory", {"model": "scalar-network", "texts": {}})
+    setting = Setting("scalar-network")
+    job.on_done(theory_of(setting), [])
+    assert [job.task for job in Workers.asked] == ["theory", "cards"]
+    curve = page.select(lambda part: getattr(part, "curve_panel", None))[0].curve_panel
+    assert np.array_equal(curve.lines.data["ys"][0], theory_of(setting).test_loss.values)
+    with pytest.raises(ValueError, match="did you mean 'scalar-network'"):
+        explore("scalar-netwrk")

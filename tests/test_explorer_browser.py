@@ -248,6 +248,7 @@ def test_bad_values_are_answered_next_to_their_field(visit: Callable) -> None:
 def test_impossible_addresses_are_answered_and_put_right(visit: Callable) -> None:
     page = visit("/?model=scalar-network&target=nan&input_power=2&times=" + "9" * 5000)
     expect(page.locator("#a-target-error")).to_contain_text("in the address: target must be a finite number")
+    expect(page.locator("#a-target")).to_have_value("1")
     expect(page.locator("#a-times-error")).to_contain_text("in the address")
     wait_for(page, shows(page, network(input_power=2.0)), "what is possible is kept")
     expect(page).to_have_url(re.compile(r"\?model=scalar-network&input_power=2$"))

@@ -48,6 +48,12 @@ def quantities(theory: xr.Dataset) -> dict[str, str]:
     return shown
 
 
+def axis_label(theory: xr.Dataset, quantity: str) -> str:
+    """Short enough for the side of a figure: the name and the symbol."""
+    symbol = theory[quantity].attrs.get("symbol") if quantity in theory else None
+    return f"{_word(quantity)}, {symbol}" if symbol else _word(quantity)
+
+
 def usual_quantities(theory: xr.Dataset) -> tuple[str, str]:
     """What the two panels show at first; the second is empty if there is nothing else."""
     known = quantities(theory)

@@ -242,7 +242,10 @@ class PlanePanel:
         CurvePanel._set(self.figure.y_range, float(bottom[0]), float(top[-1]))
 
     def place(self, x: float, y: float) -> None:
-        self.mark.data = {"x": [x], "y": [y]}
+        """Mark a setting; one beyond the axes, such as no weight decay at all, at their edge."""
+        spans = (self.figure.x_range, self.figure.y_range)
+        places = [float(np.clip(value, span.start, span.end)) for value, span in zip((x, y), spans, strict=True)]
+        self.mark.data = {"x": places[:1], "y": places[1:]}
 
 
 def plane_kind(plane: dict[str, Any]) -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ def notebook_page(model: str | None) -> Any:
     if _workers is None:
         _workers = Workers()
     state, errors = read_state([], model)
-    view = View(state, errors, _workers, _later())
+    view = View(state, errors, _workers, _later(), push=pn.io.push_notebook)
     tabs = pn.Tabs(
         ("Curves", pn.Column(view.views, view.upper, view.upper_legend, view.lower, view.lower_legend)),
         ("Phase diagram", pn.Column(view.plane.views, view.plane.runner, view.plane.words, view.plane.pane)),

@@ -96,6 +96,7 @@ class PlanePart:
         if self._panel is not None:
             setting, view = self._view.state.a, self.chosen()
             self._panel.place(planes.at(setting, view["px"]), planes.at(setting, view["py"]))
+            self._view.push(self.pane)
 
     def _clicked(self, x: float, y: float) -> None:
         setting, view = self._view.state.a, self.chosen()

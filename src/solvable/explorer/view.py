@@ -29,14 +29,21 @@ class View:
     """Everything on a page, for one visitor.
 
     ``later`` runs a function on the thread that may touch the page; inside ``hold`` changes wait for each other and are
-    sent together, in their order: a figure never arrives after its numbers.
+    sent together, in their order: a figure never arrives after its numbers. ``push`` sends the changes of a figure
+    where that does not happen by itself.
     """
 
     def __init__(
-        self, state: State, errors: dict[str, str], workers: Workers, later: Later, hold: Hold = contextlib.nullcontext
+        self,
+        state: State,
+        errors: dict[str, str],
+        workers: Workers,
+        later: Later,
+        hold: Hold = contextlib.nullcontext,
+        push: Callable[[Any], None] = lambda pane: None,
     ) -> None:
         self.state = state
-        self._hold, self._begun = hold, False
+        self._hold, self.push, self._begun = hold, push, False
         later = self._together(later)
         self.theory: dict[str, xr.Dataset | None] = {"a": None, "b": None}
         self.found: dict[str, list[Card]] = {"a": [], "b": []}
@@ -110,7 +117,7 @@ class View:
         name = self.state.a.model
 
         def button(label: str, filename: str, make: Callable[[], Any]) -> Any:
-            return pn.widgets.FileDownload(callback=make, filename=filename, label=label, button_type="default")
+            return pn.widgets.FileDownload(callback=make, filename=filename, label=label)
 
         return [
             button("Theory .nc", f"{name}-theory.nc", lambda: files.data_file(self._wanted("a"), ".nc")),
@@ -333,7 +340,7 @@ class View:
             chosen, (self.upper, self.lower), (self.upper_legend, self.lower_legend), strict=True
         ):
             if quantity:
-                self._draw_panel(quantity, pane, key, known[quantity])
+                self._draw_panel(quantity, pane, key, curves.axis_label(first, quantity))
             pane.visible = key.visible = bool(quantity)
 
     def _draw_panel(self, quantity: str, pane: Any, key: Any, label: str) -> None:
@@ -360,6 +367,7 @@ class View:
         panel = self._panel(pane, time_log, log, x_label)
         span = curves.y_range([curve for curve, _ in lines] + points, log)
         panel.show(lines, points, hollow, label, span)
+        self.push(pane)
         key.object = legend(lines, words, self.state.theme, hollow)
         self._panels.append(
             {"lines": lines, "points": points, "hollow": hollow, "x_log": time_log, "y_log": log, "y_range": span}

@@ -116,12 +116,13 @@ export function render({ model, el }) {
     return made;
   }
 
-  function fill() {
+  // A text that was refused stays in its box while its error stands, except at first, when nobody has typed it here.
+  function fill(first = false) {
     for (const [key, { box, show }] of rows) {
       const text = model.texts[key] ?? "";
       const typing = el.getRootNode().activeElement === box || box.getRootNode().activeElement === box;
       if (box.type === "checkbox") { show(text); continue; }
-      if (!(typing && box.type === "text") && box.value !== text && !(key in model.errors)) box.value = text;
+      if (!(typing && box.type === "text") && box.value !== text && (first === true || !(key in model.errors))) box.value = text;
       show(box.type === "text" ? box.value : text);
     }
   }
@@ -149,11 +150,11 @@ export function render({ model, el }) {
       if (title) form.append(element("details", {}, element("summary", {}, title), ...made));
       else form.append(...made);
     }
-    fill();
+    fill(true);
     complain();
   };
   model.on("fields", build);
-  model.on("texts", fill);
+  model.on("texts", () => fill());
   model.on("errors", complain);
   build();
   return form;
