@@ -600,6 +600,12 @@ def test_ports_in_use_and_strange_addresses_are_said_in_words() -> None:
     assert server._free_port("127.0.0.1", None) >= server.PORT
 
 
+def test_a_server_answers_to_its_own_names_only() -> None:
+    assert server._names("127.0.0.1") == ["127.0.0.1", "localhost"]
+    assert server._names("10.1.2.3") == ["10.1.2.3", "127.0.0.1", "localhost"]
+    assert socket.gethostname() in server._names("0.0.0.0")
+
+
 def test_without_panel_the_command_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -26,10 +26,12 @@ def serve(model: str | None = None, host: str = "127.0.0.1", port: int | None = 
     workers = Workers()
     try:
         server = make_server(workers, model, host, port)
-        address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}/"
+        address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}/"
         workers.start()
         print(f"solvable explorer: {address}", flush=True)
         print("stop it with Ctrl+C", file=sys.stderr)
+        if host not in _HERE:
+            print(f"note: everybody who can reach {host} can use this page; there is no password", file=sys.stderr)
         if browser and not _opened(address):
             print("no browser could be opened: open the address above yourself", file=sys.stderr)
         server.start()
@@ -47,8 +49,7 @@ def make_server(workers: Any, model: str | None, host: str, port: int) -> Any:
     # Messages about pages that were closed in the middle of something are no news.
     logging.getLogger("bokeh").setLevel(logging.ERROR)
     logging.getLogger("tornado").setLevel(logging.ERROR)
-    names = (host, *_HERE) if host not in _HERE else _HERE
-    hosts = [f"{name}:{port}" for name in dict.fromkeys(names)]
+    hosts = [f"{name}:{port}" for name in _names(host)]
 
     def page() -> Any:
         from solvable.explorer.page import make_page, warn_when_lost
@@ -81,6 +82,19 @@ def make_server(workers: Any, model: str | None, host: str, port: int) -> Any:
     )
     _refuse_foreign_hosts(server, set(hosts))
     return server
+
+
+def _names(host: str) -> list[str]:
+    """Names by which this server may be asked for: of this machine alone, unless it listens to others."""
+    if host in _HERE:
+        return list(_HERE)
+    if host != "0.0.0.0":
+        return [host, *_HERE]
+    name = socket.gethostname()
+    with contextlib.suppress(OSError):
+        found = {str(info[4][0]) for info in socket.getaddrinfo(name, None, socket.AF_INET)}
+        return list(dict.fromkeys([*_HERE, name, socket.getfqdn(), *sorted(found)]))
+    return [*_HERE, name]
 
 
 def _later(document: Any) -> Any:
