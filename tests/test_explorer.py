@@ -552,6 +552,8 @@ def _ask(pool: object, task: str, payload: dict, heavy: bool = False) -> tuple[o
     return job, answer
 
 
+# The tests in a browser run workers, stop and replace them, always; what is here alone is the limit on their time.
+@pytest.mark.slow
 def test_workers_answer_refuse_and_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("panel")
     from solvable.explorer import workers
