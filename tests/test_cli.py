@@ -13,7 +13,7 @@ import pytest
 import solvable
 from solvable import LinearEstimator, models
 from solvable.cli import main
-from solvable.cli.ranges import parse_axis, parse_range
+from solvable.ranges import parse_axis, parse_range
 
 
 def run(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:

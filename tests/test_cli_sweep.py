@@ -13,7 +13,7 @@ import pytest
 import solvable
 from solvable import LinearEstimator
 from solvable.cli import main
-from solvable.cli.ranges import parse_box, parse_values
+from solvable.ranges import parse_box, parse_values
 from solvable.sweeps import load, status
 
 PLANE = ("sweep", "linear-estimator", "--over", "aspect-ratio=0.2:1.4:4", "--over", "weight_decay=1e-5:1e-3:3log")

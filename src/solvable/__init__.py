@@ -22,6 +22,7 @@ else:
 if TYPE_CHECKING:
     from solvable import activations, diagnostics, engines, fits, models, papers, solvers, sweeps, teachers
     from solvable.comparison import compare
+    from solvable.explorer import explore
     from solvable.files import load, save
     from solvable.models.base import Model
     from solvable.models.committee import Committee
@@ -48,6 +49,7 @@ _HOME = {
     "ScalarNetwork": "solvable.models.scalar_network",
     "SkillModel": "solvable.models.skills",
     "compare": "solvable.comparison",
+    "explore": "solvable.explorer",
     "fit_source_capacity": "solvable.models.feature_scaling",
     "load": "solvable.files",
     "plot": "solvable.plotting",
@@ -75,6 +77,7 @@ __all__ = [
     "compare",
     "diagnostics",
     "engines",
+    "explore",
     "fit_source_capacity",
     "fits",
     "load",

@@ -155,3 +155,17 @@ def demo(
     from solvable.cli.demo import run_demo
 
     run_demo(out)
+
+
+@app.command(help="Serve a page on this machine: move a slider and watch theory answer.")
+def explore(
+    model: Annotated[str | None, typer.Argument(help="Model to begin with (default: the first).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on (default: 5006, or the next free one).")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; anything but this machine is open to others.")] = (
+        "127.0.0.1"
+    ),
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+) -> None:
+    from solvable.cli.explore import explore as serve
+
+    serve(model, host, port, browser)

@@ -15,12 +15,12 @@ import xarray as xr
 from solvable import models
 from solvable.cli import show
 from solvable.cli.flags import as_function, build, field_flags, option_flags, pick
-from solvable.cli.ranges import parse_axis, parse_range
 from solvable.comparison import compare
 from solvable.engines.timegrid import whole_steps
 from solvable.files import check_writable, save
 from solvable.models.base import Model
 from solvable.plotting import draw_plane, new_figure, plot, save_figure
+from solvable.ranges import parse_axis, parse_range
 
 Values = dict[str, Any]
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Union
 
 import typer
 
-from solvable.cli.ranges import parse_matrix, parse_range
 from solvable.models.base import Model
+from solvable.ranges import parse_matrix, parse_range
 
 _WRITTEN = {1: "1,2,3 or 1:100:20log", 2: "rows 1,0.2;0.2,1"}
 

@@ -16,7 +16,7 @@ import xarray as xr
 
 from solvable.cli import show
 from solvable.cli.flags import as_function, field_flags, pick
-from solvable.cli.ranges import parse_box, parse_matrix, parse_range, parse_scalar, parse_values
+from solvable.ranges import parse_box, parse_matrix, parse_range, parse_scalar, parse_values
 from solvable.engines.timegrid import whole_steps
 from solvable.files import check_writable, save
 from solvable.models.base import Model

@@ -16,6 +16,7 @@ and factorising matrices on two of them at once, sharded or not, makes each wait
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Any
 
@@ -28,6 +29,17 @@ from solvable.engines.progress import progress_bar
 PyTree = Any
 _CPU_MEMORY = 2 * 2**30
 _SEGMENTS = 40
+_first_seed: ContextVar[int] = ContextVar("first_seed", default=0)
+
+
+@contextlib.contextmanager
+def seeds_from(first: int) -> Iterator[None]:
+    """Runs inside are those of the seeds ``first``, ``first + 1``, ...: a long ensemble can be had piece by piece."""
+    token = _first_seed.set(first)
+    try:
+        yield
+    finally:
+        _first_seed.reset(token)
 
 
 def ensemble(
@@ -126,7 +138,7 @@ def _chunks(
     size = -(-size // len(devices)) * len(devices)
     base = jax.random.key(key)
     for begin in range(0, seeds, size):
-        index = jnp.minimum(jnp.arange(begin, begin + size), seeds - 1)
+        index = _first_seed.get() + jnp.minimum(jnp.arange(begin, begin + size), seeds - 1)
         keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(index)
         shares = jnp.split(keys, len(devices))
         yield [jax.device_put(*share) for share in zip(shares, devices, strict=True)], min(size, seeds - begin)

@@ -1,7 +1,7 @@
 """A progress bar for anything over a few seconds; silent where nobody watches."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
@@ -16,7 +16,32 @@ class Advance(Protocol):
     def __call__(self, amount: float = 1.0) -> None: ...
 
 
+# Hears the share of the work that is done, from 0 to 1. What it raises ends the work.
+Listener = Callable[[float], None]
+
 _shown: ContextVar[bool] = ContextVar("shown", default=False)
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Work done inside reports to ``listener`` in place of a bar: a page shows it, and stops the work by raising."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
+def part_of(begin: float, length: float) -> Iterator[None]:
+    """Work inside is heard of as the share from ``begin`` on, ``length`` long, of a longer work."""
+    listener = _listener.get()
+    if listener is None:
+        yield
+        return
+    with heard_by(lambda share: listener(begin + length * share)):
+        yield
 
 
 @contextmanager
@@ -27,6 +52,11 @@ def progress_bar(label: str, total: float, show: bool | None = None, unit: str |
 
     Work inside work that already shows a bar shows none: a terminal has room for one.
     """
+    listener = _listener.get()
+    if listener is not None:
+        with _reported(listener, total) as advance:
+            yield advance
+        return
     if show is None:
         show = sys.stderr.isatty()
     if not show or _shown.get():
@@ -59,3 +89,20 @@ def _rate_column(unit: str) -> "ProgressColumn":
             return Text("" if speed is None else f"{speed:.3g} {unit}/s")
 
     return Rate()
+
+
+@contextmanager
+def _reported(listener: Listener, total: float) -> Iterator[Advance]:
+    done = 0.0
+
+    def share() -> float:
+        return min(done / total, 1.0) if total > 0 else 1.0
+
+    def advance(amount: float = 1.0) -> None:
+        nonlocal done
+        done += amount
+        listener(share())
+
+    # Work inside this work does not move the bar; it is only asked whether to go on.
+    with heard_by(lambda _: listener(share())):
+        yield advance

@@ -1,0 +1,13 @@
+"""The web page: move a slider and watch theory answer. Panel and the rest are imported when a page is asked for."""
+
+from typing import Any
+
+
+def explore(model: str | None = None) -> Any:
+    """The explorer of a model, to be shown in a notebook: the last line of a cell, or ``.servable()`` in an app.
+
+    ``model`` is the name of a model or one of its classes (default: the first). From a terminal: ``solvable explore``.
+    """
+    from solvable.explorer.notebook import notebook_page
+
+    return notebook_page(getattr(model, "name", model))

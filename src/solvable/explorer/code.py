@@ -1,0 +1,123 @@
+"""A setting as Python and as a command line that give exactly the numbers on the page."""
+
+import shlex
+from typing import Any
+
+import numpy as np
+
+from solvable import models
+from solvable.explorer.fields import Field, write
+from solvable.explorer.settings import Setting, options_like_simulation
+
+
+def python(setting: Setting) -> str:
+    """A script that makes ``theory`` and, on request, ``simulation`` and ``comparison``."""
+    cls = models.get(setting.model)
+    fields = setting.fields.values()
+    model = _call(cls.__name__, [_argument(field, setting) for field in fields if _said(field, setting, "parameter")])
+    theory = [_argument(field, setting) for field in fields if _said(field, setting, "theory")]
+    training = [_argument(field, setting) for field in fields if _said(field, setting, "training")]
+    built = setting.build()
+    steps = "" if built.time_step == 1 else ", model.time_step"
+    times = _array(setting.text("times"))
+    whole_theory = not np.array_equal(setting.theory_times(), setting.value("times"))
+    whole_training = not np.array_equal(setting.training_times(), setting.value("times"))
+    lines = ["import numpy as np", "import solvable"]
+    if whole_theory or whole_training:
+        lines.append("from solvable.engines.timegrid import whole_steps")
+    if setting.model not in dir_names():
+        lines.append(f"from {cls.__module__} import {cls.__name__}")
+    else:
+        model = f"solvable.{model}"
+    lines += ["", f"model = {model}", f"times = {times}"]
+    theory_times = f"whole_steps(times{steps})" if whole_theory else "times"
+    training_times = f"whole_steps(times{steps})" if whole_training else "times"
+    lines.append("theory = " + _call("model.predict", [theory_times, *theory]))
+    lines += ["", "# The finite-size system, once for each seed, and theory for the same steps:"]
+    lines.append("simulation = " + _call("model.simulate", [training_times, *training]))
+    like = options_like_simulation(setting)
+    spoken = [f"{name}={value!r}" for name, value in like.items() if value != _default(setting, name)]
+    lines.append(f"expected = {_call('model.predict', ['simulation.time.values', *spoken])}")
+    lines.append("comparison = solvable.compare(expected, simulation)")
+    return "\n".join(lines) + "\n"
+
+
+def dir_names() -> set[str]:
+    """Names of the models that the package exports at its top."""
+    import solvable
+
+    return {name for name in models.names() if models.get(name).__name__ in solvable.__all__}
+
+
+def command(setting: Setting, verb: str = "predict") -> str:
+    """The same on the command line; ``verb`` is predict, simulate or compare."""
+    roles = {"predict": ("theory",), "simulate": ("training",), "compare": ("training", "theory")}[verb]
+    words = ["solvable", verb, setting.model]
+    like = models.get(setting.model).predict_like_simulation if verb == "compare" else {}
+    seen: set[str] = set()
+    # Where theory and training know the same option, one flag serves both: that of the training.
+    for field in sorted(setting.fields.values(), key=lambda field: field.role == "theory"):
+        if field.role not in ("parameter", "times", *roles) or field.name in seen or field.name in like:
+            continue
+        seen.add(field.name)
+        if field.role == "times" or _said(field, setting, field.role):
+            text = setting.text(field.key)
+            flag = f"--{field.name.replace('_', '-')}"
+            if isinstance(field.default, bool):
+                words.append(flag if text == "true" else f"--no-{field.name.replace('_', '-')}")
+            else:
+                words += [f"{flag}={text}"] if text.startswith("-") else [flag, text]
+    return shlex.join(words)
+
+
+def _said(field: Field, setting: Setting, role: str) -> bool:
+    """Whether the setting differs here from what the library takes when nothing is said."""
+    if field.role != role:
+        return False
+    value = setting.value(field.key)
+    if isinstance(value, np.ndarray):
+        try:
+            return not np.array_equal(value, np.asarray(field.default, float))
+        except (TypeError, ValueError):
+            return True
+    if field.rule.function:
+        return field.known(value) != field.default  # type: ignore[misc]
+    return value != field.default
+
+
+def _argument(field: Field, setting: Setting) -> str:
+    value = setting.value(field.key)
+    if not isinstance(value, np.ndarray):
+        return f"{field.name}={_plain(value)}"
+    text = setting.text(field.key)
+    return f"{field.name}={_matrix(text) if value.ndim == 2 else _array(text)}"
+
+
+def _default(setting: Setting, name: str) -> Any:
+    return next(field.default for field in setting.fields.values() if field.name == name and field.role == "theory")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return 'float("inf")' if value == float("inf") else write(value)
+    return repr(value)
+
+
+def _array(text: str) -> str:
+    """A list as it was typed, in NumPy's words: the same calls that the page makes."""
+    if ":" not in text:
+        return "[" + ", ".join(write(float(part)) for part in text.split(",")) + "]"
+    first, last, count = text.split(":")
+    maker = "geomspace" if count.endswith("log") else "linspace"
+    return f"np.{maker}({float(first)!r}, {float(last)!r}, {int(count.removesuffix('log'))})"
+
+
+def _matrix(text: str) -> str:
+    return "[" + ", ".join(_array(row) for row in text.split(";")) + "]"
+
+
+def _call(name: str, arguments: list[str]) -> str:
+    line = f"{name}({', '.join(arguments)})"
+    if len(line) < 96:
+        return line
+    return f"{name}(\n    " + ",\n    ".join(arguments) + ",\n)"

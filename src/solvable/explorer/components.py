@@ -1,0 +1,112 @@
+"""The page's own small controls. Each is a file of JavaScript and one of style in ``assets``, and the traits both see.
+
+The stock ones lack accessible names, send more than they must, or lose a connection over a large file.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import param
+from panel.custom import JSComponent
+
+_ASSETS = Path(__file__).parent / "assets"
+
+
+def asset(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+class Form(JSComponent):
+    """Fields of a setting. ``edited`` is what the visitor did last: a key and a text."""
+
+    fields = param.List(default=[])
+    texts = param.Dict(default={})
+    errors = param.Dict(default={})
+    edited = param.Dict(default={})
+    title = param.String(default="")
+    heading = param.Boolean(default=False)
+    prefix = param.String(default="a")
+    layout = param.String(default="")
+
+    _esm = asset("form.js")
+    _stylesheets = [asset("form.css")]  # noqa: RUF012 - Panel's convention
+
+
+class Runner(JSComponent):
+    """Start and cancel buttons with a bar. ``share`` below zero: nothing runs; zero: runs, nobody knows how far."""
+
+    label = param.String(default="")
+    share = param.Number(default=-1.0)
+    status = param.String(default="")
+    error = param.String(default="")
+    pressed = param.Dict(default={})
+
+    _esm = asset("runner.js")
+    _stylesheets = [asset("runner.css")]  # noqa: RUF012
+
+
+class CodeBox(JSComponent):
+    """Code with a button that copies it."""
+
+    title = param.String(default="")
+    code = param.String(default="")
+
+    _esm = asset("codebox.js")
+    _stylesheets = [asset("codebox.css")]  # noqa: RUF012
+
+
+class Address(JSComponent):
+    """The query of the address, from here; the open tab, from there."""
+
+    query = param.String(default="")
+    tab = param.String(default="")
+
+    _esm = asset("address.js")
+
+
+class Upload(JSComponent):
+    """A file as base64, no larger than ``limit`` bytes."""
+
+    limit = param.Integer(default=0)
+    file = param.Dict(default={})
+
+    _esm = asset("upload.js")
+    _stylesheets = [asset("upload.css")]  # noqa: RUF012
+
+
+def described(field: Any) -> dict[str, Any]:
+    """What the form needs to know of a field, as JSON."""
+    return {
+        "key": field.key,
+        "role": field.role,
+        "kind": field.kind,
+        "symbol": field.symbol,
+        "help": field.help,
+        "units": field.units,
+        "allowed": field.allowed,
+        "optional": field.optional,
+        "choices": list(field.choices),
+        "suggestions": list(field.suggestions),
+        "stops": None if field.scale is None else list(field.scale.stops()),
+    }
+
+
+def choice(key: str, help: str, choices: dict[str, str]) -> dict[str, Any]:
+    """A field of a form that is no parameter: one of a few, with the words for each."""
+    return {
+        **dict.fromkeys(("symbol", "units", "allowed"), ""),
+        "key": key,
+        "role": "view",
+        "kind": "choice",
+        "help": help,
+        "optional": False,
+        "choices": list(choices),
+        "names": list(choices.values()),
+        "suggestions": [],
+        "stops": None,
+    }
+
+
+def check(key: str, help: str) -> dict[str, Any]:
+    """A box to tick."""
+    return {**choice(key, help, {}), "kind": "check"}

@@ -1,0 +1,307 @@
+"""The controls of a page, made from a model: one for each parameter, one for each option that has a help text.
+
+One parser serves the address, typed text and sliders; what it refuses it refuses in words.
+"""
+
+import dataclasses
+import difflib
+import inspect
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Union
+
+import numpy as np
+
+from solvable import models
+from solvable.explorer import scales
+from solvable.explorer.scales import Scale
+from solvable.models.base import Model, Rule, rules
+from solvable.ranges import parse_matrix, parse_range
+
+Role = Literal["parameter", "times", "theory", "training"]
+Kind = Literal["number", "choice", "text"]
+
+# Options for scripts: results too large for a page, settings of machines, and switches that hide a divergence.
+_NOT_SHOWN = {
+    "activation",
+    "allow_divergence",
+    "correlations",
+    "devices",
+    "keep_diverged",
+    "kernel_alignment",
+    "memory_limit",
+    "responses",
+    "shown",
+    "two_time",
+    "weights",
+}
+_SUGGESTIONS = {
+    "activation": ("quadratic(0.5)", "relu", "erf", "tanh", "linear"),
+    "teacher": ("square", "linear"),
+}
+# The texts of defaults that are functions or matrices: the values have no short spelling of their own.
+_SPELLED = {"activation": "quadratic(0.5)", "teacher": "square"}
+_TIMES = Rule("times from first to last: 1:1e5:60log, 0:10:51 or 1,10,100", math.isfinite, dimensions=1)
+# Entries of a list that each get a slider of their own.
+_MOST_SLIDERS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One control. ``key`` is its name in the address, ``name`` that of the parameter or option it sets."""
+
+    key: str
+    name: str
+    role: Role
+    kind: Kind
+    symbol: str
+    help: str
+    rule: Rule
+    start: str
+    default: Any
+    optional: bool = False
+    whole: bool = False
+    units: str = ""
+    choices: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+    scale: Scale | None = None
+    # For fields that are functions: refuses a name that stands for none.
+    known: Callable[[str], Any] | None = None
+
+    @property
+    def allowed(self) -> str:
+        text = self.rule.text + (", or empty" if self.optional else "")
+        most = scales.MOST.get(self.name)
+        return f"{text}, at most {most:g}" if most and self.kind == "number" else text
+
+    def parse(self, text: str) -> Any:
+        """The value of a text, or a ValueError that says what is wrong with it."""
+        longest = scales.LONGEST_NUMBER if self.kind == "number" else scales.LONGEST_LIST
+        if len(text) > longest:
+            raise ValueError(f"{self.name} is {len(text)} characters long, at most {longest} are read")
+        text = text.strip()
+        if text == "" and self.optional:
+            return None
+        if self.kind == "choice":
+            return self._choice(text)
+        if self.rule.dimensions:
+            return self._array(text)
+        if self.rule.function:
+            return self._function(text)
+        return self._number(text)
+
+    def _choice(self, text: str) -> Any:
+        if text not in self.choices:
+            raise ValueError(f"{self.name} must be one of {', '.join(filter(None, self.choices))}, not {text!r}")
+        return {"true": True, "false": False}.get(text, text) if isinstance(self.default, bool) else text
+
+    def _number(self, text: str) -> int | float:
+        try:
+            # Python would also read 1_000 and full-width digits; an address should not.
+            value = float(text) if text.isascii() and "_" not in text else math.nan
+        except ValueError:
+            value = math.nan
+        if text == "∞":
+            value = math.inf
+        if math.isnan(value) or not self.rule.test(value):
+            raise ValueError(f"{self.name} must be {self.allowed}, not {text[:40]!r}")
+        most = scales.MOST.get(self.name, math.inf)
+        if math.isfinite(value) and value > most:
+            raise ValueError(f"{self.name} = {text} is too large for a page: at most {most:g}, use Python beyond")
+        return int(value) if self.whole and math.isfinite(value) else value
+
+    def _array(self, text: str) -> np.ndarray:
+        _check_count(self.name, text, scales.MOST_TIMES if self.role == "times" else scales.MOST_ENTRIES)
+        values = (parse_range if self.rule.dimensions == 1 else parse_matrix)(text, self.name)
+        if max(values.shape) > (scales.MOST_ENTRIES if values.ndim == 1 else scales.MOST_ROWS):
+            raise ValueError(f"{self.name} has too many entries for a page: {values.shape}")
+        if not np.isfinite(values).all() or not all(self.rule.test(value) for value in values.flat):
+            raise ValueError(f"{self.name} must be {self.rule.text}, not {text[:60]!r}")
+        return values
+
+    def _function(self, text: str) -> str:
+        """A name stays a name: the model finds the function itself, and code reads better. Nothing is evaluated."""
+        assert self.known is not None
+        self.known(text)
+        return "".join(text.split())
+
+    def tidy(self, text: str) -> str:
+        """The shortest text of the same value; lists keep the way they were written."""
+        value = self.parse(text)
+        return "".join(text.split()) if isinstance(value, np.ndarray) else write(value)
+
+    def entries(self, text: str) -> int:
+        """How many sliders a list in this text gets: one an entry, if it is written out and short."""
+        if self.scale is None or not self.rule.dimensions or ":" in text or not text.strip():
+            return 0
+        count = len(text.replace(";", ",").split(","))
+        return count if count <= _MOST_SLIDERS else 0
+
+
+def _check_count(name: str, text: str, most: int) -> None:
+    """Before anything is made of it: a range of a billion entries is refused unmade."""
+    if ":" in text:
+        digits = text.rpartition(":")[2].removesuffix("log")
+        count = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else most + 1
+    else:
+        count = text.count(",") + 1
+    if count > most:
+        raise ValueError(f"{name} must have at most {most} entries on a page, written as 1:1e5:60log, 0:10:51 or 1,2,3")
+
+
+def write(value: Any) -> str:
+    """A value as one types it: the shortest text that gives it back."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e6):
+        return str(int(value))
+    return repr(float(value))
+
+
+def write_array(value: Any) -> str:
+    rows = np.atleast_2d(np.asarray(value, float))
+    return ";".join(",".join(write(float(number)) for number in row) for row in rows)
+
+
+@lru_cache(maxsize=64)
+def fields_of(model: str) -> dict[str, Field]:
+    """Every control of a model's page by key, in order: parameters, times, options of theory, options of training."""
+    cls = models.get(model)
+    parameters = [*_parameters(cls), _times(cls)]
+    # An option that is called like a parameter, such as a number of modes, is the parameter's: one number, not two.
+    taken = {field.name for field in parameters}
+    theory = [field for field in _options(cls.predict, "theory") if field.name not in taken]
+    training = [field for field in _options(cls.simulate, "training") if field.name not in taken]
+    trained = {field.name for field in training}
+    made = [
+        *parameters,
+        *(_keyed(field, f"theory_{field.name}" if field.name in trained else field.name) for field in theory),
+        *training,
+    ]
+    return {field.key: _started(field, model) for field in made}
+
+
+def _keyed(field: Field, key: str) -> Field:
+    return dataclasses.replace(field, key=key)
+
+
+def _started(field: Field, model: str) -> Field:
+    return dataclasses.replace(field, start=scales.START.get(model, {}).get(field.key, field.start))
+
+
+def _parameters(cls: type[Model]) -> Iterable[Field]:
+    hints = typing.get_type_hints(cls)
+    ours = scales.SCALES.get(cls.name, {})
+    for field in dataclasses.fields(cls):
+        about, rule = field.metadata, field.metadata["rule"]
+        default = None if field.default is dataclasses.MISSING else field.default
+        named = isinstance(default, str)
+        choices = tuple(rule.text.removeprefix("one of ").split(", ")) if named else ()
+        whole = rule in (rules.count, rules.count_or_infinite) or int in typing.get_args(hints[field.name])
+        if rule.function:
+            start = _SPELLED[field.name]
+        elif rule.dimensions:
+            start = "" if default is None else write_array(default)
+        else:
+            start = write(default)
+        kind: Kind = "choice" if named else "text" if rule.dimensions or rule.function else "number"
+        made = Field(
+            key=field.name,
+            name=field.name,
+            role="parameter",
+            kind=kind,
+            symbol=about["symbol"],
+            help=about["help"],
+            rule=rule,
+            start=start,
+            default=field.default,
+            optional=about["optional"],
+            whole=whole,
+            units=scales.UNITS.get(cls.name, {}).get(field.name, ""),
+            choices=choices,
+            suggestions=_SUGGESTIONS.get(field.name, ()),
+            scale=ours.get(field.name) or (None if kind != "number" else _guess(rule, default)),
+            known=about.get("converter") if rule.function else None,
+        )
+        yield made
+
+
+def _guess(rule: Rule, default: Any) -> Scale:
+    """A slider for a parameter that the table does not know: two decades about its default."""
+    centre = abs(default) if isinstance(default, int | float) and default and math.isfinite(default) else 1.0
+    if rule in (rules.count, rules.count_or_infinite):
+        after = ("inf",) if rule is rules.count_or_infinite else ()
+        return Scale(1, max(100, 10 * centre), log=True, whole=True, after=after)
+    if rule is rules.finite:
+        return Scale(-3 * centre, 3 * centre)
+    before = ("0",) if rule is rules.not_negative else ()
+    after = ("inf",) if rule is rules.positive_or_infinite else ()
+    return Scale(centre / 100, centre * 100, log=True, before=before, after=after)
+
+
+def _times(cls: type[Model]) -> Field:
+    return Field(
+        key="times",
+        name="times",
+        role="times",
+        kind="text",
+        symbol="t",
+        help="times at which curves are computed",
+        rule=_TIMES,
+        start=cls.usual_times,
+        default=cls.usual_times,
+    )
+
+
+def _options(method: Callable[..., Any], role: Role) -> list[Field]:
+    made = []
+    hints = typing.get_type_hints(method, include_extras=True)
+    for option in inspect.signature(method).parameters.values():
+        hint = hints.get(option.name)
+        if typing.get_origin(hint) is not Annotated or option.name in _NOT_SHOWN:
+            continue
+        annotation, text = typing.get_args(hint)[:2]
+        parts = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+        optional = type(None) in parts
+        names = next((typing.get_args(part) for part in parts if typing.get_origin(part) is Literal), ())
+        if bool in parts:
+            names = ("false", "true")
+        whole = int in parts
+        rule = rules.count if whole else rules.positive
+        if option.name in ("key", "momentum"):
+            rule = rules.not_negative
+        made.append(
+            Field(
+                key=option.name,
+                name=option.name,
+                role=role,
+                kind="choice" if names else "number",
+                symbol="",
+                help=text,
+                rule=Rule("one of " + ", ".join(names), lambda _: True) if names else rule,
+                start=write(option.default),
+                default=option.default,
+                optional=optional,
+                whole=whole,
+                choices=(("",) if optional and names else ()) + names,
+                scale=None if names else scales.OPTION_SCALES.get(option.name),
+            )
+        )
+    return made
+
+
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (Union, types.UnionType)
+
+
+def nearest_key(model: str, key: str) -> str:
+    """What somebody who wrote ``key`` may have meant, in words."""
+    close = difflib.get_close_matches(key, fields_of(model), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

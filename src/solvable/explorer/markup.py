@@ -1,0 +1,43 @@
+"""Words and numbers as HTML, everything from outside escaped."""
+
+from html import escape
+from typing import Any
+
+from solvable.explorer import curves
+from solvable.explorer.settings import Setting
+from solvable.explorer.summaries import Card
+
+_SCORED = ("loss", "accuracy", "strength", "output", "alignment")
+
+
+def card_list(mine: list[Card], others: list[Card]) -> str:
+    """The cards of setting A, with the numbers of B under them."""
+    other = {card.name: card for card in others}
+    made = []
+    for card in mine:
+        why = f'<dd class="why" title="{escape(card.why)}">{escape(card.why)}</dd>' if card.why else ""
+        more = f'<dd class="b">B {escape(other[card.name].text)}</dd>' if card.name in other else ""
+        made.append(
+            f'<div class="card"><dt>{escape(card.label)}</dt><dd class="value" data-card="{card.name}">'
+            f"{escape(card.text)} <small>{escape(card.unit)}</small></dd>{why}{more}</div>"
+        )
+    return f'<dl class="cards">{"".join(made)}</dl>'
+
+
+def notice(notes: list[str]) -> str:
+    return "".join(f'<p class="notice" role="alert">{escape(note)}</p>' for note in notes)
+
+
+def setting_words(setting: Setting) -> str:
+    """A setting in a line: the model and what differs from its start."""
+    told = [f"{setting.fields[key].symbol or key} = {text}" for key, text in setting.texts.items()]
+    return ", ".join([setting.model, *told])
+
+
+def run_words(setting: Setting, result: dict[str, Any]) -> str:
+    """How many seeds there are, of what, and how far theory is from them."""
+    words = f"{result['seeds']} of {result['of']} seeds of {setting_words(setting)}"
+    found = [score for name in _SCORED if (score := curves.largest_score(result["comparison"], name))]
+    if not found:
+        return words
+    return f"{words}; largest z-score {max(score for score, _ in found):.2f} among {sum(count for _, count in found)}"

@@ -1,0 +1,75 @@
+"""A page for one visitor: the template with a view's parts in their places."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+import panel as pn
+from bokeh.models import CustomJS
+
+from solvable import models
+from solvable.explorer.address import THEMES, State
+from solvable.explorer.components import asset
+from solvable.explorer.presets import presets_of
+from solvable.explorer.view import View
+
+_TABS = {"curves": "Curves", "phase": "Phase diagram", "code": "Code and files", "diagnose": "Diagnose a network"}
+_PARTS = "form compare form_b notice cards runner progress views upper upper_legend lower lower_legend"
+_PARTS += " python command downloads address"
+
+
+def make_page(view: View) -> Any:
+    """The template; the document it is served in tells when the connection is lost."""
+    state = view.state
+    template = pn.Template(asset("page.html"))
+    parts = {part: getattr(view, part) for part in _PARTS.split()}
+    plane, diagnosis = view.plane, view.diagnosis
+    parts |= {"plane_views": plane.views, "plane_runner": plane.runner, "plane_words": plane.words}
+    parts |= {"plane_pane": plane.pane, "upload": diagnosis.upload, "diagnosis_runner": diagnosis.runner}
+    for name, part in {**parts, "diagnosis": diagnosis.report}.items():
+        template.add_panel(name, part)
+    wrong = any(form.errors for form in (view.form, *view.opened_b()))
+    for name, value in {**_variables(state), "wrong": wrong}.items():
+        template.add_variable(name, value)
+    return template
+
+
+def warn_when_lost(document: Any) -> None:
+    document.js_on_event("connection_lost", CustomJS(code='document.getElementById("lost").hidden = false'))
+
+
+def _variables(state: State) -> dict[str, Any]:
+    other = THEMES[1 - THEMES.index(state.theme)]
+    theme = [] if state.theme == THEMES[0] else [("theme", state.theme)]
+    links = [
+        {
+            "name": name,
+            "summary": summary,
+            "href": "?" + urlencode([("model", name), *theme]),
+            "current": name == state.a.model,
+        }
+        for name, summary in models.names().items()
+    ]
+    return {
+        "page_css": asset("page.css"),
+        "page_js": asset("page.js"),
+        "html_attrs": f'class="{state.theme}"',
+        "app_favicon": "",
+        "apple_icon": "",
+        "models": links,
+        "model_name": state.a.model,
+        "model_summary": models.names()[state.a.model],
+        "tabs": [{"key": key, "name": name} for key, name in _TABS.items()],
+        "open_tab": state.tab,
+        "other_theme": other,
+        "theme_href": "?" + urlencode([("model", state.a.model), ("theme", other)]),
+        "presets": _grouped(state, theme),
+    }
+
+
+def _grouped(state: State, theme: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    papers: dict[str, list[dict[str, str]]] = {}
+    for preset in presets_of(state.a.model):
+        query = preset.state().query()
+        href = "?" + query + ("&" + urlencode(theme) if theme else "")
+        papers.setdefault(preset.paper, []).append({"href": href, "label": preset.label, "title": preset.label})
+    return [{"name": name, "presets": found} for name, found in papers.items()]

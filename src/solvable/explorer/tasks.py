@@ -1,0 +1,103 @@
+"""What the worker processes can be asked for, by name. Each takes plain texts and gives back what a page shows."""
+
+import json
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import xarray as xr
+
+from solvable.comparison import compare
+from solvable.engines.ensemble import seeds_from
+from solvable.engines.progress import part_of
+from solvable.explorer.settings import Setting, options_like_simulation, theory_of
+from solvable.explorer.summaries import cards
+from solvable.models.base import Model
+
+Send = Callable[[Any], None]
+
+
+def run(task: str, payload: dict[str, Any], send: Send) -> Any:
+    """Do a task; ``send`` hands on partial results. Warnings of the library come back as notes for people."""
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        result = TASKS[task](payload, send)
+    notes = [str(one.message) for one in raised if issubclass(one.category, UserWarning | RuntimeWarning)]
+    return {"result": result, "notes": list(dict.fromkeys(notes))}
+
+
+def _setting(payload: dict[str, Any]) -> Setting:
+    return Setting(payload["model"], payload["texts"])
+
+
+def _theory(payload: dict[str, Any], send: Send) -> Any:
+    return theory_of(_setting(payload))
+
+
+def _cards(payload: dict[str, Any], send: Send) -> Any:
+    return cards(_setting(payload).build())
+
+
+def _simulation(payload: dict[str, Any], send: Send) -> Any:
+    """Runs a few seeds at a time, so that there is something to see soon; together they are ``simulate``'s."""
+    setting = _setting(payload)
+    model, options, times = setting.build(), setting.values("training"), setting.training_times()
+    seeds, together = options["seeds"], piece(options["seeds"])
+    expected, parts, result = None, [], {}
+    for first in range(0, seeds, together):
+        with seeds_from(first), part_of(first / seeds, min(together / seeds, 1)):
+            # All pieces have one size, so that they are one program; what is over is cut off.
+            run = model.simulate(times, **{**options, "seeds": together})
+        parts.append(run.isel(seed=slice(0, seeds - first)))
+        simulation = _joined(parts)
+        result = {"seeds": simulation.sizes["seed"], "of": seeds, "simulation": simulation, "comparison": None}
+        if expected is None:
+            send(result)
+            expected = payload.get("theory") or _expected(setting, model, times)
+        if expected is not None and result["seeds"] > 1:
+            result["comparison"] = compare(expected, simulation)
+        send(result)
+    return result
+
+
+def piece(seeds: int) -> int:
+    """How many seeds to run at once: a quarter of them, two at least."""
+    return max(min(seeds, 2), -(-seeds // 4))
+
+
+def _joined(parts: list[xr.Dataset]) -> xr.Dataset:
+    """The pieces as one ensemble, which says how many seeds it has."""
+    whole = xr.concat(parts, "seed", data_vars="minimal", coords="minimal", compat="override", join="override")
+    whole = whole.assign_coords(seed=("seed", range(whole.sizes["seed"]), parts[0].seed.attrs))
+    solver = {**json.loads(parts[0].attrs["solver"]), "seeds": whole.sizes["seed"]}
+    return whole.assign_attrs(solver=json.dumps(solver), seconds=sum(part.attrs["seconds"] for part in parts))
+
+
+def _expected(setting: Setting, model: Model, times: Any) -> Any:
+    """Theory for what was simulated; some systems can be trained that theory does not cover."""
+    try:
+        return model.predict(times, **options_like_simulation(setting))
+    except ValueError as error:
+        warnings.warn(f"no theory to compare with: {error}", stacklevel=2)
+        return None
+
+
+def _plane(payload: dict[str, Any], send: Send) -> Any:
+    from solvable.explorer.planes import compute
+
+    return compute(_setting(payload), payload["view"], send)
+
+
+def _diagnosis(payload: dict[str, Any], send: Send) -> Any:
+    from solvable.explorer.diagnosis import diagnose
+
+    return diagnose(payload["path"])
+
+
+TASKS: dict[str, Callable[[dict[str, Any], Send], Any]] = {
+    "theory": _theory,
+    "cards": _cards,
+    "simulation": _simulation,
+    "plane": _plane,
+    "diagnosis": _diagnosis,
+}

@@ -1,0 +1,111 @@
+"""A worker process: does one task after the other, says how far it is, and stops when told to.
+
+Run as ``python -m solvable.explorer.worker`` by :mod:`solvable.explorer.workers`, which it talks to through its
+standard input and output and nothing else. It ends when its parent does.
+"""
+
+import os
+import pickle
+import struct
+import sys
+import threading
+import time
+from typing import IO, Any
+
+_HEADER = struct.Struct("<Q")
+_BETWEEN_REPORTS = 0.1
+
+
+class StoppedError(Exception):
+    """Raised inside the work, to end it."""
+
+
+def write_message(stream: IO[bytes], message: Any) -> None:
+    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    stream.write(_HEADER.pack(len(data)) + data)
+    stream.flush()
+
+
+def read_message(stream: IO[bytes]) -> Any:
+    """The next message; EOFError when the other side has gone."""
+    header = _exactly(stream, _HEADER.size)
+    return pickle.loads(_exactly(stream, _HEADER.unpack(header)[0]))
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+class _Control:
+    """What the parent has said: jobs in their order, and which are to be stopped."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        import queue
+
+        self.jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.stopped: set[int] = set()
+        self._stream = stream
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                kind, *rest = read_message(self._stream)
+                if kind == "stop":
+                    self.stopped.add(rest[0])
+                else:
+                    self.jobs.put(rest)
+        except (EOFError, OSError):
+            # The parent is gone: so is the reason to work.
+            os._exit(0)
+
+
+def main() -> None:
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    # Whatever else prints, libraries included, must not end up between the messages.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    control = _Control(sys.stdin.buffer)
+    from solvable.engines.progress import heard_by
+    from solvable.explorer.tasks import run
+
+    write_message(out, ("ready", 0, None))
+    while True:
+        number, task, payload = control.jobs.get()
+        last = 0.0
+
+        def listen(share: float, number: int = number) -> None:
+            nonlocal last
+            if number in control.stopped:
+                raise StoppedError
+            if time.monotonic() - last > _BETWEEN_REPORTS:
+                last = time.monotonic()
+                write_message(out, ("progress", number, share))
+
+        def send(partial: Any, number: int = number) -> None:
+            if number in control.stopped:
+                raise StoppedError
+            write_message(out, ("partial", number, partial))
+
+        try:
+            with heard_by(listen):
+                answer = ("done", number, run(task, payload, send))
+        except StoppedError:
+            answer = ("cancelled", number, None)
+        except MemoryError:
+            answer = ("failed", number, "there is not enough memory for this: make it smaller")
+        except Exception as error:
+            answer = ("failed", number, _words(error))
+        control.stopped.discard(number)
+        write_message(out, answer)
+
+
+def _words(error: Exception) -> str:
+    text = " ".join(str(error).split())[:600]
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""Worker processes for everything that takes longer than a blink.
+
+A page's server must answer everybody at any time, and work must end when its page is closed or its time is up. A
+thread that computes can be neither interrupted nor kept from slowing its neighbours; a process can. Compiled programs
+stay warm in each worker, and all share a cache on disk.
+"""
+
+import atexit
+import contextlib
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from solvable.explorer.scales import SECONDS
+from solvable.explorer.worker import read_message, write_message
+
+# A worker that is asked to stop and does not within this many seconds is ended and replaced.
+_GRACE = 1.0
+_MOST_WAITING = 64
+
+
+class Job:
+    """A task under way. Callbacks are called from another thread; after :meth:`cancel` none is."""
+
+    def __init__(self, number: int, task: str, payload: dict[str, Any], heavy: bool) -> None:
+        self.number, self.task, self.payload, self.heavy = number, task, payload, heavy
+        self.on_progress: Callable[[float], None] = lambda share: None
+        self.on_partial: Callable[[Any], None] = lambda partial: None
+        self.on_done: Callable[[Any, list[str]], None] = lambda result, notes: None
+        self.on_failed: Callable[[str], None] = lambda words: None
+        self.over = False
+        self._cancel: Callable[[Job], None] | None = None
+
+    def cancel(self) -> None:
+        """Stop it, wherever it is; nothing more is heard of it."""
+        if not self.over and self._cancel is not None:
+            self._cancel(self)
+
+
+class _Worker:
+    def __init__(self, pool: "Workers") -> None:
+        self.pool = pool
+        self.job: Job | None = None
+        self.model = ""
+        self.timer: threading.Timer | None = None
+        environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": pool.cache, "OPENBLAS_NUM_THREADS": "1"}
+        environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+        # A fresh interpreter, not a fork: JAX's threads do not survive one, and a notebook's main module is not ours.
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "solvable.explorer.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def give(self, job: Job) -> None:
+        self.job, self.model = job, job.payload.get("model", "")
+        self.timer = threading.Timer(SECONDS[job.task], self.pool._too_long, (self, job))
+        self.timer.daemon = True
+        self.timer.start()
+        self.say(("job", job.number, job.task, job.payload))
+
+    def say(self, message: Any) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            assert self.process.stdin is not None
+            write_message(self.process.stdin, message)
+
+    def end(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.process.kill()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                self.pool._heard(self, *read_message(self.process.stdout))
+        self.process.wait()
+        self.pool._lost(self)
+
+
+class Workers:
+    """A few workers and the jobs that wait for them. Heavy jobs always leave one worker to quick ones."""
+
+    def __init__(self, count: int | None = None) -> None:
+        self._lock = threading.RLock()
+        self._count = count or max(2, min(4, os.cpu_count() or 2))
+        self._workers: list[_Worker] = []
+        self._waiting: deque[Job] = deque()
+        self._numbers = itertools.count(1)
+        self._closed = False
+        self.cache = tempfile.mkdtemp(prefix="solvable-explorer-")
+        atexit.register(self.close)
+
+    def start(self) -> None:
+        """Have the workers ready before the first job asks for one."""
+        with self._lock:
+            while len(self._workers) < self._count and not self._closed:
+                self._workers.append(_Worker(self))
+
+    def submit(self, task: str, payload: dict[str, Any], heavy: bool = False) -> Job:
+        """A new job; set its callbacks, then :meth:`begin` it."""
+        job = Job(next(self._numbers), task, payload, heavy)
+        job._cancel = self._cancel
+        return job
+
+    def begin(self, job: Job) -> None:
+        with self._lock:
+            if len(self._waiting) >= _MOST_WAITING:
+                job.over = True
+                job.on_failed("too many calculations are waiting on this server: try again in a moment")
+                return
+            self._waiting.append(job)
+            self.start()
+            self._assign()
+
+    def close(self) -> None:
+        """End all workers and remove their cache."""
+        with self._lock:
+            self._closed = True
+            workers, self._workers = self._workers, []
+            self._waiting.clear()
+        for worker in workers:
+            worker.end()
+        atexit.unregister(self.close)
+        shutil.rmtree(self.cache, ignore_errors=True)
+
+    @property
+    def busy(self) -> int:
+        """How many jobs are being worked on."""
+        with self._lock:
+            return sum(worker.job is not None for worker in self._workers)
+
+    def _assign(self) -> None:
+        for job in list(self._waiting):
+            idle = [worker for worker in self._workers if worker.job is None]
+            if not idle:
+                return
+            heavy = sum(worker.job is not None and worker.job.heavy for worker in self._workers)
+            if job.heavy and heavy >= max(1, self._count - 1):
+                continue
+            self._waiting.remove(job)
+            # The one that has compiled this model's programs, if it is free.
+            model = job.payload.get("model")
+            next((worker for worker in idle if worker.model == model), idle[-1 if job.heavy else 0]).give(job)
+
+    def _cancel(self, job: Job) -> None:
+        with self._lock:
+            job.over = True
+            if job in self._waiting:
+                self._waiting.remove(job)
+                return
+            worker = next((worker for worker in self._workers if worker.job is job), None)
+        if worker is not None:
+            worker.say(("stop", job.number))
+            timer = threading.Timer(_GRACE, self._replace, (worker, job))
+            timer.daemon = True
+            timer.start()
+
+    def _too_long(self, worker: _Worker, job: Job) -> None:
+        seconds = SECONDS[job.task]
+        if worker.job is job and not job.over:
+            job.on_failed(
+                f"stopped after {seconds:g} seconds, the most a page may take: use Python, or a smaller setting"
+            )
+        job.over = True
+        self._replace(worker, job)
+
+    def _replace(self, worker: _Worker, job: Job) -> None:
+        if worker.job is job:
+            worker.end()
+
+    def _heard(self, worker: _Worker, kind: str, number: int, content: Any) -> None:
+        job = worker.job
+        if job is None or job.number != number:
+            return
+        if kind in ("done", "failed", "cancelled"):
+            self._free(worker)
+        if job.over:
+            return
+        if kind == "progress":
+            job.on_progress(content)
+        elif kind == "partial":
+            job.on_partial(content)
+        else:
+            job.over = True
+            if kind == "done":
+                job.on_done(content["result"], content["notes"])
+            elif kind == "failed":
+                job.on_failed(content)
+
+    def _free(self, worker: _Worker) -> None:
+        with self._lock:
+            if worker.timer is not None:
+                worker.timer.cancel()
+            worker.job = None
+            self._assign()
+
+    def _lost(self, worker: _Worker) -> None:
+        """Its process has ended, by us or by accident: start another, unless nothing is wanted any more."""
+        job = worker.job
+        if worker.timer is not None:
+            worker.timer.cancel()
+        with self._lock:
+            if worker in self._workers:
+                self._workers.remove(worker)
+            if not self._closed:
+                self._workers.append(_Worker(self))
+                self._assign()
+        if job is not None and not job.over and not self._closed:
+            job.over = True
+            job.on_failed("the calculation ended without an answer, perhaps for lack of memory: make it smaller")

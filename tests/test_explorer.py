@@ -1,0 +1,660 @@
+"""The explorer without a browser: controls, addresses, code, planes, limits, files and the workers behind a page."""
+
+import ast
+import functools
+import io
+import math
+import socket
+import threading
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
+from urllib.parse import parse_qsl
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import solvable
+from solvable import cli, models, papers
+from solvable.engines.ensemble import ensemble, seeds_from
+from solvable.engines.progress import heard_by, part_of, progress_bar
+from solvable.explorer import address, code, curves, diagnosis, files, planes, scales, server, tasks
+from solvable.explorer.fields import fields_of, write
+from solvable.explorer.presets import PRESETS
+from solvable.explorer.settings import FieldError, Setting, options_like_simulation, theory_of
+from solvable.explorer.summaries import SUMMARIES, cards, show
+
+NAMES = list(models.names())
+# Models whose theory compiles in well under a second: enough to see that numbers agree to the last bit.
+QUICK = {
+    "scalar-network": {"target": "1.3", "first": "0.4,-0.25", "times": "0:8:9"},
+    "diagonal-network": {"variances": "2,0.3,0.1", "times": "1:50:6log"},
+}
+
+
+def changed(model: str, texts: dict[str, str]) -> Setting:
+    return functools.reduce(lambda setting, item: setting.change(*item), texts.items(), Setting(model))
+
+
+# Controls ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_model_has_a_page_that_starts(name: str) -> None:
+    """Every parameter has a control that says what it is; sliders hold only values that the model takes."""
+    setting = Setting(name)
+    setting.check()
+    built = setting.build()
+    assert {field.name for field in fields_of(name).values() if field.role == "parameter"} == set(built.parameters())
+    for key, field in fields_of(name).items():
+        assert field.help
+        assert field.allowed
+        if field.role == "parameter" and field.kind == "number":
+            assert field.scale is not None
+            stops = field.scale.stops()
+            assert len(set(stops)) == len(stops) > 5
+            for text in stops:
+                assert setting.change(key, text).text(key) == text, "a slider's value would change on its way back"
+
+
+def test_a_model_the_table_does_not_know_gets_controls_from_its_rules() -> None:
+    known = dict(scales.SCALES)
+    field = fields_of("skills")["learning_rate"]
+    from solvable.explorer.fields import _guess
+    from solvable.models.base import rules
+
+    guessed = _guess(rules.positive, 1.0).stops()
+    assert float(guessed[0]) < field.parse(field.start) < float(guessed[-1])
+    assert _guess(rules.count_or_infinite, math.inf).stops()[-1] == "inf"
+    assert _guess(rules.not_negative, 0.0).stops()[0] == "0"
+    assert set(known) == set(NAMES), "every model has chosen sliders"
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "text", "match"),
+    [
+        ("linear-estimator", "aspect_ratio", "-1", "aspect_ratio must be a positive finite number, not '-1'"),
+        ("linear-estimator", "aspect_ratio", "nan", "must be a positive finite number"),
+        ("linear-estimator", "aspect_ratio", "true", "must be a positive finite number"),
+        ("linear-estimator", "aspect_ratio", "1_0", "must be a positive finite number"),
+        ("linear-estimator", "aspect_ratio", "", "must be a positive finite number"),
+        ("linear-estimator", "aspect_ratio", "9" * 5000, "5000 characters long"),
+        ("linear-estimator", "outputs", "2.5", "a whole number"),
+        ("linear-estimator", "seeds", "65", "too large for a page: at most 64"),
+        ("linear-estimator", "descent", "sideways", "one of flow, discrete"),
+        ("linear-estimator", "times", "1:1e5:999999999", "at most 400 entries"),
+        ("linear-estimator", "times", "1:1e5:9" + "9" * 40, "at most 400 entries"),
+        ("linear-estimator", "times", "now", "must look like"),
+        ("linear-estimator", "colour", "1", "has no 'colour'"),
+        ("linear-estimator", "threshhold", "1", "did you mean 'threshold'"),
+        ("linear-features", "intensities", "1:1:5000", "at most 2000 entries"),
+        ("committee", "activation", "__import__('os').system('true')", "no activation is named"),
+        ("committee", "initial_overlap", "1,0;0", "no matrix"),
+        ("skills", "kind", "other", "one of multilinear, linear"),
+    ],
+)
+def test_what_is_impossible_is_refused_in_words(model: str, key: str, text: str, match: str) -> None:
+    with pytest.raises(FieldError, match=match.replace("(", r"\(")) as caught:
+        Setting(model).change(key, text)
+    assert caught.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("model", "texts", "key"),
+    [
+        ("linear-features", {"target": "1,2"}, "target"),
+        ("committee", {"initial_overlap": "1,2;2,1"}, "initial_overlap"),
+        ("linear-estimator", {"times": "3,2,1"}, "times"),
+        ("linear-estimator", {"times": "1:1e13:5log"}, "times"),
+    ],
+)
+def test_what_does_not_go_together_is_shown_at_a_field(model: str, texts: dict[str, str], key: str) -> None:
+    with pytest.raises(FieldError) as caught:
+        changed(model, texts).check()
+    assert caught.value.key == key
+
+
+# Addresses ---------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def settings(draw: st.DrawFn, model: str) -> Setting:
+    """A setting a visitor could reach by sliders, choices and typed numbers."""
+    setting = Setting(model)
+    for key, field in fields_of(model).items():
+        if field.kind == "text" or not draw(st.booleans()):
+            continue
+        if field.kind == "choice":
+            texts = st.sampled_from(field.choices)
+        elif field.scale is None:
+            continue
+        else:
+            typed = st.floats(field.scale.low, field.scale.high).map(write)
+            texts = (
+                st.sampled_from(field.scale.stops()) if field.whole else st.sampled_from(field.scale.stops()) | typed
+            )
+        setting = setting.change(key, draw(texts))
+    try:
+        setting.check()
+    except FieldError:
+        assume(False)
+    return setting
+
+
+@given(st.data())
+def test_an_address_brings_the_state_back(data: st.DataObject) -> None:
+    model = data.draw(st.sampled_from([name for name in NAMES if name != "committee"]))
+    a = data.draw(settings(model))
+    b = data.draw(st.none() | settings(model))
+    tab, theme = data.draw(st.sampled_from(address.TABS)), data.draw(st.sampled_from(address.THEMES))
+    views = data.draw(st.dictionaries(st.sampled_from(address.VIEWS), st.sampled_from(["", "log", "test_loss"])))
+    state = address.State(a, b, tab, theme, views)
+    back, errors = address.read_state(parse_qsl(state.query(), keep_blank_values=True))
+    assert back == state
+    assert errors == {}
+    assert back.a.values("parameter").keys() == a.values("parameter").keys()
+    for key, value in a.values("parameter").items():
+        assert np.array_equal(back.a.values("parameter")[key], value) or value is None
+
+
+@given(
+    st.sampled_from(["scalar-network", "linear-estimator", "skills"]),
+    st.lists(st.tuples(st.sampled_from(["target", "times", "outputs", "b.exponent", "compare", "x"]), st.text())),
+)
+def test_no_address_breaks_a_page(model: str, pairs: list[tuple[str, str]]) -> None:
+    state, _ = address.read_state([("model", model), *pairs])
+    state.a.check()
+    assert state.a.model == model
+
+
+def test_good_values_survive_bad_neighbours_in_any_order() -> None:
+    pairs = [("aspect_ratio", "9e400"), ("weight_decay", "2e-5"), ("model", "linear-estimator"), ("nonsense", "1")]
+    for order in (pairs, pairs[::-1]):
+        state, errors = address.read_state(order)
+        assert state.a.texts == {"weight_decay": "2e-05"}
+        assert set(errors) == {"aspect_ratio", "nonsense"}
+        assert "in the address" in errors["aspect_ratio"]
+    state, errors = address.read_state([("model", "linear-estimatr")])
+    assert state.a.model == "linear-estimator"
+    assert "did you mean" in errors[""]
+
+
+def test_values_that_fail_only_together_are_dropped_and_named() -> None:
+    state, errors = address.read_state([("model", "linear-features"), ("target", "1,2"), ("noise", "0.5")])
+    assert state.a.texts == {"noise": "0.5"}
+    assert "target must have one coefficient" in errors["target"]
+
+
+# Code --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(QUICK))
+def test_python_gives_the_numbers_of_the_page(name: str) -> None:
+    setting = changed(name, QUICK[name])
+    shown = theory_of(setting)
+    scope: dict[str, object] = {}
+    exec(code.python(setting).partition("\n\n#")[0], scope)
+    assert shown.equals(scope["theory"]), "to the last bit"
+
+
+def test_python_simulates_and_compares_like_the_page() -> None:
+    setting = changed("scalar-network", {**QUICK["scalar-network"], "samples": "20", "seeds": "5"})
+    sent: list[dict] = []
+    result = tasks.run("simulation", {"model": setting.model, "texts": dict(setting.texts)}, sent.append)["result"]
+    scope: dict[str, object] = {}
+    exec(code.python(setting), scope)
+    assert result["simulation"].equals(scope["simulation"])
+    assert result["comparison"].equals(scope["comparison"])
+    assert [part["seeds"] for part in sent] == [2, 2, 4, 5], "seeds arrive in pieces"
+    assert '"seeds": 5' in result["simulation"].attrs["solver"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_code_asks_the_library_for_what_the_page_asks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every model: the same model, times and options reach ``predict``, from Python and from the command line."""
+    setting = changed(name, {**QUICK.get(name, {}), **_UNUSUAL[name]})
+    asked: list[tuple] = []
+    cls = models.get(name)
+
+    class AskedError(Exception):
+        pass
+
+    @functools.wraps(cls.predict)
+    def predict(self: solvable.Model, times: np.ndarray, **options: object) -> None:
+        asked.append((self.parameters(), times, {**_defaults(cls), **options}))
+        raise AskedError
+
+    wanted = (setting.build().parameters(), setting.theory_times(), {**_defaults(cls), **setting.values("theory")})
+    monkeypatch.setattr(cls, "predict", predict)
+    with pytest.raises(AskedError):
+        exec(code.python(setting), {})
+    with pytest.raises(AskedError):
+        cli._run(_shell_words(code.command(setting))[1:])
+    for found in asked:
+        for mine, theirs in zip(wanted[0].values(), found[0].values(), strict=True):
+            assert np.array_equal(mine, theirs) or mine is theirs or mine == theirs
+        assert np.array_equal(wanted[1], found[1])
+        assert wanted[2] == {name: found[2][name] for name in wanted[2]}
+    assert len(asked) == 2
+    ast.parse(code.python(setting))
+
+
+_UNUSUAL = {
+    "linear-estimator": {"weight_decay": "0.001", "hidden": "7", "descent": "discrete", "theory_inputs": "300"},
+    "linear-features": {"intensities": "1:1e-3:7log", "target": "1,0,0,0.5,-1,0,2", "samples": ""},
+    "diagonal-network": {"first": "0.01,-0.02,0.5"},
+    "linear-network": {"singular_values": "", "correlation": "1,0.2;0.2,1", "width": "7"},
+    "scalar-network": {"target": "-2.5", "input_power": "0.1"},
+    "skills": {"skills": "inf", "kind": "linear", "samples": "1000"},
+    "committee": {"activation": "erf", "initial_alignment": "0.3;-0.2", "step": "0.2", "solver": "online"},
+    "feature-scaling": {"features": "32", "exact_batch": "true", "batch": "16", "richness": "0"},
+    "parity-mode": {"loss": "mean", "offset": "-0.25", "tolerance": "1e-08"},
+}
+
+
+def _defaults(cls: type[solvable.Model]) -> dict[str, object]:
+    fields = fields_of(cls.name).values()
+    return {field.name: field.default for field in fields if field.role == "theory"}
+
+
+def _shell_words(line: str) -> list[str]:
+    import shlex
+
+    return shlex.split(line)
+
+
+def test_comparison_shares_options_as_the_command_line_does() -> None:
+    setting = Setting("linear-estimator").change("inputs", "200").change("theory_inputs", "50")
+    assert options_like_simulation(setting) == {"descent": "discrete", "inputs": 200, "batch": None}
+    assert "--inputs 200" in code.command(setting, "compare")
+    assert "--inputs 50" in code.command(setting, "predict")
+
+
+# Presets -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_figure_with_a_model_behind_it_has_a_preset() -> None:
+    # Not a curve of one model over time: kernels of a circle; a law in the number of samples; random networks of fifty
+    # neurons; a map of two hundred solved theories.
+    without = {("feature-scaling", "fig7"), ("layerwise", "eq5-5")}
+    without |= {("delayed-features", "fig1"), ("delayed-features", "delay-map")}
+    figures = {(paper, figure) for paper in papers.papers() for figure in papers.figures(paper)}
+    made = {(preset.paper, preset.figure) for preset in PRESETS}
+    assert made == figures - without
+
+
+# The checks of a committee take half a second each.
+_LONG = [preset for preset in PRESETS if preset.model == "committee"][1:]
+
+
+@pytest.mark.parametrize(
+    "preset", [preset for preset in PRESETS if preset not in _LONG], ids=lambda preset: preset.label
+)
+def test_presets_are_possible_and_fit_in_an_address(preset: object) -> None:
+    _check_preset(preset)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", _LONG, ids=lambda preset: preset.label)
+def test_presets_of_the_committee_are_possible(preset: object) -> None:
+    _check_preset(preset)
+
+
+def _check_preset(preset: object) -> None:
+    state = preset.state()
+    state.a.check()
+    back, errors = address.read_state(parse_qsl(state.query(), keep_blank_values=True))
+    assert (back, errors) == (state, {})
+    assert len(state.query()) < 2500
+
+
+# Cards, curves, planes ---------------------------------------------------------------------------------------------
+
+
+def test_cards_are_the_models_own_numbers() -> None:
+    setting = changed("linear-network", {"singular_values": "3,2,1", "initial_scale": "1e-4"})
+    found = {card.name: card.text for card in cards(setting.build())}
+    times = solvable.LinearNetwork([3, 2, 1], initial_scale=1e-4).emergence_time(0.5).values
+    assert found == {"first": f"{times.min():.6g}", "last": f"{times.max():.6g}"}
+    assert (show(math.nan), show(math.inf), show(1e-107), show(-0.5)) == ("never", "∞", "< 1e-16", "−0.5")
+
+
+def test_a_card_that_does_not_exist_says_why() -> None:
+    (card,) = [card for card in cards(Setting("committee").build()) if card.name == "escape"]
+    assert card.text == "–"
+    assert "initial alignments above" in card.why
+
+
+def test_curves_and_points_carry_the_librarys_numbers() -> None:
+    setting = changed("scalar-network", {**QUICK["scalar-network"], "samples": "20", "seeds": "5"})
+    theory = theory_of(setting)
+    # As the page draws them, so that nothing is compiled twice.
+    model = setting.build()
+    runs = model.simulate(setting.training_times(), samples=20, seeds=5)
+    comparison = solvable.compare(theory, runs)
+    (line,) = curves.lines(theory, "loss")
+    assert np.array_equal(line.y, theory.test_loss.values)
+    loss = next(one for one in curves.points(runs, comparison, "loss") if one.name == "test loss")
+    assert np.array_equal(loss.score, comparison.test_loss.sel(statistic="z_score").values)
+    assert np.allclose(loss.error[1:], runs.test_loss.std("seed", ddof=1).values[1:] / 5**0.5, rtol=1e-12)
+    units = curves.lines(theory, "first")
+    assert [unit.name for unit in units] == ["unit 0", "unit 1"]
+    assert "loss" in curves.quantities(theory)
+    assert "log_test_loss" not in curves.quantities(theory)
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_ranges_hold_the_curves_and_do_not_follow_every_step(log: bool) -> None:
+    def span(top: float) -> tuple[float, float]:
+        return curves.y_range([curves.Curve("", 0, np.arange(3.0), np.array([top, 0.3, 0.02]))], log)
+
+    for top in (0.71, 0.72, 0.73):
+        assert span(top) == span(0.71)
+        assert span(top)[0] <= 0.02
+        assert span(top)[1] >= top
+    deep = curves.y_range([curves.Curve("", 0, np.arange(2.0), np.array([1.0, 1e-200]))], True)
+    assert deep[0] == pytest.approx(1e-16, rel=1e-9)
+
+
+def test_planes_agree_with_single_settings_and_with_each_other() -> None:
+    """All cells at once, cell by cell, and a setting moved to a cell: the same number."""
+    setting = Setting("scalar-network")
+    view = {"plane": "kernel_ratio", "px": "first.2", "py": "target"}
+    plane = planes.compute(setting, view, lambda partial: None)
+    places = [plane["x"][[5, 40]], plane["y"][[7, 30]]]
+    one_by_one = planes._cells(setting, "kernel_ratio", ("first.2", "target"), places)
+    together = plane["z"][np.ix_([7, 30], [5, 40])]
+    # Moving a setting rounds to four digits.
+    assert np.allclose(one_by_one, together, rtol=3e-3)
+    moved = planes.moved(planes.moved(setting, "first.2", -1.25), "target", 0.5)
+    assert moved.text("first") == "0.4,-1.25"
+    assert planes.at(moved, "first.2") == -1.25
+    exact = planes._vectorised(
+        setting, setting.build(), "kernel_ratio", ("first.2", "target"), [np.array([-1.25]), np.array([0.5])]
+    )
+    assert exact is not None
+    assert float(exact[0, 0]) == pytest.approx(float(moved.build().kernel_ratio()), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_model_has_a_plane(name: str) -> None:
+    setting = Setting(name)
+    view = planes.usual(setting)
+    assert view["plane"] in planes.quantities(name)
+    assert {view["px"], view["py"]} <= set(planes.axes(setting))
+    assert view["px"] != view["py"]
+    with pytest.raises(ValueError, match="two different"):
+        planes.compute(setting, {**view, "py": view["px"]}, lambda partial: None)
+    assert set(SUMMARIES) == set(NAMES)
+
+
+def test_phase_map_of_the_page_is_the_models() -> None:
+    plane = planes.compute(Setting("feature-scaling"), planes.usual(Setting("feature-scaling")), lambda partial: None)
+    row, column = 20, 33
+    model = solvable.FeatureScaling(float(plane["x"][column]), float(plane["y"][row]))
+    expected = float(model.exponents().exponent.sel(quantity="time", regime="rich"))
+    assert plane["z"][row, column] == pytest.approx(expected, rel=1e-12)
+
+
+# Pieces of an ensemble, and progress -------------------------------------------------------------------------------
+
+
+def test_seeds_can_be_run_in_pieces() -> None:
+    whole = ensemble(jax.random.normal, seeds=4, key=3)
+    with seeds_from(2):
+        rest = ensemble(jax.random.normal, seeds=2, key=3)
+    assert np.array_equal(whole[2:], rest)
+    assert len(set(whole.tolist())) == 4
+
+
+def test_work_reports_its_share_and_stops_when_its_listener_raises() -> None:
+    heard: list[float] = []
+    with heard_by(heard.append), part_of(0.5, 0.5), progress_bar("outer", 4) as advance:
+        advance()
+        with progress_bar("inner", 10) as inner:
+            inner(5)
+        advance(3)
+    assert heard == [0.625, 0.625, 1.0]
+
+    def stop(share: float) -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError), heard_by(stop), progress_bar("work", 2) as advance:
+        advance()
+
+
+# Files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [".nc", ".csv"])
+def test_downloads_read_back(ending: str, tmp_path: Path) -> None:
+    theory = theory_of(changed("diagonal-network", QUICK["diagonal-network"]))
+    path = tmp_path / f"theory{ending}"
+    path.write_bytes(files.data_file(theory, ending).getvalue())
+    back = solvable.load(path)
+    if ending == ".nc":
+        assert back.equals(theory)
+    else:
+        assert np.array_equal(back.strength_mode_1.values, theory.strength.values[:, 1])
+    assert back.attrs["model"] == "diagonal-network"
+
+
+def test_pictures_are_pictures() -> None:
+    curve = curves.Curve("test loss", 0, np.arange(1.0, 4), np.array([1.0, 0.5, 0.1]))
+    points = curves.Curve("test loss", 0, np.arange(1.0, 4), np.array([1.0, 0.5, 0.1]), np.full(3, 0.1), np.zeros(3))
+    panel = {"lines": [(curve, False), (curve, True)], "points": [points], "hollow": False, "x_log": True}
+    panel |= {"y_log": True, "y_range": (0.01, 1.0), "x_label": "t", "y_label": "loss"}
+    assert files.picture([panel], ".png", "title").getvalue().startswith(b"\x89PNG")
+    assert b"<svg" in files.picture([panel], ".svg", "title").getvalue()
+
+
+# Uploads -----------------------------------------------------------------------------------------------------------
+
+
+def _npz(**arrays: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _features(**changes: np.ndarray) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    arrays: dict[str, np.ndarray] = {}
+    for part, count in (("train", 60), ("test", 40)):
+        labels = np.arange(count) % 3
+        hidden = np.eye(3)[labels] @ draw.normal(size=(3, 8)) + 0.1 * draw.normal(size=(count, 8))
+        arrays |= {
+            f"{part}_features": hidden,
+            f"{part}_labels": labels,
+            f"{part}_outputs": hidden @ draw.normal(size=(8, 3)),
+        }
+    return {**arrays, **changes}
+
+
+def test_a_file_of_features_gives_the_librarys_report() -> None:
+    from solvable import diagnostics
+
+    path = diagnosis.received(_npz(**_features()), 1_000_000)
+    page = diagnosis.diagnose(str(path))
+    assert not path.exists(), "uploads are not kept"
+    arrays = _features()
+    gathered = []
+    for part in ("train", "test"):
+        statistics = diagnostics.FeatureStatistics()
+        statistics.update(arrays[f"{part}_features"], arrays[f"{part}_outputs"], arrays[f"{part}_labels"])
+        gathered.append(statistics)
+    report = diagnostics.features(*gathered)
+    assert report.regime in page
+    assert f"{report.mp_distance:.4g}" in page
+    assert "data:image/svg+xml" in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"", "empty"),
+        (b"not a zip at all", "no .npz file"),
+        (b"x" * 2_000_001, "more than the 2 MB"),
+    ],
+)
+def test_what_is_no_npz_is_not_even_kept(content: bytes, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        diagnosis.received(content, 2_000_000)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "match"),
+    [
+        ({"train_features": np.array([{"a": 1}], dtype=object)}, "Python objects, which could run code"),
+        ({"train_features": np.array(["a", "b"])}, "must be an array of numbers"),
+        ({"train_features": np.full((60, 8), np.nan)}, "not finite"),
+        ({"train_labels": np.zeros(5)}, "equally many rows"),
+    ],
+)
+def test_features_that_are_no_numbers_are_refused(arrays: dict[str, np.ndarray], match: str) -> None:
+    path = diagnosis.received(_npz(**_features(**arrays)), 10_000_000)
+    with pytest.raises(ValueError, match=match):
+        diagnosis.diagnose(str(path))
+    assert not path.exists()
+
+
+def test_an_array_that_says_it_is_huge_is_refused_unread() -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**6)})
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in _features().items():
+            inner = io.BytesIO()
+            np.save(inner, array)
+            archive.writestr(f"{name}.npy", header.getvalue() if name == "test_features" else inner.getvalue())
+    path = diagnosis.received(buffer.getvalue(), 10_000_000)
+    with pytest.raises(ValueError, match="a page takes 200 MB"):
+        diagnosis.diagnose(str(path))
+    missing = diagnosis.received(_npz(other=np.zeros(3)), 10_000_000)
+    with pytest.raises(ValueError, match="no array 'train_features'.*holds other"):
+        diagnosis.diagnose(str(missing))
+
+
+# Workers -----------------------------------------------------------------------------------------------------------
+
+
+def _ask(pool: object, task: str, payload: dict, heavy: bool = False) -> tuple[object, dict]:
+    job = pool.submit(task, payload, heavy)
+    answer: dict = {"over": threading.Event()}
+    job.on_done = lambda result, notes: (answer.update(result=result), answer["over"].set())
+    job.on_failed = lambda words: (answer.update(words=words), answer["over"].set())
+    pool.begin(job)
+    return job, answer
+
+
+# The tests in a browser run workers, stop and replace them, always; what is here alone is the limit on their time.
+@pytest.mark.slow
+def test_workers_answer_refuse_and_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("panel")
+    from solvable.explorer import workers
+
+    pool = workers.Workers(1)
+    try:
+        setting = changed("scalar-network", QUICK["scalar-network"])
+        payload = {"model": setting.model, "texts": dict(setting.texts)}
+        _, fine = _ask(pool, "theory", payload)
+        _, wrong = _ask(pool, "theory", {"model": "scalar-network", "texts": {"target": "none"}})
+        assert fine["over"].wait(60)
+        assert wrong["over"].wait(60)
+        assert fine["result"].equals(theory_of(setting)), "another process, the same numbers"
+        assert "target must be a finite number" in wrong["words"]
+        # Work that neither ends nor listens: longer than it may take, then ended with its process.
+        endless = {"model": "scalar-network", "texts": {"times": "0:1e6:2", "learning_rate": "0.001", "samples": ""}}
+        monkeypatch.setitem(workers.SECONDS, "simulation", 0.5)
+        before = [worker.process.pid for worker in pool._workers]
+        _, late = _ask(pool, "simulation", endless, heavy=True)
+        assert late["over"].wait(60)
+        assert "stopped after 0.5 seconds" in late["words"]
+        _, again = _ask(pool, "theory", payload)
+        assert again["over"].wait(60)
+        assert again["result"].equals(fine["result"])
+        assert [worker.process.pid for worker in pool._workers] != before
+    finally:
+        pool.close()
+    assert not Path(pool.cache).exists()
+
+
+# The server --------------------------------------------------------------------------------------------------------
+
+
+def test_ports_in_use_and_strange_addresses_are_said_in_words() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=f"port {port} is in use"):
+            server._free_port("127.0.0.1", port)
+    for port in (0, 70000):
+        with pytest.raises(ValueError, match="between 1 and 65535"):
+            server._free_port("127.0.0.1", port)
+    with pytest.raises(ValueError, match="not an address of this machine|cannot listen"):
+        server._free_port("no.such.host.invalid", 5999)
+    assert server._free_port("127.0.0.1", None) >= server.PORT
+
+
+def test_a_server_answers_to_its_own_names_only() -> None:
+    assert server._names("127.0.0.1") == ["127.0.0.1", "localhost"]
+    assert server._names("10.1.2.3") == ["10.1.2.3", "127.0.0.1", "localhost"]
+    assert socket.gethostname() in server._names("0.0.0.0")
+
+
+def test_without_panel_the_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "panel", None)
+    assert cli._run(["explore", "--no-browser"]) == 2
+    assert "pip install 'solvable[explore]'" in capsys.readouterr().err
+    assert cli._run(["explore", "linear-estimatr"]) == 2
+    assert "did you mean 'linear-estimator'" in capsys.readouterr().err
+
+
+def test_no_browser_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    import webbrowser
+
+    monkeypatch.setattr(webbrowser, "open", lambda address: False)
+    assert not server._opened("http://127.0.0.1:1/")
+
+    def fails(address: str) -> bool:
+        raise webbrowser.Error("no display")
+
+    monkeypatch.setattr(webbrowser, "open", fails)
+    assert not server._opened("http://127.0.0.1:1/")
+
+
+def test_a_notebook_shows_the_same_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a server: the parts are laid out, theory is asked for, and its answer is drawn."""
+    pytest.importorskip("panel")
+    from solvable.explorer import explore, notebook
+
+    class Workers:
+        asked: ClassVar[list] = []
+
+        def submit(self, task: str, payload: dict, heavy: bool = False) -> SimpleNamespace:
+            return SimpleNamespace(task=task, payload=payload, heavy=heavy, cancel=lambda: None)
+
+        def begin(self, job: SimpleNamespace) -> None:
+            self.asked.append(job)
+
+    monkeypatch.setattr(notebook, "_workers", Workers())
+    page = explore(solvable.ScalarNetwork)
+    (job,) = Workers.asked
+    assert (job.task, job.payload) == ("theory", {"model": "scalar-network", "texts": {}})
+    setting = Setting("scalar-network")
+    job.on_done(theory_of(setting), [])
+    assert [job.task for job in Workers.asked] == ["theory", "cards"]
+    curve = page.select(lambda part: getattr(part, "curve_panel", None))[0].curve_panel
+    assert np.array_equal(curve.lines.data["ys"][0], theory_of(setting).test_loss.values)
+    with pytest.raises(ValueError, match="did you mean 'scalar-network'"):
+        explore("scalar-netwrk")

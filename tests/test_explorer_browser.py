@@ -1,0 +1,422 @@
+"""The explorer as visitors meet it: a real server, a real browser. Screenshots are kept to be looked at.
+
+Every page in these tests fails on a request that leaves the machine and on any error of JavaScript.
+"""
+
+import base64
+import contextlib
+import http.client
+import io
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import solvable
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install 'solvable[test]')")
+pytest.importorskip("panel", reason="needs panel (pip install 'solvable[explore]')")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium found: apt-get install chromium")
+expect = playwright.expect
+
+ARTIFACTS = Path(os.environ.get("SOLVABLE_SCREENSHOTS", Path(__file__).parent / "artifacts"))
+# A busy machine compiles slowly; on an idle one nothing here takes a tenth of it.
+PATIENCE = 60_000
+_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+_ARGUMENTS += ["--disable-component-update", "--disable-sync"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator["Server"]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    command = [sys.executable, "-m", "solvable", "explore", "scalar-network", "--port", str(port), "--no-browser"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"solvable explorer: http://127.0.0.1:{port}/\n"
+        yield Server(port, process)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+
+
+class Server:
+    def __init__(self, port: int, process: subprocess.Popen) -> None:
+        self.port, self.process = port, process
+        self.url = f"http://127.0.0.1:{port}"
+
+    def work(self) -> float:
+        """Seconds of processor time that the server's workers use in half a second."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+
+        def used(child: str) -> float:
+            # A worker that has been ended works no more.
+            with contextlib.suppress(OSError):
+                user, system = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
+                return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+            return 0.0
+
+        before = {child: used(child) for child in children}
+        time.sleep(0.5)
+        return sum(max(used(child) - before[child], 0.0) for child in children)
+
+    def get(self, path: str = "/", **headers: str) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", path, headers=headers)
+        return connection.getresponse()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def visit(server: Server, browser: object) -> Iterator[Callable[..., object]]:
+    """Open a page in a context of its own; at the end nothing may have left the machine, nothing may have failed."""
+    contexts, outside, failures = [], [], []
+
+    def guard(route: object) -> None:
+        if re.match(r"(http://127\.0\.0\.1[:/]|data:|blob:)", route.request.url):
+            route.continue_()
+        else:
+            outside.append(route.request.url)
+            route.abort()
+
+    def open_page(path: str = "/", width: int = 1280, height: int = 900) -> object:
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, permissions=["clipboard-read", "clipboard-write"]
+        )
+        contexts.append(context)
+        context.route("**/*", guard)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.on("pageerror", lambda error: failures.append(str(error)))
+        page.on("console", lambda message: failures.append(message.text) if message.type == "error" else None)
+        page.goto(server.url + path, wait_until="domcontentloaded")
+        expect(page.locator("html")).to_have_attribute("data-ready", "yes", timeout=PATIENCE)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert outside == []
+    assert failures == []
+
+
+def drawn(page: object, source: str = "upper-lines", column: str = "ys") -> list:
+    """A column of what is drawn, as the browser has it."""
+    return page.evaluate(
+        """([name, column]) => {
+          // A figure that was replaced may linger: the newest counts.
+          const all = Bokeh.documents.flatMap((one) => Array.from(one._all_models.values()));
+          const found = all.filter((one) => one.name === name).at(-1);
+          return found ? Array.from(found.data[column], (one) => ArrayBuffer.isView(one) ? Array.from(one) : one) : [];
+        }""",
+        [source, column],
+    )
+
+
+def wait_for(page: object, condition: Callable[[], bool], why: str) -> None:
+    until = time.monotonic() + PATIENCE / 1000
+    while not condition():
+        assert time.monotonic() < until, why
+        page.wait_for_timeout(50)
+
+
+def shot(page: object, name: str, whole: bool = False) -> None:
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=whole)
+
+
+def network(**changes: object) -> solvable.ScalarNetwork:
+    return solvable.ScalarNetwork(**{"first": [0.4, -0.1], "second": [0.3, 0.2], "target": 1.0, **changes})
+
+
+TIMES = np.linspace(0.0, 8.0, 81)
+
+
+def shows(page: object, model: solvable.ScalarNetwork, line: int = 0) -> Callable[[], bool]:
+    """Whether the upper panel shows the model's loss, every number of it as the library gives it."""
+    loss = model.predict(TIMES).test_loss.values
+    return lambda: len(found := drawn(page)) > line and np.array_equal(found[line], loss)
+
+
+def test_a_slider_moves_the_curve_to_the_librarys_numbers(visit: Callable) -> None:
+    page = visit("/?model=scalar-network")
+    wait_for(page, shows(page, network()), "the first curve")
+    slider = page.locator('[data-key="target"] input[type=range]').first
+    before = page.evaluate("history.length")
+    slider.press("ArrowRight")
+    expect(page).to_have_url(re.compile(r"target=1\.1(&|$)"))
+    wait_for(page, shows(page, network(target=1.1)), "the curve follows the slider")
+    expect(page.locator("#a-target")).to_have_value("1.1")
+    slider.press("End")
+    wait_for(page, shows(page, network(target=5.0)), "the curve follows the slider to its end")
+    distance = f"{network(target=5.0).distance_from_linear():.6g}"
+    expect(page.locator("[data-card=distance]")).to_contain_text(distance, timeout=PATIENCE)
+    entry = page.get_by_role("slider", name="first layer at the start, entry 2")
+    entry.press("ArrowRight")
+    expect(page.locator("#a-first")).to_have_value("0.4,-0.05")
+    wait_for(page, shows(page, network(target=5.0, first=[0.4, -0.05])), "one entry of a list has a slider")
+    assert page.evaluate("history.length") == before, "moving a slider is no step in the history"
+    shot(page, "curves")
+
+
+def test_simulation_shows_points_with_error_bars_and_scores(visit: Callable) -> None:
+    page = visit("/?model=scalar-network&samples=20&seeds=6&times=0:8:9")
+    page.get_by_role("button", name="Simulate").click()
+    expect(page.get_by_text(re.compile("6 of 6 seeds.*largest z-score"))).to_be_visible(timeout=PATIENCE)
+    times = np.linspace(0, 8, 9)
+    runs = network().simulate(times, samples=20, seeds=6)
+    comparison = solvable.compare(network().predict(times), runs).test_loss
+    count = times.size
+    assert np.array_equal(drawn(page, "upper-points", "y")[:count], runs.test_loss.mean("seed").values)
+    scores = np.array(drawn(page, "upper-points", "z")[:count], float)
+    assert np.array_equal(scores, comparison.sel(statistic="z_score").values)
+    low, high = (np.array(drawn(page, "upper-points", side)[1:count]) for side in ("low", "high"))
+    assert (high > low).all()
+    # Moved on, the points are of another setting, and look and say so.
+    full = drawn(page, "upper-points", "fill")[0]
+    page.locator('[data-key="target"] input[type=range]').first.press("ArrowRight")
+    expect(page.get_by_text("another setting").first).to_be_visible()
+    wait_for(page, lambda: drawn(page, "upper-points", "fill")[0] != full, "hollow points")
+    shot(page, "simulation")
+
+
+def test_copied_python_gives_what_is_drawn(visit: Callable) -> None:
+    page = visit("/?model=scalar-network&target=-0.7&output_scale=1.7&tab=code")
+    wait_for(page, shows(page, network(target=-0.7, output_scale=1.7)), "the curve")
+    page.get_by_role("button", name="Copy Python").click()
+    expect(page.get_by_text("copied")).to_be_visible()
+    text = page.evaluate("navigator.clipboard.readText()")
+    scope: dict[str, object] = {}
+    exec(text.partition("\n\n#")[0], scope)
+    assert np.array_equal(scope["theory"].test_loss.values, drawn(page)[0])
+    page.get_by_role("button", name="Copy Command line").click()
+    wait_for(page, lambda: page.evaluate("navigator.clipboard.readText()").startswith("solvable predict"), "copied")
+    shot(page, "code")
+
+
+def test_files_can_be_downloaded(visit: Callable, tmp_path: Path) -> None:
+    page = visit("/?model=scalar-network&tab=code")
+    wait_for(page, shows(page, network()), "the curve")
+    for name in ("Theory .nc", "Theory .csv", "Picture .svg", "Picture .png"):
+        with page.expect_download() as caught:
+            page.get_by_role("button", name=name).click()
+        path = tmp_path / f"file{name[-4:].strip()}"
+        caught.value.save_as(path)
+        if name.startswith("Theory"):
+            assert np.array_equal(solvable.load(path).test_loss.values, network().predict(TIMES).test_loss.values)
+        else:
+            assert (b"<svg" if name.endswith("svg") else b"\x89PNG") in path.read_bytes()[:2000]
+
+
+def test_bad_values_are_answered_next_to_their_field(visit: Callable) -> None:
+    page = visit("/?model=scalar-network")
+    wait_for(page, shows(page, network()), "the curve")
+    box = page.locator("#a-output_scale")
+    box.fill("-3")
+    complaint = page.locator("#a-output_scale-error")
+    expect(complaint).to_have_text("output_scale must be a positive finite number, not '-3'")
+    expect(box).to_have_attribute("aria-invalid", "true")
+    expect(page).not_to_have_url(re.compile("output_scale"))
+    assert shows(page, network())(), "the curve stays that of the last possible setting"
+    box.fill("2")
+    expect(complaint).to_be_empty()
+    wait_for(page, shows(page, network(output_scale=2.0)), "and follows again")
+    page.locator("#a-first").fill("0.4,-0.1,0.2")
+    expect(page.locator("#a-first-error, #a-second-error").filter(has_text=re.compile("first|second"))).to_be_visible()
+
+
+def test_impossible_addresses_are_answered_and_put_right(visit: Callable) -> None:
+    page = visit("/?model=scalar-network&target=nan&input_power=2&times=" + "9" * 5000)
+    expect(page.locator("#a-target-error")).to_contain_text("in the address: target must be a finite number")
+    expect(page.locator("#a-target")).to_have_value("1")
+    expect(page.locator("#a-times-error")).to_contain_text("in the address")
+    wait_for(page, shows(page, network(input_power=2.0)), "what is possible is kept")
+    expect(page).to_have_url(re.compile(r"\?model=scalar-network&input_power=2$"))
+    page = visit("/?model=%3Cscript%3Ealert(1)%3C/script%3E")
+    expect(page.get_by_role("alert").filter(has_text="no model is named")).to_be_visible()
+
+
+def test_reload_keeps_the_state(visit: Callable) -> None:
+    page = visit("/?model=scalar-network")
+    wait_for(page, shows(page, network()), "the curve")
+    page.locator('[data-key="target"] input[type=range]').first.press("ArrowLeft")
+    page.get_by_label("compare with a setting B").check()
+    wait_for(page, lambda: len(drawn(page)) == 2, "a second curve, of setting B")
+    page.locator("#b-target").fill("2")
+    wait_for(page, shows(page, network(target=2.0), line=1), "setting B has its own curve")
+    assert shows(page, network(target=0.9))()
+    page.locator("#v-yscale").select_option("linear")
+    page.get_by_role("tab", name="Code and files").click()
+    expect(page).to_have_url(re.compile(r"target=0\.9&compare=1&b\.target=2&tab=code&.*yscale=linear"))
+    page.reload(wait_until="domcontentloaded")
+    expect(page.get_by_role("tab", name="Code and files")).to_have_attribute("aria-selected", "true")
+    expect(page.locator("#a-target")).to_have_value("0.9")
+    expect(page.locator("#b-target")).to_have_value("2")
+    expect(page.locator("#v-yscale")).to_have_value("linear")
+    wait_for(page, shows(page, network(target=2.0), line=1), "both curves are back")
+    page.get_by_role("tab", name="Curves").click()
+    shot(page, "compare")
+
+
+def test_two_visitors_do_not_share_a_state(visit: Callable) -> None:
+    one, other = visit("/?model=scalar-network"), visit("/?model=scalar-network&target=2")
+    wait_for(other, shows(other, network(target=2.0)), "the second visitor's curve")
+    one.locator('[data-key="target"] input[type=range]').first.press("ArrowRight")
+    wait_for(one, shows(one, network(target=1.1)), "the first visitor's curve")
+    other.wait_for_timeout(300)
+    assert shows(other, network(target=2.0))()
+    expect(other.locator("#a-target")).to_have_value("2")
+
+
+def test_phase_diagram_marks_the_setting_and_a_click_moves_it(visit: Callable) -> None:
+    page = visit("/?model=scalar-network&tab=phase&plane=kernel_ratio&theme=dark")
+    wait_for(page, lambda: drawn(page, "mark", "x") == [0.4] and drawn(page, "mark", "y") == [1], "the mark")
+    shot(page, "phase-dark")
+    canvas = page.locator("#panel-phase .bk-Canvas, #panel-phase canvas").last
+    frame = canvas.bounding_box()
+    page.mouse.click(frame["x"] + frame["width"] * 0.3, frame["y"] + frame["height"] * 0.3)
+    expect(page).to_have_url(re.compile(r"first=[-0-9.]+,-0\.1"))
+    wait_for(page, lambda: drawn(page, "mark", "x") != [0.4], "the mark moves")
+    entry = float(page.locator("#a-first").input_value().split(",")[0])
+    assert drawn(page, "mark", "x") == [entry]
+    assert float(page.locator("#a-target").input_value()) == drawn(page, "mark", "y")[0]
+
+
+def test_slow_theory_shows_progress_and_can_be_cancelled(visit: Callable) -> None:
+    page = visit("/?model=committee&times=0:400:41")
+    expect(page.get_by_text(re.compile(r"computing theory, \d+%"))).to_be_visible(timeout=2 * PATIENCE)
+    # Closing the page is as good as the button: the one slow worker of a small machine is free for the next visitor.
+    page.get_by_role("button", name="Cancel").last.click()
+    expect(page.get_by_text("cancelled")).to_be_visible()
+    expect(page.get_by_role("progressbar")).to_be_hidden()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="sees the work of processes in /proc")
+def test_closing_a_page_stops_its_work(visit: Callable, server: Server) -> None:
+    page = visit("/?model=committee&times=0:4000:41")
+    expect(page.get_by_text(re.compile("computing theory")).first).to_be_visible(timeout=PATIENCE)
+    assert server.work() > 0.05
+    page.close()
+    until = time.monotonic() + 30
+    while server.work() > 0.05:
+        assert time.monotonic() < until, "workers go on for nobody: the theory asked for takes minutes"
+
+
+def test_controls_have_names_and_keys(visit: Callable) -> None:
+    page = visit("/?model=scalar-network&compare=1")
+    wait_for(page, lambda: len(drawn(page)) == 2, "the curves")
+    nameless = page.evaluate(
+        """() => {
+          const found = [];
+          const look = (root) => root.querySelectorAll("*").forEach((one) => {
+            if (one.shadowRoot) look(one.shadowRoot);
+            if (!one.matches("input, button, select, a[href], [role=tab]") || !one.checkVisibility()) return;
+            const label = one.labels?.[0]?.textContent || one.ariaLabel || one.textContent || one.title;
+            if (!label.trim()) found.push(one.outerHTML.slice(0, 200));
+          });
+          look(document);
+          return found;
+        }"""
+    )
+    assert nameless == []
+    tab = page.get_by_role("tab", name="Curves")
+    tab.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="Phase diagram")).to_be_focused()
+    expect(page.locator("#panel-phase")).to_be_visible()
+    expect(page.locator("#panel-curves")).to_be_hidden()
+    slider = page.get_by_role("slider", name="the target's slope").first
+    slider.press("Home")
+    expect(page.locator("#a-target")).to_have_value("-5")
+    assert slider.get_attribute("aria-valuetext") == "-5"
+    assert page.locator("h1").count() == 1
+    assert page.locator("html").get_attribute("lang") == "en"
+
+
+def test_a_phone_shows_everything_without_scrolling_sideways(visit: Callable) -> None:
+    page = visit("/?model=scalar-network", width=390, height=844)
+    wait_for(page, shows(page, network()), "the curve")
+    expect(page.locator("#a-target")).to_be_hidden()
+    page.get_by_text("Controls").click()
+    expect(page.locator("#a-target")).to_be_visible()
+    shot(page, "phone", whole=True)
+    for tab in ("Phase diagram", "Code and files", "Diagnose a network", "Curves"):
+        page.get_by_role("tab", name=tab).click()
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, tab
+
+
+def test_features_are_diagnosed_and_what_are_none_is_refused(visit: Callable) -> None:
+    page = visit("/?tab=diagnose")
+    upload = page.locator("#npz")
+
+    def send(name: str, content: bytes) -> None:
+        upload.set_input_files({"name": name, "mimeType": "application/octet-stream", "buffer": content})
+
+    send("notes.npz", b"these are words")
+    expect(page.get_by_role("alert").filter(has_text="this is no .npz file")).to_be_visible()
+    send("large.npz", b"0" * 8_000_001)
+    expect(page.get_by_role("alert").filter(has_text="more than the 8 MB")).to_be_visible()
+    buffer = io.BytesIO()
+    np.savez(buffer, train_features=np.array([{}], dtype=object))
+    send("objects.npz", buffer.getvalue())
+    expect(page.get_by_role("alert").filter(has_text="no array 'train_outputs'")).to_be_visible(timeout=PATIENCE)
+    draw = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    hidden = np.eye(3)[labels] @ draw.normal(size=(3, 8)) + 0.1 * draw.normal(size=(60, 8))
+    arrays = {"features": hidden, "outputs": hidden @ draw.normal(size=(8, 3)), "labels": labels}
+    buffer = io.BytesIO()
+    np.savez(buffer, **{f"{part}_{name}": array for part in ("train", "test") for name, array in arrays.items()})
+    send("features.npz", buffer.getvalue())
+    expect(page.get_by_text(re.compile("^Features: (minimum|extended)-feature"))).to_be_visible(timeout=PATIENCE)
+    shot(page, "diagnose", whole=True)
+
+
+def test_only_visitors_who_came_by_our_name_are_answered(server: Server) -> None:
+    assert server.get().status == 200
+    assert server.get(Host=f"localhost:{server.port}").status == 200
+    for host in ("evil.example", f"evil.example:{server.port}", "127.0.0.1"):
+        assert server.get(Host=host).status == 403
+    handshake = {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": base64.b64encode(bytes(16)).decode(),
+    }
+    assert server.get("/ws", Origin="http://evil.example", **handshake).status == 403
+    with socket.socket() as outside:
+        outside.connect(("127.0.0.1", server.port))
+    addresses = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    for address in addresses - {"127.0.0.1", "127.0.1.1"}:
+        with socket.socket() as other:
+            other.settimeout(5)
+            assert other.connect_ex((address, server.port)) != 0
+
+
+def test_z_a_lost_connection_is_said(visit: Callable, server: Server) -> None:
+    """Last of all: it ends the server."""
+    page = visit("/?model=scalar-network")
+    wait_for(page, shows(page, network()), "the curve")
+    server.process.send_signal(signal.SIGINT)
+    server.process.wait(20)
+    expect(page.locator("#lost")).to_be_visible(timeout=PATIENCE)
+    assert server.process.returncode == 0
