@@ -3,7 +3,6 @@
 import importlib
 import json
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from solvable import diagnostics
+from solvable.diagnostics.archives import BATCH, FEATURES, LAST_LAYER, batches, read_arrays, reports
 from solvable.files import check_writable
 from solvable.plotting import save_figure
 
-_BATCH = 1024
-_FEATURE_FILE = tuple(f"{part}_{name}" for part in ("train", "test") for name in ("features", "outputs", "labels"))
 _DATA_FILE = tuple(f"{part}_{name}" for part in ("train", "test") for name in ("inputs", "labels"))
 
 
@@ -30,9 +28,9 @@ def diagnose(
     if features is not None:
         if checkpoint or model or data:
             raise ValueError("give a file of features, or --checkpoint with --model and --data, not both")
-        report, collapsed = _of_features(read_arrays(features, _FEATURE_FILE, optional=("weights", "bias")))
+        report, collapsed = reports(_read(features, FEATURES, LAST_LAYER))
     elif checkpoint and model and data:
-        report, collapsed = _of_checkpoint(checkpoint, model, read_arrays(data, _DATA_FILE))
+        report, collapsed = _of_checkpoint(checkpoint, model, _read(data, _DATA_FILE))
     else:
         raise ValueError(
             "give a file of features (solvable diagnose features.npz), "
@@ -51,55 +49,10 @@ def diagnose(
         print(f"figure: {save_figure(report.plot(), plot)}", file=sys.stderr)
 
 
-def read_arrays(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
-    """The arrays of an .npz, never unpickled; what is missing or no plain array is named."""
-    place = Path(path)
-    if not place.exists():
+def _read(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    if not Path(path).exists():
         raise FileNotFoundError(f"there is no file {path}")
-    if not zipfile.is_zipfile(place):
-        raise ValueError(f"{path} is no .npz file: write it with numpy.savez(path, {needed[0]}=..., ...)")
-    with np.load(place, allow_pickle=False) as file:
-        missing = [name for name in needed if name not in file.files]
-        if missing:
-            raise ValueError(
-                f"{path} has no array {missing[0]!r}; it needs {', '.join(needed)} and holds {', '.join(file.files)}"
-            )
-        return {name: _plain(path, file, name) for name in (*needed, *optional) if name in file.files}
-
-
-def _plain(path: str, file: Any, name: str) -> np.ndarray:
-    try:
-        array = file[name]
-    except ValueError as error:
-        raise ValueError(
-            f"{path}: {name} holds Python objects, which could run code when read: save it as a plain array of numbers"
-        ) from error
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"{path}: {name} must be an array of numbers, not of {array.dtype}")
-    return array
-
-
-def _of_features(arrays: dict[str, np.ndarray]) -> tuple[diagnostics.FeatureReport, diagnostics.CollapseReport | None]:
-    def gathered(part: str) -> diagnostics.FeatureStatistics:
-        statistics = diagnostics.FeatureStatistics()
-        for batch in _batches(*(arrays[f"{part}_{name}"] for name in ("features", "outputs", "labels"))):
-            statistics.update(*batch)
-        return statistics
-
-    train, test = gathered("train"), gathered("test")
-    collapsed = None
-    if "weights" in arrays:
-        again = _batches(arrays["train_features"])
-        collapsed = diagnostics.collapse(train, arrays["weights"], arrays.get("bias"), batches=again)
-    return diagnostics.features(train, test), collapsed
-
-
-def _batches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    lengths = {len(array) for array in arrays}
-    if len(lengths) > 1:
-        raise ValueError(f"features, outputs and labels must have equally many rows, not {sorted(lengths)}")
-    for start in range(0, len(arrays[0]), _BATCH):
-        yield tuple(array[start : start + _BATCH] for array in arrays)
+    return read_arrays(path, needed, optional, name=path)
 
 
 def _of_checkpoint(
@@ -151,10 +104,10 @@ def _of_torch(
             self.cast = kind if self.inputs.dtype.kind == "f" else None
 
         def __len__(self) -> int:
-            return -(-len(self.inputs) // _BATCH)
+            return -(-len(self.inputs) // BATCH)
 
         def __iter__(self) -> Iterator[tuple[Any, Any]]:
-            for inputs, labels in _batches(self.inputs, self.labels):
+            for inputs, labels in batches(self.inputs, self.labels):
                 # A copy: np.load may hand out read-only memory, which torch warns of.
                 yield torch.tensor(inputs, dtype=self.cast), torch.tensor(labels)
 

@@ -16,11 +16,11 @@ import xarray as xr
 
 from solvable.cli import show
 from solvable.cli.flags import as_function, field_flags, pick
-from solvable.ranges import parse_box, parse_matrix, parse_range, parse_scalar, parse_values
 from solvable.engines.timegrid import whole_steps
 from solvable.files import check_writable, save
 from solvable.models.base import Model
 from solvable.plotting import plot_plane, save_figure
+from solvable.ranges import parse_box, parse_matrix, parse_range, parse_scalar, parse_values
 from solvable.sweeps import SweepWarning, latin_hypercube, plan, product, sobol, status, zipped
 from solvable.sweeps import sweep as run_sweep
 from solvable.sweeps.cells import Fixed
