@@ -92,12 +92,13 @@ print(json.dumps(results))
 """
 
 
-def test_four_devices_give_the_same_runs() -> None:
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_several_devices_give_the_same_runs(devices: int) -> None:
+    environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
     command = [sys.executable, "-c", _ON_SEVERAL_DEVICES]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=True)
     results = json.loads(done.stdout)
-    assert results["devices"] == 4
+    assert results["devices"] == devices
     model = LinearEstimator(aspect_ratio=0.5, label_noise=0.1)
     single = model.simulate([10], inputs=120, seeds=6, key=2)
     np.testing.assert_allclose(results["exact"], single.test_loss, rtol=1e-11)

@@ -22,7 +22,9 @@ def both(model: LinearEstimator, **options: object) -> list:
         pytest.param({"aspect_ratio": 1.6, "weight_decay": 0.1}, {}, marks=pytest.mark.slow),
         ({"aspect_ratio": 0.4, "weight_decay": 0.3, "label_noise": 0.5, "student_scale": 2.0}, {"momentum": 0.9}),
         ({"aspect_ratio": 1.6, "label_noise": 0.5, "outputs": 4, "learning_rate": 0.3}, {"momentum": 0.5}),
-        ({"aspect_ratio": 0.4, "outputs": 3, "learning_rate": 0.6}, {"test_samples": 50}),
+        pytest.param(
+            {"aspect_ratio": 0.4, "outputs": 3, "learning_rate": 0.6}, {"test_samples": 50}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_exact_equals_descent(settings: dict, options: dict) -> None:

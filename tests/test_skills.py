@@ -617,7 +617,7 @@ def test_models_can_be_vectorised_and_traced_values_are_the_plain_ones() -> None
         SkillModel(0.6, target_scale=1e100, initial_strength=1.0, learning_rate=1e-100),
         SkillModel(0.6, skills=1, samples=5),
         pytest.param(SkillModel(0.6, basis=1e15, skills=1e16), marks=pytest.mark.slow),
-        SkillModel(0.1, samples=1e14),
+        pytest.param(SkillModel(0.1, samples=1e14), marks=pytest.mark.slow),
         SkillModel(0.6, samples=1, kind="linear"),
     ],
     ids=repr,
