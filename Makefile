@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 WORKERS ?= 2
 
-.PHONY: demo test lint docs gallery bench reproduce clean
+.PHONY: everything demo test lint docs gallery bench reproduce clean
 
 # One stamp per set of extras: an install is repeated only when pyproject.toml changes.
 $(VENV)/stamp-%: pyproject.toml
@@ -22,6 +22,10 @@ $(VENV)/stamp-core: pyproject.toml
 	@echo "installing solvable into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
+
+# What lint, docs and test need, resolved and installed at once.
+everything: $(VENV)/stamp-lint$(comma)docs$(comma)test$(comma)torch
+	@touch $(VENV)/stamp-lint $(VENV)/stamp-docs$(comma)torch$(comma)sweep $(VENV)/stamp-test$(comma)torch
 
 demo: $(VENV)/stamp-core
 	@$(BIN)/solvable demo --out demo

@@ -73,6 +73,7 @@ def test_against_pytorch(momentum: float) -> None:
     np.testing.assert_allclose(run.train_loss.values[0], losses, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_two_layers_against_pytorch() -> None:
     torch = pytest.importorskip("torch")
     import jax

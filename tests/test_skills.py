@@ -197,6 +197,7 @@ def test_the_infinite_sum_is_the_limit_of_finite_ones(exponent: float) -> None:
         assert float(model.predict([time]).test_loss[0]) == pytest.approx(exact, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_mean_of_the_skill_losses() -> None:
     for model in (
         SkillModel(0.6, skills=200),
@@ -286,6 +287,7 @@ def test_strength_after_training_is_linear_in_the_share_of_shots() -> None:
         assert np.allclose(runs.skill_loss.values[:, :, 0], 2 * (1 - learned), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_data_emergence_of_many_skills_matches_drawn_training_sets() -> None:
     """The strength of a skill with count d < D_c is Beta distributed, so its variance over data and features is known.
 
@@ -543,6 +545,7 @@ def test_the_errors_of_the_calibration_are_the_spread_of_fits() -> None:
     assert np.corrcoef(np.log(rates), logs)[0, 1] == pytest.approx(float(fits[0].correlation), abs=0.05)
 
 
+@pytest.mark.slow
 def test_calibration_of_the_linear_model_of_shots_and_of_neurons() -> None:
     model = SkillModel(0.6, skills=2, kind="linear", rate=0.4)
     times = np.linspace(0, 20, 30)

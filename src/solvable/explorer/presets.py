@@ -306,6 +306,13 @@ def _layerwise() -> list[Preset]:
         ),
         make("fig5-1", "Fig. 5.1: emergence, calibrated", "skills", calibrated),
         make(
+            "plane-compute",
+            "Compute plane: 30 and 1000 basis functions",
+            "skills",
+            {"skills": "inf", "basis": "30", "times": "100:1e7:61log"},
+            {"skills": "inf", "basis": "1000", "times": "100:1e7:61log"},
+        ),
+        make(
             "fig-c1",
             "Fig. C.1: finitely many skills",
             "skills",
@@ -324,6 +331,14 @@ def _layerwise() -> list[Preset]:
             "scalar-network",
             {"first": "0.03,-0.02", "second": "0.02,0.03", "times": "0:12:121"},
             {"first": "2,-1", "second": "1,2", "times": "0:12:121"},
+            views={"lower": "output"},
+        ),
+        make(
+            "plane-gamma",
+            "Plane of the growth: rich, and a lazy start",
+            "scalar-network",
+            {"first": "0.1,-0.1", "second": "0.1,0.1", "target": "1"},
+            {"first": "3,-3", "second": "3,3", "target": "1"},
             views={"lower": "output"},
         ),
         make(
