@@ -31,7 +31,7 @@ demo: $(VENV)/stamp-core
 	@$(BIN)/solvable demo --out demo
 
 test: $(VENV)/stamp-test$(comma)torch
-	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 lint: $(VENV)/stamp-lint
 	$(BIN)/ruff check .
