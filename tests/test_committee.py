@@ -93,7 +93,7 @@ def test_adaptive_and_geometric_grids_agree():
     assert json.loads(results[0].attrs["solver"])["evaluations"] > 0
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.3])
+@pytest.mark.parametrize("decay", [0.3, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_theory_meets_simulation(decay):
     # 40 datasets at D = 150. Scores of one order parameter at several times go together; 3.8 is passed once in about
     # 500 such tests.

@@ -235,7 +235,7 @@ def test_finite_features_and_batch_fade_as_they_grow() -> None:
     np.testing.assert_allclose(large.kernel_growth, endless.kernel_growth, rtol=5e-4)
 
 
-@pytest.mark.parametrize("per_decade", [4, 5, 8])
+@pytest.mark.parametrize("per_decade", [4, pytest.param(5, marks=pytest.mark.slow), 8])
 def test_the_error_it_reports_covers_the_error_it_makes(per_decade: int) -> None:
     """Also on the coarsest grids, which once were compared with themselves."""
     times = np.array([1.0, 5.0, 25.0])
@@ -396,6 +396,7 @@ def test_compute_exponents_of_table_1(source: float, richness: float, batch: flo
     assert slope(found.budget.values, found.test_loss.values) == pytest.approx(-expected, abs=0.01)
 
 
+@pytest.mark.slow
 def test_compute_optimum_is_better_than_other_sizes() -> None:
     model = FeatureScaling(1.5, 0.5, richness=0.0)
     found = model.compute_optimal([200.0], per_decade=4)

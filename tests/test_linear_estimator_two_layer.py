@@ -158,6 +158,7 @@ def test_simulation_within_error_bars(changes: dict) -> None:
         assert (np.abs(parts["difference"]) < allowed).all()
 
 
+@pytest.mark.slow
 def test_grokking_time() -> None:
     """The loss at the times found is the threshold's; without a hidden layer nothing else is compared."""
     times = MODEL.grokking_time()

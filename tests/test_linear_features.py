@@ -191,6 +191,7 @@ def test_extreme_spectra_stay_finite() -> None:
     assert np.isfinite(wide.predict(10.0 ** np.arange(-3, 30.0, 4)).test_loss).all()
 
 
+@pytest.mark.slow
 def test_derivatives_and_vectorisation_over_parameters() -> None:
     intensities, target = np.arange(1, 21.0) ** -1, np.arange(1, 21.0) ** -0.5
 

@@ -65,6 +65,7 @@ def test_lazy_batches_are_the_exact_recursion_of_second_moments(exact: bool) -> 
     np.testing.assert_allclose(solution.test_loss, expected, rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_reused_samples_become_new_ones_as_they_grow() -> None:
     online = march(SMALL, Descent(0.2, 0.5, features=20, batch=8), ROWS)
     many = march(SMALL, Descent(0.2, 0.5, features=20, batch=8, samples=1e7), ROWS)
