@@ -85,7 +85,9 @@ def test_reached_at_once() -> None:
     assert bool(LinearEstimator(aspect_ratio=0.9, outputs=1072).grokking_time().test_time > 0)
 
 
-@pytest.mark.parametrize("noise", [0.05, 0.08, 0.1])
+@pytest.mark.parametrize(
+    "noise", [0.05, pytest.param(0.08, marks=pytest.mark.slow), pytest.param(0.1, marks=pytest.mark.slow)]
+)
 def test_first_crossing_of_a_loss_that_rises_again(noise: float) -> None:
     """The lowest test loss decides whether the accuracy is reached; the first crossing when."""
     model = LinearEstimator(aspect_ratio=0.9, label_noise=noise)

@@ -106,7 +106,8 @@ def test_flow_is_the_limit_of_small_steps() -> None:
     assert gaps[0] / gaps[1] == pytest.approx(2, rel=0.05)
 
 
-@settings(max_examples=3)
+@pytest.mark.slow
+@settings(max_examples=8)
 @given(st.floats(0.2, 3.0), st.floats(0.02, 0.2), st.floats(0, 0.05), st.floats(0, 2))
 def test_march_ends_at_the_limit(ratio: float, decay: float, noise: float, scale: float) -> None:
     """The balance of gradient and weight decay, solved on its own, is where the march ends."""

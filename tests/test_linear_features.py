@@ -158,6 +158,7 @@ def test_as_many_samples_as_modes_has_curves_but_no_limit() -> None:
         _ = model.kappa
 
 
+@pytest.mark.slow
 def test_benign_overfitting_learns_the_signal_long_before_it_fits_the_noise() -> None:
     """Eq. 1.36 with a tail below (n - d)/(p - d) has two phases; with the printed n/(p - d) both come together."""
     target = np.r_[np.sqrt(0.5), np.zeros(399)]
