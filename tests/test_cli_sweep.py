@@ -13,8 +13,10 @@ import pytest
 import solvable
 from solvable import LinearEstimator
 from solvable.cli import main
+from solvable.cli.sweep import _fixed
 from solvable.ranges import parse_box, parse_values
 from solvable.sweeps import load, status
+from solvable.sweeps.design import as_design
 
 PLANE = ("sweep", "linear-estimator", "--over", "aspect-ratio=0.2:1.4:4", "--over", "weight_decay=1e-5:1e-3:3log")
 
@@ -198,3 +200,8 @@ def test_the_command_without_a_model_shows_its_help(capsys: pytest.CaptureFixtur
     assert code == 0
     for flag in ("--over", "--zip", "--sobol", "--latin-hypercube", "--quantity", "--scheduler", "--exponent"):
         assert flag in out
+
+
+def test_a_misspelt_parameter_is_named() -> None:
+    with pytest.raises(ValueError, match="Missing option '--aspect-ratio'.*'aspect_rato' is not one of its parameters"):
+        _fixed(LinearEstimator, {}, [], as_design({"aspect_rato": [0.1, 0.2]}))

@@ -1,6 +1,7 @@
 """``solvable sweep``: a quantity over a grid of parameters, from the command line."""
 
 import dataclasses
+import difflib
 import inspect
 import json
 import sys
@@ -158,7 +159,10 @@ def _fixed(model: type[Model], values: Values, fields: list[inspect.Parameter], 
         fixed[name] = value
     for field in about.values():
         if field.default is dataclasses.MISSING and field.name not in (*fixed, *design.names):
-            raise ValueError(f"Missing option '--{field.name.replace('_', '-')}', or sweep it with --over.")
+            # A name that is no parameter is more likely a slip of the pen than an option of the call.
+            near = difflib.get_close_matches(field.name, design.names, n=1)
+            slip = f" ({near[0]!r} is not one of its parameters)" if near else ""
+            raise ValueError(f"Missing option '--{field.name.replace('_', '-')}', or sweep it with --over{slip}.")
     return fixed
 
 
