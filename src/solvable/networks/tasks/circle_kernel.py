@@ -159,13 +159,17 @@ def linearised_loss(times: Any, kernel: Any, targets: Any) -> np.ndarray:
     return np.asarray(shares.T @ fading)
 
 
-def wave_spectrum(kernel: Any) -> np.ndarray:
-    """``λ_k``, k = 0 ... below n / 2, of a kernel matrix on the grid: its mean over cos(k θ) and sin(k θ).
+def wave_spectrum(kernel: Any, waves: int | None = None) -> np.ndarray:
+    """``λ_k`` of a kernel matrix on the grid, k = 0 ... waves - 1: its mean over cos(k θ) and sin(k θ).
 
-    For an infinitely wide network these are its eigenvalues; for a finite one they fluctuate around them.
+    For an infinitely wide network these are its eigenvalues; for a finite one they fluctuate around them. By default
+    all that the grid resolves.
     """
-    matrix = np.asarray(kernel)
+    matrix = jnp.asarray(kernel)
     points = matrix.shape[0]
-    transformed = np.fft.fft(np.fft.fft(matrix, axis=0), axis=1)
-    waves = np.arange((points + 1) // 2)
-    return transformed[waves, -waves].real / points**2
+    resolved = (points + 1) // 2
+    waves = resolved if waves is None else check_count("waves", waves)
+    if matrix.shape != (points, points) or waves > resolved:
+        raise ValueError(f"a kernel matrix of shape {matrix.shape} resolves {resolved} waves, not {waves}")
+    angles = circle_grid(points)[:, None] * jnp.arange(waves)
+    return np.asarray(sum(((matrix @ wave) * wave).sum(0) for wave in (jnp.cos(angles), jnp.sin(angles)))) / points**2
