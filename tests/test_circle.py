@@ -165,7 +165,9 @@ def test_the_linearised_loss_of_the_infinite_network_is_the_sum_over_waves() -> 
     kernel = (eigenvalues[abs(waves)] * np.exp(1j * np.subtract.outer(angle, angle)[..., None] * waves)).sum(-1).real
     target = circle(1.25, points=points, dtype=jnp.float64).targets
     times = [0.0, 1.0, 30.0]
-    np.testing.assert_allclose(linearised_loss(times, kernel, target)[0], lazy_loss(times, eigenvalues, 1.25), rtol=1e-9)
+    np.testing.assert_allclose(
+        linearised_loss(times, kernel, target)[0], lazy_loss(times, eigenvalues, 1.25), rtol=1e-9
+    )
     np.testing.assert_allclose(wave_spectrum(kernel), eigenvalues[: points // 2], atol=1e-14)
 
 

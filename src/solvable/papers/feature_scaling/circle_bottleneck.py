@@ -87,7 +87,9 @@ def _crossing(ratios: np.ndarray) -> np.ndarray:
     return np.exp(logarithms[first - 1] + share * (logarithms[first] - logarithms[first - 1]))
 
 
-def _claims(panel: "Axes", colour: str, source: float, ratio: xr.DataArray, onsets: xr.Dataset, at: float) -> list[Claim]:
+def _claims(
+    panel: "Axes", colour: str, source: float, ratio: xr.DataArray, onsets: xr.Dataset, at: float
+) -> list[Claim]:
     widths, seeds = ratio.width.values.astype(float), ratio.sizes["seed"]
     one = onsets.sel(task=source)
     law = power_law(one.onset, "width", errors=one.onset_error)

@@ -8,7 +8,14 @@ import xarray as xr
 from solvable.networks.tasks.circle import fourier_decay
 from solvable.networks.tasks.circle_kernel import lazy_loss
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.feature_scaling._circle import WINDOW, exponent, lazy_against_tangent, linearised, spectrum, trained
+from solvable.papers.feature_scaling._circle import (
+    WINDOW,
+    exponent,
+    lazy_against_tangent,
+    linearised,
+    spectrum,
+    trained,
+)
 from solvable.papers.feature_scaling._shared import fall, rich_exponent, shades
 from solvable.plotting import draw_curve, log_losses, new_figure
 
@@ -86,9 +93,7 @@ def _fits(rich: xr.DataArray, lazy: xr.DataArray, window: tuple[float, float]) -
     )
 
 
-def _draw(
-    panel: "Axes", rich: xr.DataArray, lazy: xr.DataArray, fits: xr.Dataset, window: tuple[float, float]
-) -> None:
+def _draw(panel: "Axes", rich: xr.DataArray, lazy: xr.DataArray, fits: xr.Dataset, window: tuple[float, float]) -> None:
     order = np.argsort(rich.source.values)
     for colour, task in zip(shades(len(order)), order, strict=True):
         source, power = float(rich.source[task]), float(rich.power[task])
@@ -119,8 +124,8 @@ def _claims(letter: str, fits: xr.Dataset, window: tuple[float, float], scale: S
                 one["rich"],
                 one["prediction"],
                 RICH_TOLERANCE,
-                f"the tolerance promised; width {RICH[scale]['width']}, {RICH[scale]['points']} points, error over "
-                f"{RICH[scale]['seeds']} seeds {one['rich_error']:.3f}, over windows {one['rich_window']:.3f}",
+                f"the tolerance promised; width {RICH[scale]['width']}, {RICH[scale]['points']} points, "
+                + _errors(one, "rich", RICH[scale]["seeds"]),
             )
         )
         # Where the infinite width itself is not at its asymptote the network is held against that.
@@ -131,12 +136,17 @@ def _claims(letter: str, fits: xr.Dataset, window: tuple[float, float], scale: S
                 one["lazy"],
                 source if settled else one["infinite"],
                 LAZY_TOLERANCE,
-                f"the tolerance promised; linearised at width {LAZY[scale]['width']}, error over "
-                f"{LAZY[scale]['seeds']} seeds {one['lazy_error']:.3f}, over windows {one['lazy_window']:.3f}; "
-                f"infinite width {one['infinite']:.3f}",
+                f"the tolerance promised; linearised at width {LAZY[scale]['width']}, "
+                + _errors(one, "lazy", LAZY[scale]["seeds"])
+                + f"; infinite width {one['infinite']:.3f}",
             )
         )
     return claims
+
+
+def _errors(fit: dict[str, float], kind: str, seeds: int) -> str:
+    over_seeds = f"error over {seeds} seeds {fit[kind + '_error']:.3f}, " if seeds > 1 else ""
+    return f"{over_seeds}change with the window {fit[kind + '_window']:.3f}"
 
 
 def _tangent_claim(scale: Scale) -> Claim:

@@ -78,13 +78,33 @@ def _spectra(panel: "Axes", scale: Scale) -> tuple[xr.Dataset, list[Claim]]:
                 "beyond this with a chance of 0.2% (Student's t of 4 seeds) or 0.1% (of 8); corrections 1/N are smaller",
             )
         )
+        if power == 1:
+            claims += _sources(measured, first, last)
     panel.set(xlabel="wave number, k", ylabel="eigenvalue, $\\lambda_k$")
     panel.set_title(f"(a) width {size['width']} (points), infinite (lines)", fontsize="medium")
     panel.legend(fontsize="small")
-    data = xr.Dataset(
-        {"eigenvalue": (("power", "seed", "k"), np.stack(rows))}, {"power": list(POWERS), "k": waves}
-    )
+    data = xr.Dataset({"eigenvalue": (("power", "seed", "k"), np.stack(rows))}, {"power": list(POWERS), "k": waves})
     return data, claims
+
+
+def _sources(measured: xr.DataArray, first: int, last: int) -> list[Claim]:
+    """The source from a measured spectrum: what a target has beyond wave k falls as ``λ_k^β``."""
+    from scipy.special import zeta
+
+    eigenvalues = measured.mean("seed").sel(k=slice(first, last))
+    claims = []
+    for source in (0.5, 0.75, 1.25):
+        beyond = zeta(2 * fourier_decay(source), eigenvalues.k.values)
+        claims.append(
+            Claim(
+                f"(a) ReLU: source fitted from the measured spectrum, target of β = {source:g}",
+                fall(1 / eigenvalues.values, beyond),
+                source,
+                0.05,
+                f"corrections in 1/k at k = {first}",
+            )
+        )
+    return claims
 
 
 def _easy(panel: "Axes", scale: Scale) -> tuple[xr.Dataset, xr.Dataset, list[Claim]]:
@@ -117,5 +137,7 @@ def _easy(panel: "Axes", scale: Scale) -> tuple[xr.Dataset, xr.Dataset, list[Cla
     log_losses(panel)
     panel.legend(fontsize="small", loc="lower left", title="rich: fitted exponents", title_fontsize="small")
     names = ("rich", "rich_error", "rich_window", "infinite")
-    fits = xr.Dataset({name: ("source", list(values)) for name, values in zip(names, zip(*rows, strict=True), strict=True)})
+    fits = xr.Dataset(
+        {name: ("source", list(values)) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
+    )
     return rich.to_dataset(name="loss"), fits.assign_coords(source=list(sources)), claims
