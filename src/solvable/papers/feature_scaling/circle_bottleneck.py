@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SOURCES = (0.5, 0.75, 1.25)
-WIDTHS = {"quick": (32, 64, 128, 256), "full": (64, 128, 256, 512, 1024, 2048, 4096, 8192)}
-SEEDS = {"quick": 24, "full": 48}
+WIDTHS = {"quick": (64, 128, 256, 512), "full": (64, 128, 256, 512, 1024, 2048, 4096, 8192)}
+SEEDS = {"quick": 16, "full": 32}
 POINTS = {"quick": 256, "full": 512}
 # Half as much again as the infinite width: more than its low eigenvalues' fluctuations make of it.
 ONSET = 1.5
@@ -31,7 +31,7 @@ EXCESS_AT = {"quick": 100.0, "full": 1000.0}
 # The exponents found with other draws, widths 64 ... 2048 and 16 seeds.
 FOUND = {0.5: 1.40, 0.75: 1.49, 1.25: 1.12}
 # Whose exponent is shown to have fallen off at t = 1000.
-FALLEN = {"quick": 256, "full": 1024}
+FALLEN = {"quick": 128, "full": 1024}
 TIMES = np.geomspace(1.0, 1e6, 121)
 SHOWN = 1.25
 

@@ -62,8 +62,8 @@ def _spectra(panel: "Axes", scale: Scale) -> tuple[xr.Dataset, list[Claim]]:
                 -float(fit.exponent),
                 2 * power,
                 0.12,
-                f"corrections in 1/k: the infinite width has {fall(waves[first - 1 :], theory[first - 1 :]):.3f} there; "
-                f"error over seeds {float(fit.exponent_error):.3f}",
+                "corrections in 1/k: the infinite width has "
+                f"{fall(waves[first - 1 :], theory[first - 1 :]):.3f} there; error over seeds {float(fit.exponent_error):.3f}",
             )
         )
         # All waves of one network fluctuate together: seeds are compared by their means over the fitted waves.
@@ -75,7 +75,7 @@ def _spectra(panel: "Axes", scale: Scale) -> tuple[xr.Dataset, list[Claim]]:
                 gap,
                 0.0,
                 10.2 if size["seeds"] == 4 else 5.4,
-                "beyond this with a chance of 0.2% (Student's t of 4 seeds) or 0.1% (of 8); corrections 1/N are smaller",
+                "beyond this with a chance of 0.2% (Student's t of 4 seeds) or 0.1% (of 8)",
             )
         )
         if power == 1:
@@ -124,11 +124,13 @@ def _easy(panel: "Axes", scale: Scale) -> tuple[xr.Dataset, xr.Dataset, list[Cla
         panel.plot(rich.time, infinite, "--", color=colour, linewidth=0.9)
         claims.append(
             Claim(
-                f"(b) β = {source:g}: rich exponent over t = {window[0]:g} ... {window[1]:.4g} less the infinite lazy one",
+                f"(b) β = {source:g}: rich exponent over t = {window[0]:g} ... {window[1]:.4g} less the lazy one",
                 own - lazy,
                 0.0,
                 0.15 if scale == "quick" else 0.1,
-                f"{own:.3f} and {lazy:.3f}; error over {RICH[scale]['seeds']} seeds {error:.3f}, over windows {drift:.3f}",
+                f"{own:.3f} and (infinite width) {lazy:.3f}; "
+                + (f"error over {RICH[scale]['seeds']} seeds {error:.3f}, " if RICH[scale]["seeds"] > 1 else "")
+                + f"change with the window {drift:.3f}",
             )
         )
     panel.plot([], [], "--", color="grey", label="lazy, infinitely wide")
