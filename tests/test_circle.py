@@ -12,6 +12,7 @@ from scipy.integrate import quad
 
 from solvable.fits import power_law
 from solvable.networks import MLP, Fixed, Fresh, centred, train, trainable
+from solvable.networks.compensation import compensated
 from solvable.networks.tasks.circle import circle, circle_grid, circle_inputs, circle_target, fourier_decay
 from solvable.networks.tasks.circle_kernel import (
     circle_spectrum,
@@ -195,6 +196,26 @@ def test_a_lazy_network_trains_like_the_model_tangent_to_it() -> None:
     np.testing.assert_allclose(flow, expected, rtol=0.05)
 
 
+def test_steps_below_the_rounding_of_a_weight_are_not_lost() -> None:
+    optimiser, plain = compensated(optax.sgd(1.0)), optax.sgd(1.0)
+    start = jnp.asarray([1.0, 0.3], jnp.float32)
+    gradient = jnp.asarray([1e-8, -1e-9], jnp.float32)
+
+    def descend(method: optax.GradientTransformation) -> np.ndarray:
+        def step(carry: tuple, _: None) -> tuple:
+            weights, state = carry
+            updates, state = method.update(gradient, state, weights)
+            return (optax.apply_updates(weights, updates), state), None
+
+        return np.asarray(jax.lax.scan(step, (start, method.init(start)), length=1000)[0][0] - start)
+
+    # A thousand steps of a sixth and a fifteenth of half a unit in the last place; one such unit may still be owed.
+    assert (descend(plain) == 0).all()
+    np.testing.assert_allclose(descend(optimiser), [-1e-5, 1e-6], atol=6e-8)
+    with pytest.raises(ValueError, match="needs the parameters"):
+        optimiser.update(gradient, optimiser.init(start))
+
+
 def test_the_lazy_exponent_is_the_source() -> None:
     eigenvalues = circle_spectrum(3, weight_scale=he_scale(), input_scale=0.25, points=2**14)
     times = np.geomspace(100, 3000, 16)
@@ -222,6 +243,8 @@ def test_impossible_networks_are_refused(arguments: dict, match: str) -> None:
 def test_impossible_curves_are_refused() -> None:
     with pytest.raises(ValueError, match="a row for each point"):
         linearised_loss([1.0], np.eye(4), np.ones((3, 1)))
+    with pytest.raises(ValueError, match="resolves 2 waves"):
+        wave_spectrum(np.eye(4), 3)
     with pytest.raises(ValueError, match="modes must be below"):
         lazy_loss([1.0], np.ones(4), 1.0, modes=4)
     with pytest.raises(ValueError, match="power must be above"):

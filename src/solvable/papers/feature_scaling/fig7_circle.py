@@ -63,7 +63,8 @@ def _spectra(panel: "Axes", scale: Scale) -> tuple[xr.Dataset, list[Claim]]:
                 2 * power,
                 0.12,
                 "corrections in 1/k: the infinite width has "
-                f"{fall(waves[first - 1 :], theory[first - 1 :]):.3f} there; error over seeds {float(fit.exponent_error):.3f}",
+                f"{fall(waves[first - 1 :], theory[first - 1 :]):.3f} there; "
+                f"error over seeds {float(fit.exponent_error):.3f}",
             )
         )
         # All waves of one network fluctuate together: seeds are compared by their means over the fitted waves.
