@@ -133,7 +133,7 @@ CATALOGUE: Mapping[str, ImageSet] = MappingProxyType({image_set.name: image_set 
 def image_sets() -> dict[str, str]:
     """Names of the image sets, with what they are.
 
-    >>> from solvable.networks.data import image_sets
+    >>> from solvable.networks import image_sets
     >>> list(image_sets())
     ['digits', 'mnist', 'fashion-mnist', 'cifar-10']
     """

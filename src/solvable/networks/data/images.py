@@ -70,7 +70,7 @@ def load_images(
       away the mean of the training images drawn and divides by their spread (one number each for a channel).
     - ``folder``: where the file is kept, see :func:`data_folder`. Nothing is downloaded if it is there.
 
-    >>> from solvable.networks.data import load_images
+    >>> from solvable.networks import load_images
     >>> digits = load_images("digits", train=100, classes=[3, 8], targets="number")
     >>> digits
     Images('digits', train (100, 64), test (68, 64), 2 classes)

@@ -21,8 +21,7 @@ import numpy as np
 import xarray as xr
 
 from solvable.diagnostics import FeatureReport, FeatureStatistics, features
-from solvable.networks import MLP, Constant, Fixed, Training, log_steps, train
-from solvable.networks.data import Images, load_images
+from solvable.networks import MLP, Constant, Fixed, Images, Training, load_images, log_steps, train
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.plotting import COLOURS, new_figure
 
@@ -229,7 +228,8 @@ def _draw(data: xr.Dataset) -> "Figure":
         chosen = data.isel(case=index)
         for seed in range(seeds):
             run = chosen.isel(seed=seed)
-            style = {"color": colour, "alpha": 0.7, "linewidth": 1.2, "label": case.name if seed == 0 else None}
+            style = {"color": colour, "alpha": 0.7, "label": case.name if seed == 0 else None}
+            style |= {"linestyle": "--", "linewidth": 2} if case is LINEAR else {"linewidth": 1.2}
             quality.plot(run.mode, run.cumulative_quality, **style)
             utilisation.plot(run.mode, run.cumulative_utilisation, **style)
             intensity.plot(run.mode, run.intensity / run.intensity[0], **style)
