@@ -1,0 +1,1 @@
+"""Real networks beside the theory."""
