@@ -71,11 +71,13 @@ class _Line(NamedTuple):
     scatter: float
 
 
-def clearance(modes: Modes, size: int) -> Clearance:
+def clearance(modes: Modes, size: int, width_noise: float = 0.0) -> Clearance:
     """The floor of the power, if it stops falling, and the last mode before power is lost in it or in what leaks.
 
-    Stronger modes leak into mode k as ``lambda_k^2 / n sum_(j<k) p_j / lambda_j^2``, since sampled eigenfunctions are
-    not quite orthogonal; that falls like ``k^(-2 alpha)`` and hides what falls faster, ``beta > 2 - 1 / alpha``.
+    Stronger modes leak into mode k. Sampled eigenfunctions are not quite orthogonal, which gives ``lambda_k^2 / n
+    sum_(j<k) p_j / lambda_j^2`` and hides targets with ``beta > 2 - 1 / alpha``. A kernel of finite width mixes modes
+    with amplitude ``sqrt(width_noise lambda_k / lambda_j)``, which gives ``width_noise lambda_k sum_(j<k) p_j /
+    lambda_j`` and hides those with ``beta > 1 - 1 / alpha``, as the 1/N term of the loss does in the theory.
     """
     eigenvalues, power = modes
     labels, ranks, counts = _bins(power.size)
@@ -85,13 +87,20 @@ def clearance(modes: Modes, size: int) -> Clearance:
     if tail.sum() >= 3:
         slope, _ = straight_line(np.log(ranks[tail]), np.log(mean[tail]))
         floor = float(np.average(mean[tail], weights=counts[tail])) if slope > -_FLAT else 0.0
-    # Relative to the weakest mode, so that squares of tiny eigenvalues cannot overflow.
-    weights = (eigenvalues[-1] / eigenvalues) ** 2
-    before = np.concatenate([[0.0], np.cumsum(power * weights)[:-1]])
-    leaked = np.bincount(labels, before / weights / size) / counts
+    leaks = _leak(eigenvalues**2, power) / size + _leak(eigenvalues, power) * width_noise
+    leaked = np.bincount(labels, leaks) / counts
     clear = (mean > _ABOVE_FLOOR * floor) & (leaked < _LEAKED * mean)
-    hidden = np.flatnonzero(~clear & (ranks > 1.5))
+    # One bin may be weak by chance; two in a row are not.
+    hidden = np.flatnonzero(~clear[:-1] & ~clear[1:] & (ranks[:-1] > 1.5))
     return Clearance(floor, float(ranks[max(0, hidden[0] - 1)] if hidden.size else ranks[-1]))
+
+
+def _leak(strengths: np.ndarray, power: np.ndarray) -> np.ndarray:
+    """``s_k sum_(j<k) p_j / s_j``, from ratios of neighbours, so that tiny strengths cannot overflow."""
+    found = np.zeros(power.size)
+    for mode in range(1, power.size):
+        found[mode] = (found[mode - 1] + power[mode - 1]) * (strengths[mode] / strengths[mode - 1])
+    return found
 
 
 def trusted_modes(rank: int, size: int) -> int:
