@@ -212,6 +212,7 @@ def _measure(network: Initial, inputs: Any, goal: np.ndarray, start: str, option
     # The trace and the sum are of all outputs together; each one learns by its own kernel.
     share = goal.shape[1] ** (0.5 if "component" in kernel.dims else 1.0)
     kernel = kernel.copy(data=kernel.values / share)
+    kernel.attrs["parameters"] -= network.constants()
     wanted = goal - said if start == "network" else goal
     return _Measured(kernel, wanted, _modes(kernel, wanted), _mean_square(said))
 
@@ -292,7 +293,7 @@ def _distance(estimates: list[Estimate], central: Estimate) -> tuple[float, floa
 
 
 def _sample_error(measured: _Measured, at: Any, key: int) -> tuple[float, float]:
-    """From halves of the points: half their difference, since errors go as 1/√n, and their shift, as biases do as 1/n."""
+    """From halves of the points: half their difference, as errors go with 1/√n, and their shift, as biases go with 1/n."""
     generator = np.random.default_rng(key)
     kernel, wanted = measured.kernel, measured.wanted
     found = []
@@ -307,9 +308,7 @@ def _sample_error(measured: _Measured, at: Any, key: int) -> tuple[float, float]
     return float(capacity), float(source)
 
 
-def _initial_error(
-    measured: list[_Measured], each: list[Estimate], at: Any, central: Estimate
-) -> tuple[float, float]:
+def _initial_error(measured: list[_Measured], each: list[Estimate], at: Any, central: Estimate) -> tuple[float, float]:
     """How far another network would be, and the shift to the mean kernel, which is that of a wider network."""
     count = len(measured)
     if count == 1:

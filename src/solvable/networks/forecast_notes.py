@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from solvable.diagnostics.batches import to_numpy
 from solvable.diagnostics.kernels import ntk
 from solvable.networks.initialisations import Initial, negated
 from solvable.networks.spectral_laws import FEWEST_MODES, TRUSTED
@@ -18,9 +19,7 @@ _NOT_STRAIGHT = 0.15
 _BENT = 0.5
 
 
-def notes(
-    report: "ForecastReport", network: Initial, inputs: Any, drawn: int, clear_last: float
-) -> Iterator[str]:
+def notes(report: "ForecastReport", network: Initial, inputs: Any, drawn: int, clear_last: float) -> Iterator[str]:
     """What to mind, in the order of the report."""
     rank = report.eigenvalues.shape[1]
     if rank < FEWEST_MODES:
@@ -32,8 +31,8 @@ def notes(
     yield from _width(report, drawn)
     if report.noise > 0:
         yield (
-            f"the targets' power stops falling: {100 * report.noise:.2g} % of it is spread over all modes like noise (or "
-            "is finer than these points resolve); it was taken out of the fit, but no network learns it as a power law"
+            f"the targets' power stops falling: {100 * report.noise:.2g} % of it is spread over all modes like noise "
+            "(or is finer than these points resolve); it was taken out of the fit, but no network learns it as a power law"
         )
     if report.start == "zero" and report.output_share > 0.05:
         yield (
@@ -45,8 +44,8 @@ def notes(
 def _no_law(report: "ForecastReport") -> Iterator[str]:
     if not report.capacity > 1:
         yield (
-            f"the capacity of {report.capacity:.2f} is not above 1: eigenvalues that fall so slowly have no finite sum, "
-            "so there is no power law to forecast with; look at the plot, and choose first and last, or more points"
+            f"the capacity of {report.capacity:.2f} is not above 1: eigenvalues that fall so slowly have no finite "
+            "sum, so there is no power law to forecast with; look at the plot, and choose first and last, or more points"
         )
     elif math.isnan(report.source):
         yield "the targets' power cannot be told from noise in enough modes: there is no source to forecast with"
@@ -111,7 +110,7 @@ def missing_parity(network: Initial, inputs: Any) -> str | None:
 
     The kernel is split as ``K(x, x') ± K(x, -x')``; of ``max(0, h)^q`` one part is a polynomial of degree q.
     """
-    if getattr(inputs, "ndim", 0) != 2 or np.issubdtype(np.asarray(inputs[:1]).dtype, np.integer):
+    if getattr(inputs, "ndim", 0) != 2 or np.issubdtype(to_numpy(inputs[:1]).dtype, np.integer):
         return None
     some = inputs[:: max(1, len(inputs) // _PROBED)][:_PROBED]
     same, opposite = (

@@ -37,6 +37,9 @@ def three_panels(report: "ForecastReport") -> "Figure":
     for ax in (left, middle, right):
         log_losses(ax)
         ax.legend(fontsize="small")
+    # The last modes of a kernel are rounding and would push the rest together.
+    for ax, curves in ((left, report.eigenvalues), (middle, tails)):
+        ax.set_ylim(bottom=max(ax.get_ylim()[0], curves[:, int(0.9 * ranks.size)].min() / 10))
     figure.suptitle(
         f"capacity α = {report.capacity:.2f} ± {report.capacity_error:.2f}, "
         f"source β = {report.source:.2f} ± {report.source_error:.2f}"
@@ -61,8 +64,9 @@ def _loss_panel(ax: Any, report: "ForecastReport") -> None:
 
     begin, end = report.times
     usable = np.isfinite(begin) and end > begin
-    limits = (begin / 30, end * 3) if usable else (0.1 / report.eigenvalues.max(), 1 / report.eigenvalues.min())
-    times = np.geomspace(*limits, 121)
+    if not usable:
+        begin, end = 1 / float(report.eigenvalues.max()), 1 / float(report.eigenvalues.min())
+    times = np.geomspace(begin / 30, end * 3, 121)
     curve = report.lazy_curve(times).train_loss.values
     ax.plot(times, curve, color=COLOURS[0], label="lazy, from this kernel")
     if report.power_law and usable:

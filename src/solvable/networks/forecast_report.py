@@ -174,13 +174,16 @@ class ForecastReport(Lines):
         return dataclasses.replace(self, notes=(*self.notes, *more))
 
     def _lines(self) -> list[tuple[str, str]]:
-        kind = "network" if self.networks == 1 else "networks"
+        outputs, networks = (
+            f"{count} {name}{'s' * (count > 1)}"
+            for count, name in ((self.outputs, "output"), (self.networks, "network"))
+        )
         approximated = f" by {self.landmarks} landmarks" if self.landmarks else ""
         lines = [
             ("capacity α", _with_errors(self.capacity, self.capacity_error, self.capacity_errors)),
             ("source β", _with_errors(self.source, self.source_error, self.source_errors)),
             ("fitted modes", f"{self.first_mode:.0f} … {self.last_mode:.0f}, {self._power_modes()}"),
-            ("measured on", f"{self.points} points{approximated}, {self.outputs} outputs, {self.networks} {kind} of "
+            ("measured on", f"{self.points} points{approximated}, {outputs}, {networks} of "
              f"{self.parameters} parameters, in {self.precision}"),
         ]  # fmt: skip
         if self.power_law:
@@ -257,7 +260,7 @@ class ForecastReport(Lines):
 _LINES = {
     "loss against time": "time",
     "loss against compute": "compute",
-    "best number of features against compute": "optimal-features",
+    "best size against compute": "optimal-features",
 }
 _SCALARS: dict[str, tuple[str, str]] = {
     "capacity": ("capacity", "α"),

@@ -26,6 +26,16 @@ class Initial(NamedTuple):
     model: Any
     parameters: Any
 
+    def constants(self) -> int:
+        """How many numbers look like parameters and are not."""
+        nodes = jax.tree.leaves(self.model, is_leaf=_is_constant) if isinstance(self.model, _Still) else []
+        held = [eqx.filter(node, eqx.is_inexact_array) for node in nodes if _is_constant(node)]
+        return sum(leaf.size for leaf in jax.tree.leaves(held))
+
+
+def _is_constant(node: Any) -> bool:
+    return isinstance(node, Constant)
+
 
 class _Still(eqx.Module):
     """A network whose constants have no gradients: they are arrays like weights, but no training moves them."""
@@ -34,9 +44,11 @@ class _Still(eqx.Module):
 
     def __call__(self, one: Any) -> Any:
         def held(node: Any) -> Any:
-            return jax.tree.map(jax.lax.stop_gradient, node) if isinstance(node, Constant) else node
+            if not _is_constant(node):
+                return node
+            return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, node)
 
-        return jax.tree.map(held, self.network, is_leaf=lambda node: isinstance(node, Constant))(one)
+        return jax.tree.map(held, self.network, is_leaf=_is_constant)(one)
 
 
 def initial_networks(model: Any, parameters: Any, draws: int | None, key: int) -> list[Initial]:
@@ -53,6 +65,31 @@ def initial_networks(model: Any, parameters: Any, draws: int | None, key: int) -
         raise ValueError(f"model must be {_FORMS}, or a function that makes one, not {model!r}")
     count = DRAWS if draws is None else check_count("draws", draws)
     return [_made(model, key, draw) for draw in range(count)]
+
+
+def make(maker: Callable[..., Any], key: int = 0, draw: int = 0) -> Any:
+    """Call a function that makes a network with the key or seed of a draw, whichever it takes."""
+    arguments = {
+        "key": lambda: jax.random.fold_in(jax.random.key(key), draw),
+        "seed": lambda: 1000 * key + draw,
+    }
+    try:
+        wanted = list(inspect.signature(maker).parameters.values())
+    except ValueError:
+        wanted = []
+    takes = next((one.name for one in wanted if one.name in arguments), None)
+    needed = [
+        one.name
+        for one in wanted
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) and one.name != takes
+    ]
+    if needed:
+        raise ValueError(
+            f"the function that makes the network must take key, seed or nothing, but it needs {', '.join(needed)}: if "
+            "it is a network apply(parameters, inputs), pass parameters=..."
+        )
+    with _torch_seeded(1000 * key + draw):
+        return maker(**({takes: arguments[takes]()} if takes else {}))
 
 
 def built_in(text: str, inputs: int, outputs: int) -> Callable[[Any], MLP] | None:
@@ -76,27 +113,7 @@ def _initial(model: Any, parameters: Any = None) -> Initial:
 
 
 def _made(maker: Callable[..., Any], key: int, draw: int) -> Initial:
-    arguments = {
-        "key": lambda: jax.random.fold_in(jax.random.key(key), draw),
-        "seed": lambda: 1000 * key + draw,
-    }
-    try:
-        wanted = list(inspect.signature(maker).parameters.values())
-    except ValueError:
-        wanted = []
-    takes = next((one.name for one in wanted if one.name in arguments), None)
-    needed = [
-        one.name
-        for one in wanted
-        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) and one.name != takes
-    ]
-    if needed:
-        raise ValueError(
-            f"the function that makes the network must take key, seed or nothing, but it needs {', '.join(needed)}: if "
-            "it is a network apply(parameters, inputs), pass parameters=..."
-        )
-    with _torch_seeded(1000 * key + draw):
-        made = maker(**({takes: arguments[takes]()} if takes else {}))
+    made = make(maker, key, draw)
     if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
         return _initial(*made)
     if isinstance(made, eqx.Module) or is_torch(made):

@@ -155,9 +155,7 @@ def estimate(modes: Modes, window: Window, power_window: Window, floor: float = 
     by_tail = _tail_exponent(modes, power_window, floor)
     by_tail = by_power if math.isnan(by_tail) else by_tail
     error = math.hypot(fall.error, by_power * found.capacity_error) / capacity
-    return found._replace(
-        source=(by_power + by_tail) / 2, source_error=math.hypot(error, (by_power - by_tail) / 2)
-    )
+    return found._replace(source=(by_power + by_tail) / 2, source_error=math.hypot(error, (by_power - by_tail) / 2))
 
 
 def _tail_exponent(modes: Modes, window: Window, floor: float) -> float:
