@@ -261,13 +261,15 @@ def _fit(
         return estimate(modes, own, powers, clear.floor)
 
     central = at(mean)
-    others = zip(neighbours(window, 2 * trusted), neighbours(power_window, 2 * trusted), strict=False)
+    others = neighbours(window, power_window, 2 * trusted)
     errors = {
         "fit": (central.capacity_error, central.source_error),
         "window": _distance([at(mean, own, powers) for own, powers in others], central),
         "sample": _sample_error(measured[0], at, key),
         "initialisation": _initial_error(measured, [at(one) for one in each], at, central),
     }
+    if math.isnan(central.source):
+        power_window = Window(math.nan, math.nan)
     return _Fit(central, window, power_window, clear, errors)
 
 
@@ -293,7 +295,7 @@ def _distance(estimates: list[Estimate], central: Estimate) -> tuple[float, floa
 
 
 def _sample_error(measured: _Measured, at: Any, key: int) -> tuple[float, float]:
-    """From halves of the points: half their difference, as errors go with 1/√n, and their shift, as biases go with 1/n."""
+    """From halves of the points: half their difference, errors being ~ 1/√n, and their shift, biases being ~ 1/n."""
     generator = np.random.default_rng(key)
     kernel, wanted = measured.kernel, measured.wanted
     found = []

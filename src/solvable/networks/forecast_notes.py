@@ -32,7 +32,7 @@ def notes(report: "ForecastReport", network: Initial, inputs: Any, drawn: int, c
     if report.noise > 0:
         yield (
             f"the targets' power stops falling: {100 * report.noise:.2g} % of it is spread over all modes like noise "
-            "(or is finer than these points resolve); it was taken out of the fit, but no network learns it as a power law"
+            "(or is finer than these points resolve); it is not in the fit, and no network learns it as a power law"
         )
     if report.start == "zero" and report.output_share > 0.05:
         yield (
@@ -45,7 +45,7 @@ def _no_law(report: "ForecastReport") -> Iterator[str]:
     if not report.capacity > 1:
         yield (
             f"the capacity of {report.capacity:.2f} is not above 1: eigenvalues that fall so slowly have no finite "
-            "sum, so there is no power law to forecast with; look at the plot, and choose first and last, or more points"
+            "sum, and exponents of size, data and compute need one; those of time rest on the source alone"
         )
     elif math.isnan(report.source):
         yield "the targets' power cannot be told from noise in enough modes: there is no source to forecast with"
@@ -65,7 +65,7 @@ def _range(report: "ForecastReport", clear_last: float) -> Iterator[str]:
         )
         if math.isfinite(last)
     ]
-    if spans and min(spans) < 0.95:
+    if min(spans, default=1.0) < 0.9:
         yield (
             f"the fit spans {min(spans):.1f} decades of modes: a power law wants one at least, so give more points "
             f"(only modes up to {TRUSTED:g} of them are trusted)"
@@ -81,8 +81,9 @@ def _range(report: "ForecastReport", clear_last: float) -> Iterator[str]:
     # Two interleaved families of modes scatter by 5 % and bend by 0.3 on the circle, and still are a power law.
     if report.scatter > _NOT_STRAIGHT or report.bend > _BENT * max(1.0, report.capacity / 3):
         yield (
-            f"the eigenvalues are not straight: slopes of the halves of the window differ by {report.bend:.2f}; an "
-            "analytic activation on smooth data gives a spectrum that falls faster than any power"
+            f"the eigenvalues are not straight: slopes of the halves of the window differ by {report.bend:.2f}. They "
+            "may begin too early (choose first, or give more points), or fall faster than any power, as those of "
+            "analytic activations on smooth data do"
         )
 
 
@@ -90,7 +91,7 @@ def _gap(report: "ForecastReport", network: Initial, inputs: Any) -> Iterator[st
     """A part of the targets that the kernel cannot reach, and whether parity is why."""
     share = float(np.mean(report.outside / (report.power.sum(axis=1) + report.outside)))
     rank, size = report.eigenvalues.shape[1], report.landmarks or report.points
-    if share < 1e-3 and rank > 0.9 * min(size, report.parameters):
+    if size - rank < 0.01 * size or share == 0:
         return
     parity = missing_parity(network, inputs)
     if parity is not None:

@@ -27,10 +27,11 @@ def three_panels(report: "ForecastReport") -> "Figure":
         for row, values in enumerate(curves):
             label = "measured" if row == 0 else None
             ax.plot(ranks, values, ".", markersize=3, color=COLOURS[0], alpha=0.6, label=label)
-        if known:
+        if np.isfinite(slope):
             symbol = "k^{-α}" if ax is left else "k^{-αβ}"
             _guide(ax, ranks, np.exp(np.log(curves).mean(0)), window, slope, f"${symbol}$, exponent {slope:.2f}")
-        ax.axvspan(*window, color=COLOURS[4], alpha=0.15, linewidth=0, label="fitted modes")
+        if np.isfinite(window[1]):
+            ax.axvspan(*window, color=COLOURS[4], alpha=0.15, linewidth=0, label="fitted modes")
         ax.set_xscale("log")
         ax.set(xlabel="mode, k", ylabel=name)
     _loss_panel(right, report)
@@ -69,7 +70,7 @@ def _loss_panel(ax: Any, report: "ForecastReport") -> None:
     times = np.geomspace(begin / 30, end * 3, 121)
     curve = report.lazy_curve(times).train_loss.values
     ax.plot(times, curve, color=COLOURS[0], label="lazy, from this kernel")
-    if report.power_law and usable:
+    if report.source > 0 and usable:
         ax.axvspan(begin, end, color=COLOURS[4], alpha=0.15, linewidth=0, label="fitted modes are learned")
         inside = times[(times >= begin) & (times <= 3 * end)]
         start = np.interp(begin, times, curve)

@@ -120,13 +120,14 @@ class ForecastReport(Lines):
     def exponent(self, quantity: str = "time", regime: str = "lazy") -> Interval:
         """The exponent with which the loss falls in ``quantity``, and its one-sigma interval; NaN without power law.
 
-        Quantities are those of :meth:`solvable.FeatureScaling.exponents`, of which ``"time"`` and ``"compute"`` matter
-        most, and ``"optimal-features"``, the exponent of the best number of features at given compute.
+        A source above 0 is enough for ``"time"``; the others need a capacity above 1 too. Quantities are those of
+        :meth:`solvable.FeatureScaling.exponents`, of which ``"time"`` and ``"compute"`` matter most, and
+        ``"optimal-features"``, the exponent of the best number of features at given compute.
         """
         for name, value, known in (("quantity", quantity, QUANTITIES), ("regime", regime, exponents.REGIMES)):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
-        if not self.power_law:
+        if not (self.power_law or (quantity == "time" and self.source > 0)):
             return Interval(math.nan, math.nan, math.nan)
         rich = regime == "rich"
         (value,) = _table(np.array([self.capacity]), np.array([self.source]), rich, quantity)
@@ -182,25 +183,25 @@ class ForecastReport(Lines):
         lines = [
             ("capacity α", _with_errors(self.capacity, self.capacity_error, self.capacity_errors)),
             ("source β", _with_errors(self.source, self.source_error, self.source_errors)),
-            ("fitted modes", f"{self.first_mode:.0f} … {self.last_mode:.0f}, {self._power_modes()}"),
+            ("fitted modes", _modes(self.first_mode, self.last_mode)),
+            ("fitted modes of the power", _modes(self.power_first_mode, self.power_last_mode)),
             ("measured on", f"{self.points} points{approximated}, {outputs}, {networks} of "
              f"{self.parameters} parameters, in {self.precision}"),
         ]  # fmt: skip
         if self.power_law:
             chances = ", ".join(f"{name} {100 * chance:.0f} %" for name, chance in self.phase_chances.items())
             lines.append(("task", f"{self.phase}   ({chances})"))
-            for name, quantity in _LINES.items():
-                lines += [(f"{name}, {regime}", str(self.exponent(quantity, regime))) for regime in exponents.REGIMES]
+        for name, quantity in _LINES.items():
+            found = [(f"{name}, {regime}", self.exponent(quantity, regime)) for regime in exponents.REGIMES]
+            lines += [(text, str(one)) for text, one in found if math.isfinite(one.value)]
+        if self.source > 0:
             begin, end = self.times
             lines.append(("times of the fitted modes", f"{begin:.3g} … {end:.3g}   (learning rate times steps)"))
-        else:
-            lines.append(("forecast", "none: no power law"))
+        if not self.power_law:
+            lines.append(("no power law", "for want of " + ("a capacity above 1" if self.source > 0 else "a source")))
         if self.noise > 0:
             lines.append(("noise in the targets", f"{100 * self.noise:.2g} % of their mean square"))
         return [*lines, *(("note", note) for note in self.notes)]
-
-    def _power_modes(self) -> str:
-        return f"power {self.power_first_mode:.0f} … {self.power_last_mode:.0f}"
 
     def __repr__(self) -> str:
         return (
@@ -301,6 +302,10 @@ def _with_errors(value: float, error: float, parts: dict[str, float]) -> str:
         return "not to be told"
     told = ", ".join(f"{name} {part:.3f}" if math.isfinite(part) else f"{name} ?" for name, part in parts.items())
     return f"{value:.3f} ± {error:.3f}   ({told})"
+
+
+def _modes(first: float, last: float) -> str:
+    return f"{first:.0f} … {last:.0f}" if math.isfinite(last) else "none"
 
 
 def _meaning(text: str, symbol: str = "") -> dict[str, str]:

@@ -113,10 +113,15 @@ def last_decade(last: float) -> Window:
     return Window(max(1.5, last / 10), float(last))
 
 
-def neighbours(window: Window, most: float) -> list[Window]:
-    """Windows that somebody else could have chosen."""
-    tried = [window.scaled(*by) for by in ((0.5, 1), (2, 1), (1, 0.5), (0.5, 0.5), (1, 1.5), (2, 1.5))]
-    return [one for one in tried if one.decades >= min(0.65, 0.65 * window.decades) and one.last <= most]
+def neighbours(window: Window, power_window: Window, most: float) -> list[tuple[Window, Window]]:
+    """Pairs of windows that somebody else could have chosen. Power that is covered from some mode on stays so."""
+    covered = power_window.last < window.last
+    found = []
+    for first, last in ((0.5, 1.0), (2.0, 1.0), (1.0, 0.5), (0.5, 0.5), (1.0, 1.5), (2.0, 1.5)):
+        one, powers = window.scaled(first, last), power_window.scaled(first, min(last, 1.0) if covered else last)
+        if one.decades >= 0.65 * min(1.0, window.decades) and one.last <= most:
+            found.append((one, powers))
+    return found
 
 
 def estimate(modes: Modes, window: Window, power_window: Window, floor: float = 0.0) -> Estimate:
