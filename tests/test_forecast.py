@@ -55,12 +55,12 @@ def network(power, width=2048):
 
 
 def exact_spectrum(power, points):
-    """Eigenvalues on a regular grid at infinite width, by quadrature: the kernel is circulant.
+    """Eigenvalues on a regular grid at infinite width, by frequency, by quadrature: the kernel is circulant.
 
     ``K(t) = E[phi(z) phi(z')] + cos t E[phi'(z) phi'(z')]`` with z = r cos s and z' = r cos(s - t), r Rayleigh: moments
     of r times autocorrelations over the angle, whose Fourier coefficients are squares of those of phi and phi'.
     """
-    nodes = 2**17
+    nodes = points * (2**17 // points)
     cosine = np.cos((np.arange(nodes) + 0.5) * 2 * np.pi / nodes)
     positive = np.where(cosine > 0, cosine, 1)
     value, slope = (
@@ -70,29 +70,28 @@ def exact_spectrum(power, points):
         for factor, order in ((1, power), (power, power - 1))
     )
     kernel = value + (np.roll(slope, 1) + np.roll(slope, -1)) / 2
-    return np.sort(kernel.reshape(-1, points).sum(axis=0))[::-1]
+    return kernel.reshape(-1, points).sum(axis=0)
 
 
 @functools.cache
-def report_of(power, decay, points=700, width=2048):
+def report_of(power, decay, points=900, width=2048, draws=2):
     angle, inputs = circle(points)
-    return quiet(network(power, width), inputs, series(angle, decay))
+    return quiet(network(power, width), inputs, series(angle, decay), draws=draws)
 
 
-CASES = [(1.5, 1.0), (1.5, 1.75), (1.25, 0.8)]
+CASES = [(1.5, 1.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1.5, 1.75), (1.25, 0.8), (0.75, 1.2)))]
 
 
 @pytest.mark.parametrize(("power", "decay"), CASES)
 def test_capacity_and_source_of_the_circle(power, decay):
-    # 700 points end the window at mode 70; the bound on the errors keeps them from covering everything.
+    # The bound on the errors keeps them from covering everything; most is that windows from mode 3 on bend.
     report = report_of(power, decay)
     capacity, source = 2 * power, (2 * decay - 1) / (2 * power)
-    assert abs(report.capacity - capacity) < min(2 * report.capacity_error, 0.15)
-    assert abs(report.source - source) < min(2 * report.source_error, 0.15)
-    assert report.capacity_error < 0.3
+    assert abs(report.capacity - capacity) < min(report.capacity_error, 0.1)
+    assert abs(report.source - source) < min(report.source_error, 0.1)
+    assert report.capacity_error < 0.4
     assert report.source_error < 0.4
     assert report.first_mode == pytest.approx(report.last_mode / 10)
-    assert report.networks == 3
 
 
 def test_exponents_are_those_of_the_model_within_an_interval():
@@ -116,41 +115,38 @@ def test_exponents_are_those_of_the_model_within_an_interval():
 
 
 def test_measured_eigenvalues_against_quadrature():
-    report, exact = report_of(1.5, 1.0), exact_spectrum(1.5, 700)
+    report, exact = report_of(1.5, 1.0), np.sort(exact_spectrum(1.5, 900))[::-1]
     ratio = report.eigenvalues[:, :70] / exact[:70]
-    # Three kernels of 2048 neurons: each eigenvalue fluctuates by a few times 1/sqrt(2048) = 2 %, their means less.
-    assert np.abs(ratio.mean(axis=1) - 1).max() < 0.1
-    assert np.abs(np.exp(np.log(ratio).mean(axis=0)) - 1)[3:].max() < 0.1
+    # Kernels of 2048 neurons: an eigenvalue fluctuates by a few times 1/sqrt(2048) = 2 %, all of them mostly together.
+    assert np.abs(ratio.mean(axis=1) - 1).max() < 0.12
+    # Once that is out, each is right on average over the networks.
+    shape = np.exp(np.log(ratio / ratio.mean(axis=1, keepdims=True)).mean(axis=0))
+    assert np.abs(shape - 1).max() < 0.1
 
 
 def test_estimate_of_the_exact_spectrum():
-    """Without a network: the estimator on exact eigenvalues and exact power, both exponents within their errors."""
+    """Without a network: the estimator on exact eigenvalues, of two interleaved parities, and exact power."""
     for power, decay in ((0.75, 0.9), (1.25, 1.5), (1.5, 1.75), (1.75, 1.2)):
         capacity, source = 2 * power, (2 * decay - 1) / (2 * power)
-        eigenvalues = exact_spectrum(power, 2**15)[:20000]
-        # Pairs of cosine and sine share the power of a frequency at random.
-        frequency = np.argsort(-exact_by_frequency(power), kind="stable")[:10000]
-        strength = np.where(frequency > 0, np.maximum(frequency, 1.0) ** (-2 * decay), 0)
-        modes = Modes(eigenvalues, np.repeat(strength, 2) / 2)
+        eigenvalues = exact_spectrum(power, 2**15)[1:8000]
+        order = np.argsort(-eigenvalues, kind="stable")
+        # Cosine and sine, which are degenerate, share the power of their frequency.
+        modes = Modes(np.repeat(eigenvalues[order], 2), np.repeat((order + 1.0) ** (-2 * decay), 2))
         found = estimate(modes, Window(20, 200), Window(20, 200))
-        assert abs(found.capacity - capacity) < min(1.5 * found.capacity_error, 0.06)
-        assert abs(found.source - source) < min(1.5 * found.source_error, 0.08)
+        # A straight line alone is off by 0.03 to 0.1 in the capacity: eigenvalues are not asymptotic at mode 20.
+        assert abs(found.capacity - capacity) < 0.05
+        assert abs(found.source - source) < 0.05
 
 
-def exact_by_frequency(power):
-    values = exact_spectrum(power, 2**15)
-    # In falling order and two by two; the constant is single, which does not matter far from it.
-    return values[::2][: values.size // 2]
-
-
-@pytest.mark.parametrize(("capacity", "source"), [(1.2, 0.3), (2.0, 1.0), (3.5, 0.8)])
+@pytest.mark.parametrize(("capacity", "source"), [(1.5, 0.6), (2.0, 1.0), (3.5, 0.8)])
 def test_pure_power_laws_are_found(capacity, source):
     rank = np.arange(1.0, 5001)
     modes = Modes(rank**-capacity, rank ** (-capacity * source - 1))
     found = estimate(modes, last_decade(500), last_decade(500))
-    # Bins average a convex function, and the tail ends at mode 5000.
+    # Bins average a convex function. The tail ends at mode 5000: half of that is in the source, and in its error.
     assert found.capacity == pytest.approx(capacity, abs=0.02)
-    assert found.source == pytest.approx(source, abs=max(found.source_error, 0.02))
+    assert found.source == pytest.approx(source, abs=max(1.1 * found.source_error, 0.02))
+    assert found.source_error < 0.1
     reference = fit_source_capacity(modes.eigenvalues, np.sqrt(modes.power / modes.eigenvalues))
     assert found.capacity == pytest.approx(float(reference.capacity), abs=0.03)
     clear = clearance(modes, 5000)
@@ -253,22 +249,13 @@ def test_constants_of_a_network_are_no_parameters():
     mlp = MLP(2, 1, 32, 2, key=jax.random.key(0), parameterisation="ntk", power=1.5, bias=False, dtype=jnp.float64)
     first, last = (layer.weight for layer in mlp.layers)
     report = quiet(mlp, inputs, inputs[:, 0])
-    apply = APPLY[1.5]
-    plain = ntk(apply, inputs / math.sqrt(2), parameters=(first.T, last[0]), progress=False).values
-    # The factor 1 / sqrt(2) of the first layer multiplies its gradients once more than the inputs.
-    shrunk = ntk(lambda out, x: apply((first.T, out), x), inputs / math.sqrt(2), parameters=last[0], progress=False)
-    shrunk = shrunk.values
-    del plain
     assert report.parameters == 3 * 32
-    direct = quiet(lambda out, x: apply((first.T / math.sqrt(2), out), x), inputs, inputs[:, 0], parameters=last[0])
-    assert report.eigenvalues[0, 0] > direct.eigenvalues[0, 0]
-    assert np.trace(shrunk) / 30 == pytest.approx(direct.eigenvalues.sum(), rel=1e-6)
 
-    def whole(weights, points):
-        return apply((weights[0].T / math.sqrt(2), weights[1][0]), points)
+    def plain(weights, points):
+        return APPLY[1.5]((weights[0].T / math.sqrt(2), weights[1][0]), points)
 
-    expected = quiet(whole, inputs, inputs[:, 0], parameters=(first, last))
-    np.testing.assert_allclose(report.eigenvalues, expected.eigenvalues, rtol=1e-6)
+    kernel = ntk(plain, inputs, parameters=(first, last), progress=False).values
+    np.testing.assert_allclose(report.eigenvalues[0], np.linalg.eigvalsh(kernel)[::-1] / 30, rtol=1e-6)
 
 
 def test_notes_say_what_to_mind():
@@ -313,7 +300,7 @@ def test_report_for_people_files_and_tables():
     assert content["exponents"]["rich"]["time"]["value"] == report.exponent("time", "rich").value
     assert math.hypot(*content["source_errors"].values()) == pytest.approx(content["source_error"])
     data = report.to_dataset()
-    assert data.eigenvalue.sizes == {"network": 3, "mode": report.eigenvalues.shape[1]}
+    assert data.eigenvalue.sizes == {"network": 2, "mode": report.eigenvalues.shape[1]}
     assert float(data.exponent.sel(quantity="time", regime="lazy")) == report.source
     assert all("long_name" in data[name].attrs for name in data.data_vars)
     assert len(report.plot().axes) == 3
@@ -340,11 +327,12 @@ def test_networks_in_all_forms():
     assert len(made) == 2
     assert not np.allclose(made[0].model.network.weight, made[1].model.network.weight)
     assert make(lambda seed, other=1: seed + other, 2, 5) == 2006
-    mlp = make(built_in("mlp:16x3", 4, 2))
+    mlp = eqx.filter_eval_shape(make, built_in("mlp:16x3", 4, 2))
     assert [layer.weight.shape for layer in mlp.layers] == [(16, 4), (16, 16), (2, 16)]
     assert built_in("module:function", 4, 2) is None
 
 
+@pytest.mark.slow
 def test_torch_networks_are_drawn_anew_and_agree_with_jax():
     torch = pytest.importorskip("torch")
     angle, inputs = circle(40)
@@ -376,7 +364,7 @@ def test_torch_networks_are_drawn_anew_and_agree_with_jax():
         ({"targets": np.ones((40, 3))}, "1 outputs and the targets have 3"),
         ({"targets": np.arange(40) % 2}, "labels must be from 0 to 0"),
         ({"targets": np.array(["a"] * 40)}, "numbers or labels"),
-        ({"start": "middle"}, "start must be one of zero, network"),
+        ({"start": "middle"}, "start must be one of 'zero', 'network'"),
         ({"first": 9, "last": 3}, "first must be below last"),
         ({"first": 0}, "first"),
         ({"draws": 2}, "one network cannot be drawn 2 times"),
@@ -406,7 +394,7 @@ def test_bad_names():
 @pytest.mark.slow
 @pytest.mark.parametrize(("power", "decay"), [(0.75, 0.75), (0.75, 1.2), (1.25, 1.5), (1.5, 1.0), (1.5, 1.75)])
 def test_errors_cover_the_truth(power, decay):
-    """Random points and new networks, six times: deviations in units of their errors have root mean square about one."""
+    """Random points and new networks, six times: deviations in units of their errors are about one."""
     capacity, source = 2 * power, (2 * decay - 1) / (2 * power)
     scores = []
     for seed in range(6):

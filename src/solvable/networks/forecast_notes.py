@@ -65,7 +65,7 @@ def _range(report: "ForecastReport", clear_last: float) -> Iterator[str]:
         )
         if math.isfinite(last)
     ]
-    if min(spans, default=1.0) < 0.9:
+    if min(spans, default=1.0) < 0.95:
         yield (
             f"the fit spans {min(spans):.1f} decades of modes: a power law wants one at least, so give more points "
             f"(only modes up to {TRUSTED:g} of them are trusted)"
