@@ -19,7 +19,7 @@ from solvable.models.feature_scaling import FeatureScaling, fit_source_capacity
 from solvable.networks.forecast import forecast
 from solvable.networks.forecast_report import ForecastReport
 from solvable.networks.initialisations import built_in, initial_networks, make
-from solvable.networks.mlp import MLP
+from solvable.networks.mlp import MLP, Constant
 from solvable.networks.spectral_laws import Modes, Window, clearance, estimate, last_decade
 
 quiet = functools.partial(forecast, progress=False)
@@ -243,8 +243,26 @@ def test_parity_gap_is_found_and_named():
     assert not [note for note in report_of(1.5, 1.0).notes if "parity" in note]
 
 
+class Scaled(eqx.Module):
+    weight: jax.Array
+    factor: Constant
+
+    def __call__(self, one):
+        return self.weight @ jnp.tanh(one) * self.factor.value
+
+
 def test_constants_of_a_network_are_no_parameters():
-    """Factors and powers are arrays in an MLP, but training leaves them alone, and so must the kernel."""
+    """Factors are arrays like weights, but training leaves them alone, and so must the kernel."""
+    _, inputs = circle(30)
+    weight = jnp.asarray([[0.3, -2.0]])
+    (held,) = initial_networks(Scaled(weight, Constant(jnp.asarray(3.0))), None, None, 0)
+    assert held.constants() == 1
+    kernel = ntk(held.model, inputs, dtype="float64", progress=False).values
+    np.testing.assert_allclose(kernel, 9 * np.tanh(inputs) @ np.tanh(inputs).T, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_kernel_of_our_own_networks():
     _, inputs = circle(30)
     mlp = MLP(2, 1, 32, 2, key=jax.random.key(0), parameterisation="ntk", power=1.5, bias=False, dtype=jnp.float64)
     first, last = (layer.weight for layer in mlp.layers)
