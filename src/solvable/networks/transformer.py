@@ -1,6 +1,7 @@
 """A small decoder-only transformer that reads a sequence of tokens and answers at the last position."""
 
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -9,7 +10,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from solvable.models.base import check_choice, check_count
 
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "gelu": jax.nn.gelu}
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "gelu": partial(jax.nn.gelu, approximate=False),
+}
 
 
 class Attention(eqx.Module):
@@ -112,7 +116,7 @@ class Transformer(eqx.Module):
         heads: int = 4,
         expansion: int = 4,
         activation: str = "relu",
-        normalise: bool = False,
+        normalise: bool = True,
         dtype: jnp.dtype = jnp.float32,  # type: ignore[assignment]
     ) -> None:
         for name, value in (("tokens", tokens), ("outputs", outputs), ("length", length), ("width", width)):
