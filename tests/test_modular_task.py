@@ -1,11 +1,8 @@
 """Modular arithmetic as a task: number theory first, then splits, noise and bad input."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from solvable.networks import Fixed
 from solvable.networks.tasks.modular import ModularArithmetic
@@ -49,45 +46,39 @@ def test_operations_by_whole_numbers(modulus: int, operation: str) -> None:
         assert (exact(a, b) - c) % modulus == 0
 
 
-@settings(max_examples=15, deadline=None)
-@given(
-    p=st.sampled_from(PRIMES[2:]),
-    operation=st.sampled_from(["division", "addition", "multiplication"]),
-    fraction=st.floats(0.1, 0.9),
-    seed=st.integers(0, 2**31 - 1),
-)
-def test_split_has_every_equation_once(p: int, operation: str, fraction: float, seed: int) -> None:
+@pytest.mark.parametrize(("p", "operation", "fraction"), [(5, "division", 0.3), (6, "addition", 0.9)])
+def test_split_has_every_equation_once(p: int, operation: str, fraction: float) -> None:
     task = ModularArithmetic(p, operation, train_fraction=fraction)
-    data = task(jax.random.key(seed))
+    data = jax.jit(task)(jax.random.key(4))
     assert isinstance(data, Fixed)
     rows = np.column_stack([np.r_[data.inputs, data.test_inputs], np.r_[data.targets, data.test_targets]])
     sequences, answers = task.equations()
     assert {tuple(row) for row in rows} == {tuple(row) for row in np.column_stack([sequences, answers])}
     assert len(rows) == task.size
     assert abs(len(data.inputs) - fraction * task.size) <= 0.5
-    assert data.inputs.dtype == data.targets.dtype == jnp.int32
+    assert data.inputs.dtype == data.targets.dtype == np.int32
 
 
 def test_each_key_has_its_own_split_and_keys_go_side_by_side() -> None:
     task = ModularArithmetic(11)
     keys = jax.random.split(jax.random.key(3), 3)
-    together = jax.jit(jax.vmap(task))(keys)
-    for key, index in zip(keys, range(3), strict=True):
-        assert (together.inputs[index] == task(key).inputs).all()
-    assert (together.inputs[0] != together.inputs[1]).any()
+    together, alone = jax.jit(jax.vmap(task))(keys), jax.jit(task)
+    for index in range(3):
+        assert (np.asarray(together.inputs)[index] == np.asarray(alone(keys[index]).inputs)).all()
+    assert (np.asarray(together.inputs)[0] != np.asarray(together.inputs)[1]).any()
 
 
 def test_label_noise_spoils_exactly_its_share_of_the_training_set() -> None:
     task = ModularArithmetic(23, "addition", label_noise=0.25)
-    data = task(jax.random.key(0))
+    data = jax.tree.map(np.asarray, jax.jit(task)(jax.random.key(0)))
     a, b = data.inputs[:, 0], data.inputs[:, 2]
-    wrong = np.asarray((a + b) % 23 != data.targets)
+    wrong = (a + b) % 23 != data.targets
     assert wrong.sum() == round(0.25 * task.train_size)
     assert ((data.test_inputs[:, 0] + data.test_inputs[:, 2]) % 23 == data.test_targets).all()
     # 66 wrong answers among 22 shifts: fewer than 15 different ones is a chance below 1e-5, and the key is fixed.
-    assert len(set(np.asarray((data.targets - a - b) % 23)[wrong].tolist())) >= 15
-    clean = ModularArithmetic(23, "addition")(jax.random.key(0))
-    assert (clean.inputs == data.inputs).all(), "noise must not change the split"
+    assert len(set(((data.targets - a - b) % 23)[wrong].tolist())) >= 15
+    clean = jax.jit(ModularArithmetic(23, "addition"))(jax.random.key(0))
+    assert (np.asarray(clean.inputs) == data.inputs).all(), "noise must not change the split"
 
 
 @pytest.mark.parametrize(
