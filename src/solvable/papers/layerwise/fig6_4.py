@@ -1,0 +1,236 @@
+"""Fig. 6.4: a transformer groks modular division, and its features before and after.
+
+The thesis gives the network (two layers), the task and the steps it measures at, 200 and 3000. The rest is our choice:
+width 128 in four heads, pre-LayerNorm, ReLU networks four times as wide, half of the equations for training, batches of
+512, cross-entropy, AdamW with b = (0.9, 0.98), rate 1e-3 after ten steps of warm-up and down to nothing along a cosine
+(so that the last step is none of the late spikes of AdamW's loss), weight decay 1. Each seed has its own split.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+import optax
+import xarray as xr
+
+from solvable.networks import Fixed, Training, feature_metrics, log_steps, train
+from solvable.networks.tasks.modular import ModularArithmetic
+from solvable.networks.transformer import Transformer
+from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.plotting import COLOURS, draw_curve, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LEARNED = 0.99
+THRESHOLD = 0.1
+DIMENSIONS = {"quality": "target, D(Q*)", "utilisation": "outputs, D(Q̂)", "intensity": "features, D(ρ)"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What differs between the scales. ``delay`` is the ratio of steps that counts as long before."""
+
+    task: ModularArithmetic
+    width: int
+    batch: int
+    rate: float
+    steps: int
+    seeds: int
+    weight_decays: tuple[float, ...]
+    before: int
+    inspected: tuple[int, ...]
+    delay: float
+
+
+SETTINGS: dict[Scale, Setting] = {
+    "full": Setting(
+        task=ModularArithmetic(97, "division", train_fraction=0.5),
+        width=128,
+        batch=512,
+        rate=1e-3,
+        steps=8000,
+        seeds=5,
+        weight_decays=(1.0, 0.0),
+        before=200,
+        inspected=(0, 200, 600, 1500, 3000, 8000),
+        delay=5.0,
+    ),
+    # A smaller prime, more of its table and a faster rate: the same delay in a hundredth of the work.
+    "quick": Setting(
+        task=ModularArithmetic(31, "division", train_fraction=0.75),
+        width=48,
+        batch=256,
+        rate=2e-3,
+        steps=1200,
+        seeds=2,
+        weight_decays=(1.0,),
+        before=200,
+        inspected=(200, 1200),
+        delay=3.0,
+    ),
+}
+
+
+def reproduce(scale: Scale) -> Reproduction:
+    setting = SETTINGS[scale]
+    curves = grok(setting).curves
+    reached = xr.Dataset({name: first_step(curves[f"{name}_accuracy"]) for name in ("train", "test")})
+    summary = xr.Dataset({f"{name}_step": reached[name] for name in reached}, attrs=curves.attrs)
+    figure, axes = new_figure(3)
+    decayed = curves.isel(variant=0)
+    _draw_accuracies(axes[0], curves, setting)
+    _draw_distance(axes[1], decayed)
+    _draw_dimensions(axes[2], decayed, setting)
+    claims = _delay_claims(decayed, reached.isel(variant=0), setting) + _feature_claims(decayed, setting)
+    if len(setting.weight_decays) > 1:
+        claims += _decay_claims(reached)
+    return Reproduction({"curves": curves, "steps": summary}, figure, claims)
+
+
+def grok(setting: Setting) -> Training:
+    """All seeds of all weight decays side by side."""
+    task = setting.task
+
+    def network(key: jax.Array, weight_decay: jax.Array) -> Transformer:
+        del weight_decay
+        return Transformer(task.tokens, task.outputs, task.length, width=setting.width, key=key)
+
+    def data(key: jax.Array, weight_decay: jax.Array) -> Fixed:
+        del weight_decay
+        return task(key)
+
+    def optimiser(weight_decay: jax.Array) -> optax.GradientTransformation:
+        rate = optax.warmup_cosine_decay_schedule(0.0, setting.rate, 10, setting.steps)
+        return optax.adamw(rate, b1=0.9, b2=0.98, weight_decay=weight_decay)  # type: ignore[arg-type]
+
+    return train(
+        network,
+        data,
+        optimiser,
+        steps=setting.steps,
+        batch=setting.batch,
+        loss="cross-entropy",
+        variants={"weight_decay": setting.weight_decays},
+        seeds=setting.seeds,
+        key=64,
+        at=sorted({*log_steps(setting.steps, 30, first=10), *setting.inspected}),
+        inspect=feature_metrics,
+        inspect_at=setting.inspected,
+    )
+
+
+def first_step(accuracy: xr.DataArray, level: float = LEARNED) -> xr.DataArray:
+    """The first measured step at which an accuracy is reached; infinity if it never is."""
+    return accuracy.time.where(accuracy >= level, np.inf).min("time")
+
+
+def _delay_claims(curves: xr.Dataset, reached: xr.Dataset, setting: Setting) -> list[Claim]:
+    ratios = (reached.test / reached.train).values
+    before = curves.sel(time=setting.before)
+    memorised = (before.train_accuracy >= LEARNED) & (before.test_accuracy <= 0.2)
+    told = ", ".join(f"{test:g} / {train:g}" for train, test in zip(reached.train.values, reached.test.values, strict=True))
+    grokked = curves.test_accuracy.isel(time=-1) >= LEARNED
+    return [
+        Claim(
+            f"seeds that know the training set and not the test set at step {setting.before}",
+            int(memorised.sum()),
+            setting.seeds,
+            0,
+            f"a count: training accuracy {LEARNED:.0%} or more, test accuracy 20 % or less",
+        ),
+        Claim("seeds that end at 99 % on the test set", int(grokked.sum()), setting.seeds, 0, "a count"),
+        Claim(
+            f"seeds whose test accuracy reaches 99 % at {setting.delay:g} times the training set's step or later",
+            int((ratios >= setting.delay).sum()),
+            setting.seeds,
+            0,
+            f"a count; steps of test / training: {told}",
+        ),
+    ]
+
+
+def _feature_claims(curves: xr.Dataset, setting: Setting) -> list[Claim]:
+    before, after = (curves.sel(inspected_at=step) for step in (setting.before, setting.steps))
+    claims = []
+    names = {"mp_distance": "κ_CKA"} | {f"effective_dimension_{name}": text for name, text in DIMENSIONS.items()}
+    for name, text in names.items():
+        first, last = before[name].values, after[name].values
+        claims.append(
+            Claim(
+                f"seeds in which {text} falls from before to after",
+                int((last < first).sum()),
+                setting.seeds,
+                0,
+                f"a count; means over seeds {first.mean():.3g} and {last.mean():.3g}",
+            )
+        )
+    claims.append(
+        Claim(
+            "seeds in the extended-feature regime before",
+            int((before.mp_distance >= THRESHOLD).sum()),
+            setting.seeds,
+            0,
+            "a count, with Definition 2's threshold 0.1",
+        )
+    )
+    return claims
+
+
+def _decay_claims(reached: xr.Dataset) -> list[Claim]:
+    """The caveat: it is weight decay that ends the delay in this time."""
+    with_decay, without = (reached.test.sel(variant=variant).values for variant in (0, 1))
+    told = ", ".join(f"{step:g}" for step in without)
+    return [
+        Claim(
+            "seeds that reach 99 % of the test set later without weight decay, or never",
+            int((without > with_decay).sum()),
+            with_decay.size,
+            0,
+            f"a count, seed by seed with the same split and start; steps without: {told}",
+        )
+    ]
+
+
+def _draw_accuracies(panel: "Axes", curves: xr.Dataset, setting: Setting) -> None:
+    for variant, decay in enumerate(setting.weight_decays):
+        for colour, (name, label) in zip(COLOURS, (("train", "training set"), ("test", "test set")), strict=False):
+            values = curves[f"{name}_accuracy"].isel(variant=variant, time=slice(1, None))
+            style = {"color": colour, "linestyle": ":" if variant else "-"}
+            for seed in range(setting.seeds):
+                known = f"{label}, weight decay {decay:g}" if seed == 0 else None
+                panel.plot(values.time, values.isel(seed=seed), linewidth=1.1, alpha=0.7, label=known, **style)
+    for step in (setting.before, setting.steps):
+        panel.axvline(step, color="grey", linestyle=":", linewidth=1)
+    panel.set_xscale("log")
+    panel.set_xlabel("step")
+    panel.set_ylabel("accuracy (one line a seed)")
+    panel.set_title(f"division modulo {setting.task.modulus}")
+    panel.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0.0, 0.93))
+
+
+def _draw_distance(panel: "Axes", curves: xr.Dataset) -> None:
+    """κ_CKA at the inspected steps over test accuracy: where a network is on its way says more than the step."""
+    for seed in range(curves.sizes["seed"]):
+        run = curves.isel(seed=seed)
+        accuracy = run.test_accuracy.sel(time=run.inspected_at.values).values
+        panel.plot(accuracy, run.mp_distance, "o-", color=COLOURS[seed % len(COLOURS)], label=f"seed {seed}")
+    panel.axhline(THRESHOLD, color="grey", linestyle="--", linewidth=1, label="minimum-feature below")
+    panel.set_ylim(bottom=0)
+    panel.set_xlabel("test accuracy")
+    panel.set_ylabel("distance to minimum projection, κ_CKA")
+    panel.legend(fontsize="small")
+
+
+def _draw_dimensions(panel: "Axes", curves: xr.Dataset, setting: Setting) -> None:
+    for colour, (name, label) in zip(COLOURS, DIMENSIONS.items(), strict=False):
+        draw_curve(panel, curves[f"effective_dimension_{name}"], colour, label, dim="inspected_at")
+        mean = curves[f"effective_dimension_{name}"].mean("seed")
+        panel.plot(mean.inspected_at, mean, color=colour, linewidth=0.8)
+    panel.axhline(setting.task.outputs, color="grey", linestyle="--", linewidth=1, label="number of answers")
+    panel.set_xscale("symlog", linthresh=setting.before / 2)
+    panel.set_ylim(bottom=0)
+    panel.set_xlabel("step")
+    panel.set_ylabel("effective dimension of the")
+    panel.legend(fontsize="small")
