@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 
 from solvable.networks.training import Fixed, Fresh
 
@@ -33,11 +33,11 @@ class SparseParity(eqx.Module):
     (12, [0.665, 0.22, 0.115])
     """
 
-    skills: int = 5
-    skill_bits: int = 32
-    relevant: int = 3
-    exponent: float = 0.6
-    target_scale: float = 5.0
+    skills: int = eqx.field(default=5, static=True)
+    skill_bits: int = eqx.field(default=32, static=True)
+    relevant: int = eqx.field(default=3, static=True)
+    exponent: float = eqx.field(default=0.6, static=True)
+    target_scale: float = eqx.field(default=5.0, static=True)
 
     def __check_init__(self) -> None:
         for name in ("skills", "skill_bits", "relevant"):
@@ -55,7 +55,7 @@ class SparseParity(eqx.Module):
             )
         for name in ("exponent", "target_scale"):
             value = getattr(self, name)
-            if not isinstance(value, jax.core.Tracer) and not (np.isfinite(value) and value > 0):
+            if not (np.isfinite(value) and value > 0):
                 raise ValueError(f"{name} must be positive and finite, not {value!r}")
 
     @property
@@ -106,7 +106,7 @@ class SparseParity(eqx.Module):
 
     def fresh(self, practised: int | Array | None = None) -> Fresh:
         """New points at every step: infinite data. ``practised`` may be traced, so that tasks run side by side."""
-        return Fresh(lambda key, count: self.sample(key, count, practised))
+        return Fresh(_Draws(self, practised))
 
     def fixed(
         self, key: Array, samples: int, *, count: int | Array | None = None, practised: int | Array | None = None
@@ -170,6 +170,11 @@ class HeldOut(eqx.Module):
         return sign * outputs.reshape(sign.shape).astype(jnp.float64)
 
 
-def practised_mask(task: SparseParity, practised: int | Array) -> Bool[Array, " skill"]:
-    """Which skills occur in a task whose first ``practised`` skills are."""
-    return jnp.arange(task.skills) < practised
+class _Draws(eqx.Module):
+    """A sampler whose number of practised skills is an array among others, so that it may differ between runs."""
+
+    task: SparseParity
+    practised: Any
+
+    def __call__(self, key: Array, count: int) -> tuple[Array, Array]:
+        return self.task.sample(key, count, self.practised)
