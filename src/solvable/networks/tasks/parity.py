@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
-from solvable.networks.training import Fixed, Fresh
+from solvable.networks.sources import Fixed, Fresh
 
 _WORD = 32
 _ENUMERATED = 12
