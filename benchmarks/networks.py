@@ -54,7 +54,9 @@ def hand_written_seconds(seeds: int) -> float:
         keys = jax.random.split(key, 4)
         shapes = {"w": (TASK.inputs, WIDTH), "b": (WIDTH,), "a": (WIDTH,), "c": ()}
         normal = jax.random.normal
-        return {name: 0.01 * normal(k, shape, jnp.float32) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+        return {
+            name: 0.01 * normal(k, shape, jnp.float32) for k, (name, shape) in zip(keys, shapes.items(), strict=True)
+        }
 
     def loss(p: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
         return 0.5 * jnp.mean((jax.nn.relu(x @ p["w"] + p["b"]) @ p["a"] + p["c"] - y) ** 2)
@@ -89,7 +91,9 @@ def run() -> list[Result]:
     if not ON_CPU:
         results.append(Result("30 000 steps of 10 seeds", 3e4 * together, "s", at_most=20.0))
     for width in (WIDTH // 4, WIDTH // 2):
-        results.append(Result(f"step at width {width} over that at {WIDTH}", step_seconds(SEEDS, width) / together, "times"))
+        results.append(
+            Result(f"step at width {width} over that at {WIDTH}", step_seconds(SEEDS, width) / together, "times")
+        )
     for seeds in (3, 30):
         results.append(Result(f"step of {seeds} seeds over that of {SEEDS}", step_seconds(seeds) / together, "times"))
     return results

@@ -5,8 +5,8 @@ inputs, the loss half the mean square (with the whole one the thesis' learning r
 does not settle).
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import numpy as np
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HALF = 0.5
-LOSS = "half-mse"
+LOSS: Literal["half-mse"] = "half-mse"
 # The table of appendix C.3; its text says .001, which emerges later (see fig5-1-network).
 STD = 0.01
 MEANINGS = {
     "strength": Meaning("relative skill strength", "1", "R_k / S"),
     "predicted_strength": Meaning("relative skill strength, predicted from one skill", "1", "R_k / S"),
-    "emergence": Meaning("where a skill is half learned", "1", ""),
-    "predicted": Meaning("where a skill should be half learned, from one skill", "1", ""),
-    "error": Meaning("relative error of the prediction", "1", ""),
+    "emergence": Meaning("where a skill is half learned", "1"),
+    "predicted": Meaning("where a skill should be half learned, from one skill", "1"),
+    "error": Meaning("relative error of the prediction", "1"),
     "skill": Meaning("skill, by frequency", "1", "k"),
     "time": Meaning("step", "steps", "t"),
     "samples": Meaning("training samples", "1", "D"),
@@ -73,11 +73,6 @@ def crossings(places: Any, curves: Any, log: bool = False) -> np.ndarray:
     return np.array([[crossing(places, curve, log=log) for curve in run.T] for run in np.asarray(curves)])
 
 
-def calibrated_crossing(places: Sequence[float], strength: xr.DataArray, log: bool = False) -> np.ndarray:
-    """Where each skill of a predicted dataset (place, skill) is half learned."""
-    return np.array([crossing(places, curve, log=log) for curve in np.asarray(strength).T])
-
-
 def errors_of(predicted: Any, measured: Any) -> np.ndarray:
     """How far predictions are from what was measured, relative to that, for each (seed,) skill."""
     return np.asarray(predicted) / np.asarray(measured) - 1
@@ -95,44 +90,66 @@ def median_claim(what: str, errors: np.ndarray, tolerance: float, because: str) 
     later = np.where(np.isnan(errors), np.inf, np.abs(errors))[..., 1:]
     median = float(np.median(later))
     bar = f"; standard error over seeds {spread_of_median(errors[..., 1:]):.3f}" if errors.ndim == 2 else ""
-    return Claim(f"{what}: median size of the relative error, skills 2 to {errors.shape[-1]}", median, 0.0, tolerance,
-                 because + bar)
+    return Claim(
+        f"{what}: median size of the relative error, skills 2 to {errors.shape[-1]}",
+        median,
+        0.0,
+        tolerance,
+        because + bar,
+    )
 
 
 def results(
-    axis: str, places: Any, strength: np.ndarray, predicted_strength: np.ndarray, measured: np.ndarray, predicted: Any
+    axis: str,
+    places: Any,
+    strength: np.ndarray,
+    measured: np.ndarray,
+    predicted_curve: tuple[Any, np.ndarray],
+    predicted: Any,
 ) -> xr.Dataset:
-    """Curves of the networks (seed, place, skill) beside the prediction (place, skill), and the errors of the latter."""
-    skills = np.arange(1, strength.shape[-1] + 1)
+    """Relative strengths of networks (seed, place, skill) and where they emerge, beside what was predicted of both.
+
+    The predicted curve, (place, skill), has places of its own: they may lie closer.
+    """
+    fine, curve = predicted_curve
     per_seed = ("seed", "skill") if measured.ndim == 2 else ("skill",)
     variables = {
         "strength": (("seed", axis, "skill"), strength),
-        "predicted_strength": ((axis, "skill"), predicted_strength),
+        "predicted_strength": ((f"predicted_{axis}", "skill"), curve),
         "emergence": (per_seed, measured),
         "predicted": (("skill",), np.asarray(predicted)),
         "error": (per_seed, errors_of(predicted, measured)),
     }
-    coordinates = {"seed": np.arange(len(strength)), axis: np.asarray(places, float), "skill": skills}
-    return make_dataset(variables, coordinates, {"model": "network", "method": "training"}, MEANINGS)
+    coordinates = {
+        "seed": np.arange(len(strength)),
+        axis: np.asarray(places, float),
+        f"predicted_{axis}": np.asarray(fine, float),
+        "skill": np.arange(1, strength.shape[-1] + 1),
+    }
+    attributes = {"model": "network", "method": "training", "loss": LOSS, "precision": "float32"}
+    meanings = MEANINGS | {f"predicted_{axis}": MEANINGS[axis]}
+    return make_dataset(variables, coordinates, attributes, meanings)
 
 
-def draw(panel: "Axes", data: xr.Dataset, axis: str, log: bool = False) -> None:
+def draw(panel: "Axes", data: xr.Dataset, axis: str, title: str, log: bool = False) -> None:
     """Networks: mean, dashed, with one standard deviation over seeds, as in the figure; the prediction solid."""
+    few = data.sizes[axis] < 30
     for index, skill in enumerate(data.skill.values):
         colour = COLOURS[index]
         curves, places = data.strength.sel(skill=skill), data[axis].values
         mean, spread = curves.mean("seed"), curves.std("seed", ddof=1)
-        panel.fill_between(places, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
-        panel.plot(places, mean, color=colour, linestyle="--", linewidth=1.4)
-        panel.plot(places, data.predicted_strength.sel(skill=skill), color=colour, linewidth=1.4, label=f"k = {skill}")
+        panel.fill_between(places, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+        panel.plot(places, mean, color=colour, linestyle="--", linewidth=1.4, marker="o" if few else "", markersize=3)
+        expected = data.predicted_strength.sel(skill=skill)
+        panel.plot(data[f"predicted_{axis}"], expected, color=colour, linewidth=1.4, label=f"k = {skill}")
+    panel.plot([], [], color="grey", linestyle="--", label="networks, ± 1 s.d.")
+    panel.plot([], [], color="grey", label="model")
     panel.set_xlabel(f"{MEANINGS[axis].long_name}, {MEANINGS[axis].symbol}")
     panel.set_ylabel("relative skill strength, R_k / S")
-    panel.set_ylim(-0.05, 1.12)
+    panel.set_ylim(-0.08, 1.15)
+    panel.set_title(title, fontsize="medium")
     if log:
+        from matplotlib.ticker import NullFormatter
+
         panel.set_xscale("log")
-
-
-def draw_legend(panel: "Axes") -> None:
-    panel.plot([], [], color="grey", linestyle="--", label="networks, ± 1 s.d.")
-    panel.plot([], [], color="grey", label="predicted from one skill")
-    panel.legend(fontsize="small")
+        panel.xaxis.set_minor_formatter(NullFormatter())
