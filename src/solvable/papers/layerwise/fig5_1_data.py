@@ -4,8 +4,9 @@ The number of shots D_c is fitted to one-skill networks trained on few samples; 
 half learned from about D_c / (2 P_k) samples in all (eq. 5.5, corrected: R/S is d/D_c, see errata).
 
 Against the thesis (5·10⁵ steps of 2000 points, the learning rate halved every 5·10⁴ of them, which adds up to 10⁵ steps
-of the full rate): fewer and smaller batches, and the rate goes to zero over the second half. It adds up to as much, and
-the strengths no longer move at its end, which is claimed.
+of the full rate): 10⁵ steps of 500 points, the rate going to zero over the second half, which adds up to 7.5·10⁴ steps.
+That changes little: by half of it, at the full rate, nearly all is over, which is claimed; on an H200, twice the training
+(4 seeds, width 500) moved the samples at emergence by 0.3 % for the fourth skill and by 0.8 % for the fifth.
 """
 
 import dataclasses
@@ -52,14 +53,14 @@ SETTINGS = {
         one=(12, 16, 24, 32, 48, 64),
         several=(36, 54, 80, 120, 180, 270, 400),
         tolerance=0.4,
-        because="12 bits and width 64: rarer skills need a third more samples than predicted, 0.30 ± 0.02 when this was "
-        "written; 25 % is claimed at full scale",
+        because="12 bits and width 64: rarer skills need a third more samples than predicted (0.30 ± 0.02 when written); "
+        "25 % is claimed at full scale",
     ),
     "full": Setting(
         SparseParity(),
-        width=500,
+        width=1000,
         batch=500,
-        steps=150_000,
+        steps=100_000,
         seeds=10,
         points=512,
         one=(100, 200, 300, 400, 500, 600, 800, 1200),
@@ -95,7 +96,7 @@ def reproduce(scale: Scale) -> Reproduction:
 
 
 def _run(setting: Setting) -> np.ndarray:
-    """Relative strengths (variant, seed, measurement, skill): before the rate is lowered, in the middle, at the end."""
+    """Relative strengths (variant, seed, measurement, skill): first, before the rate is lowered, last."""
     task, steps = setting.task, setting.steps
     counts = (*setting.one, *setting.several)
     practised = [1] * len(setting.one) + [task.skills] * len(setting.several)
@@ -114,7 +115,7 @@ def _run(setting: Setting) -> np.ndarray:
         seeds=setting.seeds,
         key=52,
         measure={"strength": shared.held_out(task, setting.points).strengths},
-        at=(0, steps // 2, 3 * steps // 4, steps),
+        at=(0, steps // 2, steps),
     )
     return training.curves.strength.values / task.target_scale
 
@@ -149,7 +150,7 @@ def _claims(setting: Setting, datasets: dict[str, xr.Dataset], several: np.ndarr
     data, single = datasets["skills"], datasets["one"]
     ratio = np.nanmedian(single.emergence) / np.asarray(setting.task.frequencies())
     by_ratio = shared.errors_of(ratio, data.emergence.values)
-    late = np.abs(several[:, :, -1] - several[:, :, -2]).mean()
+    late = float(np.abs(several[:, :, -1] - several[:, :, 1]).mean())
     return [
         shared.median_claim("samples at emergence", data.error.values, setting.tolerance, setting.because),
         shared.median_claim(
@@ -158,5 +159,11 @@ def _claims(setting: Setting, datasets: dict[str, xr.Dataset], several: np.ndarr
             setting.tolerance,
             "the same without a fitted curve",
         ),
-        Claim("mean change of a relative strength over the last quarter of training", late, 0.0, 0.02, "at the end"),
+        Claim(
+            "mean change of a relative strength over the second half of training",
+            late,
+            0.0,
+            0.02,
+            "a tenth of the range that emergence is read off: training longer would not matter",
+        ),
     ]

@@ -187,8 +187,7 @@ def _table_claims(setting: Setting, several: np.ndarray, table: np.ndarray) -> l
             float(np.median(table[:, 0])),
             float(setting.table_first or 0),
             0.05,
-            f"Table 5.1; in {outliers} of {setting.seeds} runs a rarer skill is learned better than a more frequent one "
-            "(there: 1 of 10, and 1 more fails to learn one)",
+            f"Table 5.1; a rarer skill is learned better than a more frequent one in {outliers} of {setting.seeds} runs",
         ),
         Claim(
             "a fifth of the training is not enough: largest change of a relative strength after it, mean over seeds",
