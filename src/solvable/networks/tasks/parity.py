@@ -88,25 +88,31 @@ class SparseParity(eqx.Module):
     ) -> tuple[Int[Array, " n"], UInt32[Array, " n"]]:
         """Skills, by inverting their cumulative frequencies, and words of skill bits."""
         words = jax.random.bits(key, (2, count), jnp.uint32)
-        # The last threshold would be one: what lies above all others is the last skill. In 32 bits a frequency is off
-        # by less than 3e-10.
-        thresholds = jnp.cumsum(self.frequencies(practised))[:-1] * 2.0**_WORD
-        thresholds = jnp.minimum(thresholds, 2.0**_WORD - 1).astype(jnp.uint32)
-        skill = jnp.sum(words[0][:, None] >= thresholds, axis=-1)
-        last = self.skills - 1 if practised is None else practised - 1
-        return jnp.minimum(skill, last), words[1]
+        return self._skill_of(words[0], self._thresholds(practised), practised), words[1]
+
+    def _thresholds(self, practised: int | Array | None) -> UInt32[Array, " k"]:
+        """Cumulative frequencies as words; the last would be one. A frequency is off by less than 3e-10."""
+        below = jnp.cumsum(self.frequencies(practised))[:-1] * 2.0**_WORD
+        return jnp.minimum(below, 2.0**_WORD - 1).astype(jnp.uint32)
+
+    def _skill_of(
+        self, word: UInt32[Array, " n"], thresholds: UInt32[Array, " k"], practised: int | Array | None
+    ) -> Int[Array, " n"]:
+        above = jnp.sum(word[:, None] >= thresholds, axis=-1, dtype=jnp.int32)
+        return above if practised is None else jnp.minimum(above, jnp.asarray(practised - 1, jnp.int32))
 
     def sample(
         self, key: Array, count: int, practised: int | Array | None = None
     ) -> tuple[Float[Array, "n inputs"], Float[Array, " n"]]:
         """Independent points: inputs, and targets ``S g_k``."""
-        skill, word = self.draw(key, count, practised)
-        scale = jnp.asarray(self.target_scale, jnp.float32)
-        return self.encode(skill, word), scale * self.parity(skill, word)
+        return self._points(*self.draw(key, count, practised))
+
+    def _points(self, skill: Int[Array, " n"], word: UInt32[Array, " n"]) -> tuple[Array, Array]:
+        return self.encode(skill, word), jnp.asarray(self.target_scale, jnp.float32) * self.parity(skill, word)
 
     def fresh(self, practised: int | Array | None = None) -> Fresh:
         """New points at every step: infinite data. ``practised`` may be traced, so that tasks run side by side."""
-        return Fresh(_Draws(self, practised))
+        return Fresh(_Draws(self, self._thresholds(practised), practised))
 
     def fixed(
         self, key: Array, samples: int, *, count: int | Array | None = None, practised: int | Array | None = None
@@ -171,10 +177,12 @@ class HeldOut(eqx.Module):
 
 
 class _Draws(eqx.Module):
-    """A sampler whose number of practised skills is an array among others, so that it may differ between runs."""
+    """A sampler of points. What depends on the practised skills is an array: it may differ between runs."""
 
     task: SparseParity
+    thresholds: UInt32[Array, " k"]
     practised: Any
 
     def __call__(self, key: Array, count: int) -> tuple[Array, Array]:
-        return self.task.sample(key, count, self.practised)
+        words = jax.random.bits(key, (2, count), jnp.uint32)
+        return self.task._points(self.task._skill_of(words[0], self.thresholds, self.practised), words[1])

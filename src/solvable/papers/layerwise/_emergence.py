@@ -78,25 +78,19 @@ def errors_of(predicted: Any, measured: Any) -> np.ndarray:
     return np.asarray(predicted) / np.asarray(measured) - 1
 
 
-def spread_of_median(values: np.ndarray, draws: int = 400) -> float:
-    """Standard error of the median over seeds and skills of sizes of errors, by drawing seeds again."""
-    generator = np.random.default_rng(0)
-    rows = generator.integers(0, len(values), (draws, len(values)))
-    return float(np.nanmedian(np.abs(values)[rows].reshape(draws, -1), axis=1).std())
-
-
 def median_claim(what: str, errors: np.ndarray, tolerance: float, because: str) -> Claim:
     """The median over seeds and skills 2, 3, ... of the size of the error. What never emerged counts as infinite."""
     later = np.where(np.isnan(errors), np.inf, np.abs(errors))[..., 1:]
-    median = float(np.median(later))
-    bar = f"; standard error over seeds {spread_of_median(errors[..., 1:]):.3f}" if errors.ndim == 2 else ""
-    return Claim(
-        f"{what}: median size of the relative error, skills 2 to {errors.shape[-1]}",
-        median,
-        0.0,
-        tolerance,
-        because + bar,
-    )
+    bar = f"; standard error over seeds {_spread_of_median(later):.3f}" if errors.ndim == 2 else ""
+    name = f"{what}: median size of the relative error, skills 2 to {errors.shape[-1]}"
+    return Claim(name, float(np.median(later)), 0.0, tolerance, because + bar)
+
+
+def _spread_of_median(sizes: np.ndarray, draws: int = 400) -> float:
+    """Standard error of the median over seeds and skills, by drawing seeds again."""
+    rows = np.random.default_rng(0).integers(0, len(sizes), (draws, len(sizes)))
+    medians = np.median(sizes[rows].reshape(draws, -1), axis=1)
+    return float(medians.std()) if np.isfinite(medians).all() else float("inf")
 
 
 def results(

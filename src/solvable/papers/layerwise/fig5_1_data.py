@@ -5,8 +5,8 @@ half learned from about D_c / (2 P_k) samples in all (eq. 5.5, corrected: R/S is
 
 Against the thesis (5·10⁵ steps of 2000 points, the learning rate halved every 5·10⁴ of them, which adds up to 10⁵ steps
 of the full rate): 10⁵ steps of 500 points, the rate going to zero over the second half, which adds up to 7.5·10⁴ steps.
-That changes little: by half of it, at the full rate, nearly all is over, which is claimed; on an H200, twice the training
-(4 seeds, width 500) moved the samples at emergence by 0.3 % for the fourth skill and by 0.8 % for the fifth.
+That changes little: by half of it, at the full rate, nearly all is over, which is claimed. In a run with four seeds and
+width 500, half as long again moved the samples at emergence by 0.6 % for the fourth skill and by 0.8 % for the fifth.
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ SETTINGS = {
         one=(12, 16, 24, 32, 48, 64),
         several=(36, 54, 80, 120, 180, 270, 400),
         tolerance=0.4,
-        because="12 bits and width 64: rarer skills need a third more samples than predicted (0.30 ± 0.02 when written); "
+        because="12 bits and width 64: rarer skills need a third more samples than predicted (0.30 ± 0.02 measured); "
         "25 % is claimed at full scale",
     ),
     "full": Setting(

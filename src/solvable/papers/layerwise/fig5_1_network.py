@@ -103,7 +103,7 @@ def _run(setting: Setting, practised: int, stds: tuple[float, ...] = (shared.STD
     measure = shared.held_out(setting.task, setting.points).strengths
     training = train(
         shared.network_maker(setting.task, setting.width),
-        setting.task.fresh(practised),
+        setting.task.fresh(None if practised == setting.task.skills else practised),
         optax.sgd(setting.learning_rate),
         steps=steps,
         batch=setting.batch,

@@ -187,7 +187,7 @@ def _table_claims(setting: Setting, several: np.ndarray, table: np.ndarray) -> l
             float(np.median(table[:, 0])),
             float(setting.table_first or 0),
             0.05,
-            f"Table 5.1; a rarer skill is learned better than a more frequent one in {outliers} of {setting.seeds} runs",
+            f"Table 5.1; {outliers} of {setting.seeds} runs learn a rarer skill better than a more frequent one",
         ),
         Claim(
             "a fifth of the training is not enough: largest change of a relative strength after it, mean over seeds",
