@@ -57,7 +57,18 @@ _HOME = {
     "save": "solvable.files",
     "sweep": "solvable.sweeps",
 }
-_ROOMS = ("activations", "diagnostics", "engines", "fits", "models", "papers", "solvers", "sweeps", "teachers")
+_ROOMS = (
+    "activations",
+    "diagnostics",
+    "engines",
+    "fits",
+    "models",
+    "networks",
+    "papers",
+    "solvers",
+    "sweeps",
+    "teachers",
+)
 # Faces to other libraries: loaded on first use, and only listed because one of those may be missing.
 _BRIDGES = ("equinox", "torch")
 

@@ -1,0 +1,101 @@
+"""Where a run's batches come from: a fixed training set, or new points every step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+Batch = tuple[Array, Array]
+
+
+class Fixed(eqx.Module):
+    """A training set, and a test set if there is one.
+
+    ``count`` says how many of the first rows belong to the training set; it may be traced, so that sets of many sizes
+    train side by side in arrays of one size.
+    """
+
+    inputs: Array = eqx.field(converter=jnp.asarray)
+    targets: Array = eqx.field(converter=jnp.asarray)
+    test_inputs: Any = None
+    test_targets: Any = None
+    count: Any = None
+
+    def __check_init__(self) -> None:
+        check_rows("inputs", self.inputs, "targets", self.targets)
+        _check_test(self)
+
+    @property
+    def size(self) -> int:
+        return self.inputs.shape[0]
+
+
+class Fresh(eqx.Module):
+    """New points every step: ``sample(key, count)`` gives inputs and targets. A test set, if there is one, is fixed."""
+
+    sample: Callable[[jax.Array, int], Batch]
+    test_inputs: Any = None
+    test_targets: Any = None
+
+    def __check_init__(self) -> None:
+        _check_test(self)
+
+
+Source = Fixed | Fresh
+
+
+def _check_test(data: Any) -> None:
+    if (data.test_inputs is None) != (data.test_targets is None):
+        raise ValueError("a test set needs both test_inputs and test_targets")
+    if data.test_inputs is not None:
+        check_rows("test_inputs", data.test_inputs, "test_targets", data.test_targets)
+
+
+def check_rows(name: str, inputs: Any, other: str, targets: Any) -> None:
+    if jnp.ndim(inputs) == 0 or jnp.ndim(targets) == 0 or len(inputs) != len(targets):
+        shapes = f"{jnp.shape(inputs)} and {jnp.shape(targets)}"
+        raise ValueError(f"{name} and {other} must have as many rows, one a point, but have shapes {shapes}")
+    if len(inputs) == 0:
+        raise ValueError(f"{name} is empty: give at least one point")
+
+
+def first_order(data: Source, batch: int | None) -> Array | None:
+    """Room for the order of the points in this epoch, where there are epochs."""
+    if isinstance(data, Fixed) and batch is not None and data.count is None:
+        return jnp.zeros(data.size, jnp.int32)
+    return None
+
+
+def next_batch(
+    data: Source, batch: int | None, order: Array | None, key: jax.Array, step: Array
+) -> tuple[Batch, Array | None]:
+    """The points of a step. A fixed set is gone through in a new order every epoch, as many whole batches as it has.
+
+    A set with a ``count`` is drawn from with replacement instead: how many batches it has is not known beforehand.
+    """
+    if isinstance(data, Fresh):
+        assert batch is not None
+        return data.sample(jax.random.fold_in(key, step), batch), None
+    if batch is None:
+        return (data.inputs, data.targets), None
+    if order is None:
+        count = jnp.asarray(data.count, jnp.int32)
+        rows = jax.random.randint(jax.random.fold_in(key, step), (batch,), 0, count)
+        return (data.inputs[rows], data.targets[rows]), None
+    batches = data.size // batch
+    epoch, place = step // batches, step % batches
+    order = jax.lax.cond(
+        place == 0,
+        lambda: jax.random.permutation(jax.random.fold_in(key, epoch), data.size).astype(jnp.int32),
+        lambda: order,
+    )
+    rows = jax.lax.dynamic_slice_in_dim(order, place * batch, batch)
+    return (data.inputs[rows], data.targets[rows]), order
+
+
+def weights_of(data: Fixed) -> Array | None:
+    """1 for the rows that count, 0 for the others; None if all do."""
+    return None if data.count is None else (jnp.arange(data.size) < data.count)

@@ -1,0 +1,1 @@
+"""Tasks that networks are trained on, one a file."""

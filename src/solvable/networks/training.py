@@ -1,0 +1,299 @@
+"""Train many networks side by side, and measure them on the way."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from solvable.engines.progress import progress_bar
+from solvable.models.base import Stopwatch, check_choice, check_count
+from solvable.networks import checkpoints, memory
+from solvable.networks.losses import LossName, PointLoss, point_loss
+from solvable.networks.program import Measure, Recipe, State, measurement, pick, start, stretch
+from solvable.networks.results import DivergedError, Piece, Training, dataset, parameters, together, which
+from solvable.networks.schedule import Schedule
+from solvable.networks.sources import Fixed, Source
+
+PyTree = Any
+Inspect = Callable[[Any, Source, Any], Mapping[str, float]]
+
+_CHECKPOINT_SECONDS = 60.0
+
+
+def train(
+    network: Any,
+    data: Any,
+    optimiser: Any,
+    *,
+    steps: int,
+    batch: int | None = None,
+    loss: LossName | PointLoss = "mse",
+    variants: Mapping[str, Any] | None = None,
+    seeds: int = 1,
+    key: int = 0,
+    measure: Mapping[str, Measure] | None = None,
+    at: Any = None,
+    inspect: Inspect | Sequence[Inspect] = (),
+    inspect_at: Sequence[int] | None = None,
+    snapshots_at: Sequence[int] = (),
+    precision: Literal["float32", "float64"] = "float32",
+    matmul_precision: Literal["default", "high", "highest"] = "default",
+    at_once: int | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = _CHECKPOINT_SECONDS,
+    on_divergence: Literal["raise", "keep"] = "raise",
+    diverged_above: float = 1e6,
+    memory_limit: float | None = None,
+    progress: bool | None = None,
+) -> Training:
+    """Train networks of many seeds, and of many settings, side by side in one compiled program.
+
+    ``network(key, **variant)`` makes an Equinox module of one input, ``data(key, **variant)`` a :class:`Fixed` or
+    :class:`Fresh` source, ``optimiser(**variant)`` an Optax transformation; each may also be given as it is. Every
+    variant, entry i of the equally long lists of ``variants``, is trained with every seed, and a seed draws the same
+    numbers in every variant. Variants are traced, so scales, rates, decays and masked widths all go in one program.
+
+    Each step takes ``batch`` points; without it, the whole training set. Fixed sets are gone through in a new order
+    every epoch. Losses are measured at the steps ``at`` (by default 0, ``steps`` and about twenty a decade between),
+    with accuracies of classes and whatever ``measure`` adds: functions of (network, data, key) that JAX can compile.
+    ``inspect`` is for what it cannot: functions of (network, data, initial network) that return a dict of numbers, for
+    example :func:`feature_metrics`, called for each run at ``inspect_at`` (by default first and last). Networks are
+    kept at the end and at ``snapshots_at``.
+
+    With ``checkpoint``, a path, the state is written there once in ``checkpoint_seconds`` and when interrupted; the
+    same call goes on from it, and what comes out is the same, bit for bit, on the same device. A run whose loss is not
+    finite, or above ``diverged_above`` times its first, is stopped: ``on_divergence="raise"`` says which and when, in a
+    :class:`DivergedError` that carries what there is; ``"keep"`` lets the others go on and notes the step in
+    ``diverged_at``. ``at_once`` trains that many runs at a time where memory is short.
+
+    >>> import jax, optax, solvable.networks as networks
+    >>> points = jax.numpy.linspace(-1, 1, 32)[:, None]
+    >>> data = networks.Fixed(points, points**2)
+    >>> def network(key):
+    ...     return networks.MLP(1, 1, width=32, depth=2, key=key, activation="tanh")
+    ...
+    >>> training = networks.train(network, data, optax.adam(0.01), steps=300, seeds=3)
+    >>> training.curves.train_loss.dims, bool((training.curves.train_loss[:, -1] < 0.01).all())
+    (('seed', 'time'), True)
+    """
+    watch = Stopwatch()
+    check_count("steps", steps)
+    check_count("seeds", seeds)
+    check_choice("precision", precision, ("float32", "float64"))
+    check_choice("matmul_precision", matmul_precision, ("default", "high", "highest"))
+    check_choice("on_divergence", on_divergence, ("raise", "keep"))
+    if batch is not None:
+        check_count("batch", batch)
+    if not diverged_above > 1:
+        raise ValueError(f"diverged_above must be above 1, how far a loss may grow, not {diverged_above!r}")
+    lists = _variants(variants)
+    inspectors = tuple(inspect) if isinstance(inspect, Sequence) else (inspect,)
+    schedule = Schedule(steps, at, inspect_at if inspectors else (), snapshots_at)
+    recipe = Recipe(
+        network,
+        data,
+        optimiser,
+        batch,
+        point_loss(loss),
+        jnp.dtype(precision),
+        dict(measure or {}),
+        diverged_above,
+    )
+    runs = seeds * max(1, *(len(values) for values in lists.values())) if lists else seeds
+    group = runs if at_once is None else min(check_count("at_once", at_once), runs)
+    settings = {
+        "steps": steps,
+        "batch": batch,
+        "loss": loss if isinstance(loss, str) else getattr(loss, "__name__", "own"),
+        "seeds": seeds,
+        "key": key,
+        "at": schedule.at,
+        "inspect_at": schedule.inspect_at,
+        "snapshots_at": schedule.snapshots_at,
+        "precision": precision,
+        "matmul_precision": matmul_precision,
+    }
+    base = jax.random.key(key)
+    keys = jax.vmap(lambda seed: jax.random.fold_in(base, seed))(jnp.arange(runs) % seeds)
+    # In the precision of the training, or a rate of 64 bits would make every update one.
+    kinds = {"f": recipe.precision, "b": bool}
+    each = {
+        name: jnp.asarray(np.repeat(values, seeds), kinds.get(values.dtype.kind, "int32"))
+        for name, values in lists.items()
+    }
+    pieces = []
+    with (
+        jax.default_matmul_precision(None if matmul_precision == "default" else matmul_precision),
+        progress_bar("training", runs * steps, progress) as advance,
+    ):
+        for first in range(0, runs, group):
+            chosen = slice(first, first + group)
+            path = None if checkpoint is None else _path_of(Path(checkpoint), first // group, runs > group)
+            trainer = _Group(recipe, keys[chosen], {name: values[chosen] for name, values in each.items()}, settings)
+            trainer.compile(memory_limit)
+            pieces.append(trainer.go(schedule, inspectors, path, checkpoint_seconds, on_divergence, advance))
+    curves = dataset(pieces, lists, seeds, schedule, settings, watch)
+    training = Training(curves, together(pieces, recipe.own_data), parameters(pieces), seeds, recipe.own_data)
+    if on_divergence == "raise" and (curves.diverged_at >= 0).any():
+        raise DivergedError(which(curves), training)
+    return training
+
+
+def _variants(variants: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+    lists = {name: np.asarray(values) for name, values in (variants or {}).items()}
+    for name, values in lists.items():
+        if values.ndim != 1 or not values.size:
+            raise ValueError(f"variants[{name!r}] must be a list of numbers, not of shape {values.shape}")
+        if values.dtype.kind not in "fiub":
+            raise ValueError(f"variants[{name!r}] must hold numbers, which can be traced, not {values.dtype}")
+    lengths = {name: values.size for name, values in lists.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"variants must be equally long lists, one entry a variant, not of lengths {lengths}")
+    reserved = {"variant", "seed", "time"} & set(lists)
+    if reserved:
+        raise ValueError(f"variants may not be called {sorted(reserved)[0]!r}: curves have a dimension of that name")
+    return lists
+
+
+def _path_of(path: Path, group: int, several: bool) -> Path:
+    path = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
+    return path.with_name(f"{path.stem}.{group}.npz") if several else path
+
+
+class _Group:
+    """Runs that are trained side by side: compiled programs, their arrays, and the loop over stretches."""
+
+    def __init__(self, recipe: Recipe, keys: jax.Array, variants: dict[str, Any], settings: dict[str, Any]) -> None:
+        self.recipe, self.settings = recipe, settings
+        self.state, self.runs = start(recipe, keys, variants)
+        self.arrays = eqx.filter(self.runs, eqx.is_array)
+        self.count = len(keys)
+        self.initial = self.state.parameters
+        self._check()
+
+    def _check(self) -> None:
+        data, batch = self.runs.data, self.recipe.batch
+        if not isinstance(data, Fixed):
+            if batch is None:
+                raise ValueError("new points every step need a batch, how many of them: give batch")
+        elif data.count is None:
+            size = data.inputs.shape[1 if self.recipe.own_data else 0]
+            if batch is not None and batch > size:
+                raise ValueError(
+                    f"batch must be at most the training set's {size} points, not {batch}: or leave it out"
+                )
+        if not jax.tree.leaves(self.initial):
+            raise ValueError("the network has nothing to train: its arrays of real numbers are all networks.Constant")
+
+    def _compiled(self, recipe: Recipe) -> Any:
+        step = jnp.asarray(0, jnp.int32)
+        return jax.jit(stretch(recipe, self.runs)).lower(self.state, self.arrays, step, step)
+
+    def compile(self, limit: float | None) -> None:
+        """Both programs; what surely does not fit is said before anything is trained."""
+        limit = memory.available() if limit is None else limit
+        self.limit = limit
+        lowered = self._compiled(self.recipe)
+        # What must be equal for a checkpoint to be continued: a changed optimiser or network shows in its program.
+        platform = f"{jax.default_backend()} {jax.devices()[0].device_kind} {jax.__version__}"
+        self.mark = checkpoints.fingerprint(
+            self.settings, platform + lowered.as_text(), self.state, eqx.filter(self.runs, eqx.is_array)
+        )
+        try:
+            self.advance = lowered.compile()
+            need = memory.needed(self.advance)
+            if limit is not None and need is not None and need > limit:
+                raise self._too_large()
+            step = jnp.asarray(0, jnp.int32)
+            self.measure = jax.jit(measurement(self.recipe, self.runs)).lower(self.state, self.arrays, step).compile()
+        except Exception as error:
+            if memory.is_full(error) and not str(error).endswith("kept"):
+                raise self._too_large() from error
+            raise
+
+    def _too_large(self) -> MemoryError:
+        def cost(batch: int) -> float | None:
+            smaller = self.recipe if self.recipe.batch is None else self.recipe._replace(batch=batch)
+            return memory.needed(self._compiled(smaller).compile())
+
+        batch = self.recipe.batch
+        if batch is None:
+            batch = 1 if not isinstance(self.runs.data, Fixed) else self.runs.data.inputs.shape[self.recipe.own_data]
+        return memory.too_large(batch, self.count, self.limit, cost)
+
+    def go(
+        self,
+        schedule: Schedule,
+        inspectors: tuple[Inspect, ...],
+        path: Path | None,
+        every: float,
+        on_divergence: str,
+        advance: Callable[[float], None],
+    ) -> Piece:
+        found: dict[str, np.ndarray] = {}
+        state, done = self.state, -1
+        if path is not None:
+            before = checkpoints.read(path, self.mark, state)
+            if before is not None:
+                done, state, found = before
+                advance(self.count * done)
+        written = time.monotonic()
+        try:
+            for stop in schedule.stops:
+                if stop <= done:
+                    continue
+                if stop > max(done, 0):
+                    state = self._stretch(state, max(done, 0), stop)
+                    advance(self.count * (stop - max(done, 0)))
+                found |= self._look(state, stop, schedule, inspectors)
+                done = stop
+                if path is not None and (stop == schedule.steps or time.monotonic() - written > every):
+                    checkpoints.write(path, self.mark, done, state, found)
+                    written = time.monotonic()
+                if on_divergence == "raise" and (np.asarray(state.diverged) >= 0).any():
+                    break
+        except KeyboardInterrupt:
+            if path is not None and done >= 0:
+                checkpoints.write(path, self.mark, done, state, found)
+            raise
+        return Piece(state, self.runs, found, done)
+
+    def _stretch(self, state: State, begin: int, end: int) -> State:
+        try:
+            state = self.advance(state, self.arrays, jnp.asarray(begin, jnp.int32), jnp.asarray(end, jnp.int32))
+            # Dispatch is asynchronous; without waiting the bar would run ahead of the work.
+            return jax.block_until_ready(state)
+        except Exception as error:
+            if memory.is_full(error):
+                raise self._too_large() from error
+            raise
+
+    def _look(
+        self, state: State, step: int, schedule: Schedule, inspectors: tuple[Inspect, ...]
+    ) -> dict[str, np.ndarray]:
+        """What is to be measured, inspected and kept at this step, under names that end in the step."""
+        found: dict[str, np.ndarray] = {}
+        if step in schedule.at:
+            measured = self.measure(state, self.arrays, jnp.asarray(step, jnp.int32))
+            found |= {f"curve/{name}/{step}": np.asarray(value) for name, value in measured.items()}
+        if step in schedule.inspect_at and inspectors:
+            rows = [self._inspected(state, run, inspectors) for run in range(self.count)]
+            for name in rows[0]:
+                found[f"inspected/{name}/{step}"] = np.asarray([row[name] for row in rows], float)
+        if step in schedule.snapshots_at:
+            for index, leaf in enumerate(jax.tree.leaves(state.parameters)):
+                found[f"kept/{index}/{step}"] = np.asarray(leaf)
+        return found
+
+    def _inspected(self, state: State, run: int, inspectors: tuple[Inspect, ...]) -> dict[str, float]:
+        one = self.runs.alone(run, self.recipe.own_data)
+        network, initial = (eqx.combine(pick(part, run), one.rest) for part in (state.parameters, self.initial))
+        numbers: dict[str, float] = {}
+        for inspector in inspectors:
+            numbers |= inspector(network, one.data, initial)
+        return numbers
