@@ -115,10 +115,11 @@ def delays(curves: xr.Dataset, batches: int) -> xr.Dataset:
 
     A run fits when its training accuracy reaches ``FITTED``. It generalises when its test accuracy reaches ``SHARE`` of
     the best that any row reaches (the mean over its seeds, at its best step): one level for all runs, so that a run
-    that never generalises does not count its own poor best as success. What is not reached is infinite.
+    that never generalises does not count its own poor best as success; its delay is infinite. A run that never fits
+    is counted as fitting at its end.
     """
     level = SHARE * float(curves.test_accuracy.mean("seed").max())
-    fits = _first(curves.train_accuracy, FITTED) / batches
+    fits = np.minimum(_first(curves.train_accuracy, FITTED), float(curves.time[-1])) / batches
     generalises = _first(curves.test_accuracy, level) / batches
     return xr.Dataset(
         {
