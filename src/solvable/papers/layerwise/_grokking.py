@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,14 @@ TABLE = {
 # Weight decay as part of the gradient that Adam sees, none, and beside Adam (AdamW).
 DECAYS = ("gradient", "none", "beside")
 FITTED, SHARE = 0.99, 0.9
+
+
+class Row(NamedTuple):
+    """One variant: a configuration of table 6.1, how weights decay, and whether pixels have mean 0 and variance 1."""
+
+    configuration: str
+    decay: str = "gradient"
+    standardised: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +66,12 @@ class Setting:
         return self.steps // 20
 
 
-def run(setting: Setting, rows: list[tuple[str, str]], key: int = 0) -> Training:
-    """Train (configuration, decay) rows with all seeds, side by side. Training sets are drawn anew for each seed."""
-    scales = {name: [TABLE[configuration][i] for configuration, _ in rows] for i, name in enumerate(SCALES)}
+def run(setting: Setting, rows: list[Row], key: int = 0) -> Training:
+    """Train rows with all seeds, side by side. Training sets are drawn anew for each seed."""
+    scales = {name: [TABLE[row.configuration][i] for row in rows] for i, name in enumerate(SCALES)}
+    scales["standardised"] = [float(row.standardised) for row in rows]
     decays = {
-        name: [setting.weight_decay if decay == wanted else 0.0 for _, decay in rows]
+        name: [setting.weight_decay if row.decay == wanted else 0.0 for row in rows]
         for name, wanted in (("gradient_decay", "gradient"), ("beside_decay", "beside"))
     }
     images = load_images(setting.images, train=setting.drawn_from, test=setting.test_points)
@@ -97,28 +106,31 @@ def run(setting: Setting, rows: list[tuple[str, str]], key: int = 0) -> Training
 
 
 def _data(images: Images, points: int) -> Callable[..., Fixed]:
-    """A maker of training sets: each seed draws its own."""
+    """A maker of training sets: each seed draws its own. Pixels lie in [0, 1] unless they are standardised."""
+    mean, spread = float(images.train_inputs.mean()), float(images.train_inputs.std())
 
-    def make(key: jax.Array, target_scale: Any, **_: Any) -> Fixed:
+    def make(key: jax.Array, target_scale: Any, standardised: Any, **_: Any) -> Fixed:
         rows = jax.random.choice(key, len(images.train_inputs), (points,), replace=False)
         scale = jnp.asarray(target_scale, jnp.float32)
-        inputs, targets, test_inputs, test_targets = (
-            jnp.asarray(getattr(images, f"{part}_{name}")) for part in ("train", "test") for name in ("inputs", "targets")
+        inputs, test_inputs = (
+            jnp.where(standardised > 0, (pixels - mean) / spread, pixels)
+            for pixels in (jnp.asarray(images.train_inputs)[rows], jnp.asarray(images.test_inputs))
         )
-        return Fixed(inputs[rows], scale * targets[rows], test_inputs, scale * test_targets)
+        targets, test_targets = jnp.asarray(images.train_targets)[rows], jnp.asarray(images.test_targets)
+        return Fixed(inputs, scale * targets, test_inputs, scale * test_targets)
 
     return make
 
 
-def delays(curves: xr.Dataset, batches: int) -> xr.Dataset:
+def delays(curves: xr.Dataset, batches: int, share: float = SHARE) -> xr.Dataset:
     """When each run fits and generalises, in epochs, and the second over the first: its delay.
 
-    A run fits when its training accuracy reaches ``FITTED``. It generalises when its test accuracy reaches ``SHARE`` of
+    A run fits when its training accuracy reaches ``FITTED``. It generalises when its test accuracy reaches ``share`` of
     the best that any row reaches (the mean over its seeds, at its best step): one level for all runs, so that a run
     that never generalises does not count its own poor best as success; its delay is infinite. A run that never fits
-    is counted as fitting at its end.
+    is counted as fitting at its end. Below 1, a network generalises before it fits.
     """
-    level = SHARE * float(curves.test_accuracy.mean("seed").max())
+    level = share * float(curves.test_accuracy.mean("seed").max())
     fits = np.minimum(_first(curves.train_accuracy, FITTED), float(curves.time[-1])) / batches
     generalises = _first(curves.test_accuracy, level) / batches
     return xr.Dataset(

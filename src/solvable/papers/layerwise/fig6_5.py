@@ -1,8 +1,9 @@
 """Fig. 6.5 and table 6.1: a network that groks images, four ways to take the delay away, and what weight decay does.
 
 The thesis does not say how its weight decay of 1e-4 enters Adam. Here it is part of the gradient that Adam sees (as in
-PyTorch's ``Adam``); beside Adam (``AdamW``) and no decay are trained too, because the delay hinges on it. The squared
-error is the mean over points and outputs; with a sum over outputs the same decay would be ten times weaker.
+PyTorch's ``Adam``); beside Adam (``AdamW``) and no decay are trained too. The squared error is the mean over points and
+outputs; with a sum over outputs the same decay would be ten times weaker. Pixels lie in [0, 1], which the thesis does
+not say either: at full scale pixels of mean 0 and variance 1 are trained too, and most remedies fail on them.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.layerwise._grokking import DECAYS, TABLE, Setting, delays, feature_table, final_growth, run
+from solvable.papers.layerwise._grokking import DECAYS, TABLE, Row, Setting, delays, feature_table, final_growth, run
 from solvable.plotting import COLOURS, new_figure
 
 if TYPE_CHECKING:
@@ -29,20 +30,22 @@ TITLES = {
 }
 # Default delays are this or more, and with a remedy at most the second number.
 LONG, SHORT = {"quick": 5, "full": 10}, 2
+# A second share of the best test accuracy, for how much the delay depends on the first.
+STRICT = 0.95
 
 
 def reproduce(scale: Scale) -> Reproduction:
     setting = QUICK if scale == "quick" else FULL
-    rows = [(configuration, "gradient") for configuration in TABLE]
-    rows += [(configuration, "none") for configuration in (TABLE if scale == "full" else ("default", "target", "output"))]
-    rows += [("default", "beside")]
+    rows = _rows(scale)
     training = run(setting, rows)
     table = _named(delays(training.curves, setting.batches), rows)
-    measured = [index for index, row in enumerate(rows) if row[1] == "gradient" or row == ("default", "none")]
+    with_features = [*(Row(configuration) for configuration in TABLE), Row("default", "none")]
+    table["delay_strict"] = delays(training.curves, setting.batches, STRICT).delay.rename(variant="row").drop_vars("row")
+    measured = [index for index, row in enumerate(rows) if row in with_features]
     features = _named(feature_table(training, setting, measured), [rows[index] for index in measured])
     curves = _named(training.curves, rows)
     growth = {configuration: final_growth(configuration, setting.width) - 1 for configuration in TABLE}
-    table["growth"] = ("row", [growth[configuration] for configuration, _ in rows])
+    table["growth"] = ("row", [growth[row.configuration] for row in rows])
     table.growth.attrs.update(long_name="final growth of the scalar network less one", symbol="γ₊ - 1", units="1")
 
     figure, panels = new_figure(3, rows=2, width=4.4, height=3.5)
@@ -50,20 +53,33 @@ def reproduce(scale: Scale) -> Reproduction:
         _draw_accuracies(panel, curves, configuration, setting.batches)
         panel.axhline(table.attrs["level"], color="grey", linestyle=":", linewidth=1)
     _draw_delays(panels.flat[-1], table, setting.epochs)
-    claims = _delay_claims(table, LONG[scale]) + _decay_claims(table, curves) + _feature_claims(features, table)
+    claims = _delay_claims(table, LONG[scale]) + _decay_claims(table, curves) + _feature_claims(features)
+    if scale == "full":
+        claims += [_strict_claim(table), _pixel_claim(table)]
     return Reproduction({"curves": curves, "delays": table, "features": features}, figure, claims)
 
 
-def _named(dataset: xr.Dataset, rows: list[tuple[str, str]]) -> xr.Dataset:
-    """Rows by the name of their configuration and of their decay, in place of a number."""
+def _rows(scale: Scale) -> list[Row]:
+    """With decay, without, and beside Adam; at full scale also every configuration without decay, and other pixels."""
+    full = scale == "full"
+    return [
+        *(Row(configuration) for configuration in TABLE),
+        *(Row(configuration, "none") for configuration in (TABLE if full else ("default", "target", "output"))),
+        Row("default", "beside"),
+        *(Row(configuration, standardised=True) for configuration in (TABLE if full else ())),
+    ]
+
+
+def _named(dataset: xr.Dataset, rows: list[Row]) -> xr.Dataset:
+    """Rows by their names, in place of a number."""
     dataset = dataset.rename(variant="row").drop_vars("row")
-    names = {"configuration": ("row", [row[0] for row in rows]), "decay": ("row", [row[1] for row in rows])}
-    return dataset.assign_coords(names)
+    return dataset.assign_coords({name: ("row", [getattr(row, name) for row in rows]) for name in Row._fields})
 
 
-def _row(dataset: xr.Dataset, configuration: str, decay: str = "gradient") -> xr.Dataset:
-    chosen = (dataset.configuration == configuration) & (dataset.decay == decay)
-    return dataset.isel(row=int(np.argmax(chosen.values)))
+def _row(dataset: xr.Dataset, *names: str, standardised: bool = False) -> xr.Dataset:
+    wanted = Row(*names, standardised=standardised)
+    rows = zip(*(dataset[name].values.tolist() for name in Row._fields), strict=True)
+    return dataset.isel(row=list(rows).index(wanted))
 
 
 def _draw_accuracies(panel: "Axes", curves: xr.Dataset, configuration: str, batches: int) -> None:
@@ -95,8 +111,13 @@ def _draw_delays(panel: "Axes", table: xr.Dataset, epochs: int) -> None:
         growth = np.full(row.sizes["seed"], float(row.growth))
         panel.plot(growth, row.delay, "o", color=colour, label=TITLES[configuration], alpha=0.8)
         if configuration == "default":
-            bound = epochs / _row(table, configuration, "none").fits
-            panel.plot(growth, bound, "^", color=colour, markerfacecolor="none", label="no weight decay: above this")
+            without = _row(table, configuration, "none")
+            ended = np.isinf(without.delay)
+            style = {"color": colour, "markerfacecolor": "none", "linestyle": "none"}
+            panel.plot(growth, without.delay.where(~ended), marker="o", label="no weight decay", **style)
+            if ended.any():
+                bound = (epochs / without.fits).where(ended)
+                panel.plot(growth, bound, marker="^", label="no weight decay: longer than this", **style)
     panel.axhline(1, color="grey", linewidth=1, linestyle=":")
     panel.set_xscale("log")
     panel.set_yscale("log")
@@ -118,14 +139,15 @@ def _delay_claims(table: xr.Dataset, long: float) -> list[Claim]:
         )
     ]
     for configuration in REMEDIES:
-        delay = _row(table, configuration).delay
+        row = _row(table, configuration)
         claims.append(
             Claim(
-                f"{TITLES[configuration]}: share of runs with a delay of {SHORT} or less",
-                float((delay <= SHORT).mean()),
-                1.0,
-                0.0,
-                f"all of {seeds} seeds; delays {_spread(delay)}",
+                f"{TITLES[configuration]}: median delay",
+                float(row.delay.median()),
+                SHORT / 2,
+                SHORT / 2,
+                f"gone: anything up to {SHORT}. {seeds} seeds: {_spread(row.delay)}; test accuracy {_spread(row.at_fit)} when "
+                f"it fits, {_spread(row.best)} at best",
             )
         )
     return [*claims, _order_claim(table)]
@@ -141,29 +163,31 @@ def _order_claim(table: xr.Dataset) -> Claim:
         "share of pairs of configurations whose median delays are in the order that γ₊ gives",
         float(np.mean([medians[i] > medians[j] for i, j in pairs])),
         1.0,
-        0.0,
-        f"{len(pairs)} pairs, all; target and output have the same γ₊. Eq. 6.14 gives an order, not a number",
+        1 / len(pairs),
+        f"{len(pairs)} pairs (target and output have the same γ₊); weights and input, which both generalise long before "
+        "they fit, may change places: eq. 6.14 knows no such thing",
     )
 
 
 def _decay_claims(table: xr.Dataset, curves: xr.Dataset) -> list[Claim]:
-    seeds, without = table.sizes["seed"], _row(table, "default", "none")
+    seeds, usual, without = table.sizes["seed"], _row(table, "default"), _row(table, "default", "none")
     bare, beside = (_row(curves, "default", decay).test_accuracy for decay in ("none", "beside"))
     target, output = (_row(curves, configuration, "none").test_accuracy for configuration in ("target", "output"))
     return [
         Claim(
-            "default without weight decay: share of runs that generalise in the same time",
-            float(np.isfinite(without.delay).mean()),
+            "default: share of seeds that generalise later, or never, without weight decay",
+            float((without.generalises > usual.generalises).mean()),
+            1.0,
             0.0,
-            0.0,
-            f"none of {seeds} seeds; best test accuracy {_spread(without.best)}. γ₊ does not know weight decay",
+            f"all of {seeds} seeds: epochs {_spread(without.generalises)} in place of {_spread(usual.generalises)}, best "
+            f"test accuracies {_spread(without.best)} and {_spread(usual.best)}. γ₊ does not know weight decay",
         ),
         Claim(
             "default, decay beside Adam: test accuracy at the end less that without decay",
             float((beside - bare).isel(time=-1).mean()),
             0.0,
-            0.02,
-            "rate times decay times steps is far below one, so the weights do not shrink: noise of the last steps is left",
+            0.04,
+            "weights shrink by rate times decay times steps, below 1%; rounding grows to 0.02 in a run: four errors of 5",
         ),
         Claim(
             "target × 10 and output × 0.1 without decay: mean difference of test accuracies at a step",
@@ -175,7 +199,7 @@ def _decay_claims(table: xr.Dataset, curves: xr.Dataset) -> list[Claim]:
     ]
 
 
-def _feature_claims(features: xr.Dataset, table: xr.Dataset) -> list[Claim]:
+def _feature_claims(features: xr.Dataset) -> list[Claim]:
     default = _row(features, "default")
     falls = default.mp_distance.isel(step=1) - default.mp_distance.isel(step=2)
     end = default.mp_distance.isel(step=2)
@@ -196,6 +220,32 @@ def _feature_claims(features: xr.Dataset, table: xr.Dataset) -> list[Claim]:
             printed="a transition to this regime",
         ),
     ]
+
+
+def _strict_claim(table: xr.Dataset) -> Claim:
+    delay = _row(table, "target").delay_strict
+    return Claim(
+        f"target × 10 with {STRICT:.0%} of the best test accuracy for a level: share of delays that are 10 or more",
+        float((delay >= 10).mean()),
+        1.0,
+        0.4,
+        f"most of the delay is gone, not all: the last percents come as late as grokking. {_spread(delay)}; two seeds in "
+        "five may pass, as the level lies within the noise of the plateau",
+        printed="no delay",
+    )
+
+
+def _pixel_claim(table: xr.Dataset) -> Claim:
+    delays = {name: _row(table, name, standardised=True).delay for name in REMEDIES}
+    told = "; ".join(f"{TITLES[name]}: {_spread(delay)}" for name, delay in delays.items())
+    return Claim(
+        f"pixels of mean 0 and variance 1: remedies after which every delay is {SHORT} or less",
+        float(sum(bool((delay <= SHORT).all()) for delay in delays.values())),
+        1.0,
+        0.0,
+        f"weights alone: inputs are three times larger, and the network stays lazy. Delays: {told}",
+        printed="all four, pixels not stated",
+    )
 
 
 def _spread(values: xr.DataArray) -> str:
