@@ -1,4 +1,4 @@
-"""The runs of fig. 6.5: images learned by a network whose weights start five times too large, with table 6.1's scales."""
+"""The runs of fig. 6.5: images learned by networks with the scales of table 6.1, and when they fit and generalise."""
 
 import dataclasses
 from collections.abc import Callable
@@ -156,7 +156,7 @@ def _at(values: xr.DataArray, reached: xr.DataArray) -> xr.DataArray:
 
 
 def feature_table(training: Training, setting: Setting, variants: list[int]) -> xr.Dataset:
-    """κ_CKA and effective dimensions of runs at the start, early, and at the end: basis on training, overlaps on test."""
+    """κ_CKA and effective dimensions at the start, early, and at the end: basis of the training set, overlaps on test."""
     steps = (0, setting.early, setting.steps)
     names = ("mp_distance", "intensity", "quality_above_noise", "utilisation_above_noise")
     values = np.zeros((len(names), len(variants), setting.seeds, len(steps)))

@@ -78,7 +78,7 @@ def reproduce(scale: Scale) -> Reproduction:
 
     figure, panels = new_figure(3, rows=2, width=4.6, height=3.6)
     for panel, step in zip(panels[0, :2], (0, setting.steps), strict=True):
-        report, functions, outputs = measured[step][0]
+        _, functions, outputs = measured[step][0]
         draw_functions(panel, functions)
         panel.plot(INPUTS, outputs, color=COLOURS[6], linewidth=1, label="learned function, f̂")
         panel.set_title(f"step {step}", fontsize="medium")
@@ -200,9 +200,8 @@ def _draw_search(panel: "Axes", search: xr.Dataset) -> None:
     """D_eff(ρ) of all settings over their D_eff(Q*), against what is printed."""
     for bias, colour, label in ((1, COLOURS[1], "output with bias"), (0, COLOURS[0], "output without bias")):
         chosen = search.isel(variant=np.flatnonzero(search.output_bias.values == bias))
-        panel.plot(
-            chosen.quality.values.ravel(), chosen.intensity_plain.values.ravel(), "o", color=colour, alpha=0.6, label=label
-        )
+        x, y = (chosen[name].values.ravel() for name in ("quality", "intensity_plain"))
+        panel.plot(x, y, "o", color=colour, alpha=0.6, label=label)
     for values, marker, label in ((PRINTED_BEFORE, "s", "printed, before"), (PRINTED_AFTER, "*", "printed, after")):
         panel.plot(
             values["quality"], values["intensity_plain"], marker, color=COLOURS[6], markersize=11, label=label, zorder=1

@@ -5,7 +5,16 @@ import xarray as xr
 
 from solvable.diagnostics import FeatureReport
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.layerwise._step import INPUTS, LAYERS, NAMES, PRINTED_BEFORE, TARGET, WIDTH, draw_functions, measure
+from solvable.papers.layerwise._step import (
+    INPUTS,
+    LAYERS,
+    NAMES,
+    PRINTED_BEFORE,
+    TARGET,
+    WIDTH,
+    draw_functions,
+    measure,
+)
 from solvable.plotting import COLOURS, new_figure
 
 SHOWN = 20
