@@ -43,7 +43,7 @@ class Setting:
     images: str = "mnist"
     points: int = 1000
     drawn_from: int = 10_000
-    test_points: int | None = 5000
+    test_points: int | None = 4000
     width: int = 512
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
@@ -131,7 +131,7 @@ def delays(curves: xr.Dataset, batches: int, share: float = SHARE) -> xr.Dataset
     is counted as fitting at its end. Below 1, a network generalises before it fits.
     """
     level = share * float(curves.test_accuracy.mean("seed").max())
-    fits = np.minimum(_first(curves.train_accuracy, FITTED), float(curves.time[-1])) / batches
+    fits = _first(curves.train_accuracy, FITTED).clip(max=float(curves.time[-1])) / batches
     generalises = _first(curves.test_accuracy, level) / batches
     return xr.Dataset(
         {
@@ -156,13 +156,14 @@ def _at(values: xr.DataArray, reached: xr.DataArray) -> xr.DataArray:
 
 
 def feature_table(training: Training, setting: Setting, variants: list[int]) -> xr.Dataset:
-    """κ_CKA and effective dimensions at the start, early, and at the end: basis of the training set, overlaps on test."""
+    """κ_CKA and effective dimensions at the start, early and at the end: basis of training, overlaps on test."""
     steps = (0, setting.early, setting.steps)
     names = ("mp_distance", "intensity", "quality_above_noise", "utilisation_above_noise")
     values = np.zeros((len(names), len(variants), setting.seeds, len(steps)))
     for row, variant in enumerate(variants):
         for seed in range(setting.seeds):
             data = training.data(seed, variant)
+            assert isinstance(data, Fixed)
             train_set, test_set = (
                 (inputs, np.argmax(targets, axis=1))
                 for inputs, targets in ((data.inputs, data.targets), (data.test_inputs, data.test_targets))

@@ -21,15 +21,17 @@ PRINTED_BEFORE = {"quality": 3.2, "utilisation": 1.8, "intensity_plain": 1.6}
 PRINTED_AFTER = {"quality": 1.1, "utilisation": 1.0, "intensity_plain": 1.2}
 
 
-def measure(hidden: np.ndarray, outputs: np.ndarray) -> tuple[FeatureReport, np.ndarray]:
-    """The report of a network from its features and outputs on the grid, and its first three eigenfunctions.
-
-    Eigenfunctions have mean square 1 and are positive at the right end.
-    """
+def measure(hidden: np.ndarray, outputs: np.ndarray) -> FeatureReport:
+    """The report of a network from its features and outputs on the grid."""
     sample = FeatureStatistics().update(hidden, outputs, TARGET)
+    return features(sample, sample)
+
+
+def first_functions(hidden: np.ndarray) -> np.ndarray:
+    """The first three eigenfunctions on the grid, with mean square 1 and positive at the right end."""
+    sample = FeatureStatistics().update(hidden, TARGET, TARGET)
     functions = hidden @ eigenbasis(sample, None).directions[:, :3]
-    functions /= np.sqrt(np.mean(functions**2, axis=0)) * np.where(functions[-1] < 0, -1, 1)
-    return features(sample, sample), functions
+    return functions / (np.sqrt(np.mean(functions**2, axis=0)) * np.where(functions[-1] < 0, -1, 1))
 
 
 def draw_functions(panel: "Axes", functions: np.ndarray) -> None:

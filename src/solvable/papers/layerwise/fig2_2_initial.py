@@ -13,6 +13,7 @@ from solvable.papers.layerwise._step import (
     TARGET,
     WIDTH,
     draw_functions,
+    first_functions,
     measure,
 )
 from solvable.plotting import COLOURS, new_figure
@@ -66,7 +67,7 @@ def untrained(seed: int) -> tuple[FeatureReport, np.ndarray]:
     hidden = INPUTS[:, None]
     for _ in range(LAYERS - 1):
         hidden = np.maximum(_layer(hidden, WIDTH, generator), 0)
-    return measure(hidden, _layer(hidden, 1, generator))
+    return measure(hidden, _layer(hidden, 1, generator)), first_functions(hidden)
 
 
 def _layer(inputs: np.ndarray, width: int, generator: np.random.Generator) -> np.ndarray:

@@ -6,7 +6,7 @@ outputs; with a sum over outputs the same decay would be ten times weaker. Pixel
 not say either: at full scale pixels of mean 0 and variance 1 are trained too, and most remedies fail on them.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -76,8 +76,8 @@ def _named(dataset: xr.Dataset, rows: list[Row]) -> xr.Dataset:
     return dataset.assign_coords({name: ("row", [getattr(row, name) for row in rows]) for name in Row._fields})
 
 
-def _row(dataset: xr.Dataset, *names: str, standardised: bool = False) -> xr.Dataset:
-    wanted = Row(*names, standardised=standardised)
+def _row(dataset: xr.Dataset, configuration: str, decay: str = "gradient", standardised: bool = False) -> xr.Dataset:
+    wanted = Row(configuration, decay, standardised)
     rows = zip(*(dataset[name].values.tolist() for name in Row._fields), strict=True)
     return dataset.isel(row=list(rows).index(wanted))
 
@@ -113,7 +113,7 @@ def _draw_delays(panel: "Axes", table: xr.Dataset, epochs: int) -> None:
         if configuration == "default":
             without = _row(table, configuration, "none")
             ended = np.isinf(without.delay)
-            style = {"color": colour, "markerfacecolor": "none", "linestyle": "none"}
+            style: dict[str, Any] = {"color": colour, "markerfacecolor": "none", "linestyle": "none"}
             panel.plot(growth, without.delay.where(~ended), marker="o", label="no weight decay", **style)
             if ended.any():
                 bound = (epochs / without.fits).where(ended)
