@@ -225,7 +225,7 @@ def _claims(table: xr.Dataset, search: xr.Dataset, setting: Setting, scale: Scal
             float(table[name].sel(when="after").mean()),
             PRINTED_AFTER[name],
             0.05 + 3 * SPREAD,
-            f"half a digit of the table, which is one run, and three times the spread of runs; {told}. {_matching(search)}",
+            f"half a digit of the table, and three times the spread of runs; {told}. {_matching(search)}",
         )
         for name in names
     ]
