@@ -36,10 +36,10 @@ def is_full(error: BaseException) -> bool:
 def too_large(batch: int, runs: int, limit: float | None, cost: Callable[[int], float | None]) -> MemoryError:
     """The error for a batch that does not fit; ``cost(batch)`` counts the bytes of smaller ones to find which does.
 
-    Memory grows in proportion to the batch, beside what does not depend on it, so two small ones tell all others:
-    compiling the large one once more could take minutes.
+    Memory grows in proportion to the batch, beside what does not depend on it, so two smaller ones tell all others:
+    the large one is not compiled once more, which can take long.
     """
-    few, fewer = max(2, batch // 16), max(1, batch // 32)
+    few, fewer = max(2, batch // 2), max(1, batch // 4)
     more, less = cost(few), cost(fewer)
     where = "the device" if limit is None else f"the {limit / _GIB:.3g} GiB there are"
     remedies, need = [], ""
