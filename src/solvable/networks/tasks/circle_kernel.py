@@ -8,6 +8,7 @@ networks, the width. Time is ``t = η × steps``, the loss half the mean square 
 import math
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -110,6 +111,11 @@ def mlp_tangent_kernel(network: MLP, points: int) -> jax.Array:
     """
     if network.mask is not None:
         raise ValueError("a network with active_width has no tangent kernel here: make one of that width")
+    return _tangent_kernel(network, points)
+
+
+@eqx.filter_jit
+def _tangent_kernel(network: MLP, points: int) -> jax.Array:
     layers = [_Layer(layer) for layer in network.layers]
     scale = 1.0 if network.input_scale is None else network.input_scale.value
     below = [circle_inputs(circle_grid(points)) * scale]

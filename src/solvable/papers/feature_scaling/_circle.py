@@ -157,15 +157,18 @@ def lazy_against_tangent(decay: float, *, width: int, points: int, until: float,
 
 
 def exponent(losses: xr.DataArray, window: tuple[float, float] = WINDOW) -> tuple[float, float, float]:
-    """The exponent with which losses fall, its error over seeds, and how much it changes if the window does.
+    """The exponent with which the mean over seeds falls, its error over seeds, and how much it hangs on the window.
 
-    The last is the largest change when half a decade is cut off either end.
+    The error is that of the mean of the seeds' own exponents (NaN for one seed); the last number is the largest change
+    when half a decade is cut off either end of the window.
     """
-    many = "seed" in losses.dims and losses.sizes["seed"] > 1
-    values = losses if many else losses.isel(seed=0) if "seed" in losses.dims else losses
-    fit = power_law(values, "time", window=window, resamples=200 if many else 0)
-    found = -float(fit.exponent)
-    shorter = [(window[0] * 10**0.5, window[1]), (window[0], window[1] / 10**0.5)]
-    others = [-float(power_law(values, "time", window=part, resamples=0).exponent) for part in shorter]
-    error = float(fit.exponent_error) if many else float("nan")
-    return found, error, max(abs(other - found) for other in others)
+
+    def fitted(values: xr.DataArray, part: tuple[float, float]) -> float:
+        return -float(power_law(values, "time", window=part, resamples=0).exponent)
+
+    mean, seeds = losses.mean("seed"), losses.sizes["seed"]
+    found = fitted(mean, window)
+    each = [fitted(losses.isel(seed=seed), window) for seed in range(seeds)]
+    error = float(np.std(each, ddof=1) / np.sqrt(seeds)) if seeds > 1 else float("nan")
+    shorter = ((window[0] * 10**0.5, window[1]), (window[0], window[1] / 10**0.5))
+    return found, error, max(abs(fitted(mean, part) - found) for part in shorter)

@@ -26,7 +26,7 @@ FITTED = {"quick": (10, 60), "full": (20, 200)}
 SOURCES = {"quick": (1.2,), "full": (1.0, 1.2, 1.5, 1.8)}
 RICH: dict[str, dict[str, Any]] = {
     "quick": {"width": 64, "points": 128, "until": 320.0, "seeds": 1},
-    "full": {"width": 512, "points": 1024, "until": WINDOW[1], "seeds": 3},
+    "full": {"width": 512, "points": 512, "until": WINDOW[1], "seeds": 3},
 }
 # A network of width 64 is still learning its features at t = 30.
 FIRST = {"quick": 60.0, "full": 100.0}
@@ -93,13 +93,15 @@ def _sources(measured: xr.DataArray, first: int, last: int) -> list[Claim]:
     from scipy.special import zeta
 
     eigenvalues = measured.mean("seed").sel(k=slice(first, last))
+    waves = eigenvalues.k.values
+    capacity = fall(waves, eigenvalues.values)
     claims = []
     for source in (0.5, 0.75, 1.25):
-        beyond = zeta(2 * fourier_decay(source), eigenvalues.k.values)
+        beyond = zeta(2 * fourier_decay(source), waves)
         claims.append(
             Claim(
                 f"(a) ReLU: source fitted from the measured spectrum, target of β = {source:g}",
-                fall(1 / eigenvalues.values, beyond),
+                fall(waves, beyond) / capacity,
                 source,
                 0.05,
                 f"corrections in 1/k at k = {first}",
