@@ -121,7 +121,7 @@ def _claims(
             rise,
             1.5,
             0.5,
-            f"faster than the width, slower than its square; standard error {rise_error:.3f}. Random features have 2 for "
+            f"faster than the width, slower than its square; error {rise_error:.3f}. Random features have 2 for "
             "β < 1 and 1 / (β - 1/2) for β > 1 while the excess is small; here it is half of the loss",
         ),
     ]
