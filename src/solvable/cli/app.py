@@ -102,6 +102,30 @@ def sweep(
         raise typer.Exit
 
 
+data = typer.Typer(help="Image data for real networks: list what there is, fetch it.", rich_markup_mode=None)
+app.add_typer(data, name="data", no_args_is_help=True)
+Folder = Annotated[
+    str | None, typer.Option(help="Where image sets are kept (default: $SOLVABLE_DATA, or the user's cache).")
+]
+
+
+@data.command("list", help="The image sets there are, and which of them are on this machine.")
+def list_data(folder: Folder = None, json: Json = False) -> None:
+    from solvable.cli.data import list_data as run
+
+    run(folder, json)
+
+
+@data.command("fetch", help="Download image sets that are not here yet; check those that are.")
+def fetch_data(
+    names: Annotated[list[str], typer.Argument(help="Image sets, as 'solvable data list' names them.", metavar="NAME")],
+    folder: Folder = None,
+) -> None:
+    from solvable.cli.data import fetch_data as run
+
+    run(names, folder)
+
+
 @app.command("models", help="List the models.")
 def list_models(json: Json = False) -> None:
     from solvable.cli.commands import show_models
@@ -146,6 +170,30 @@ def diagnose(
     from solvable.cli.diagnose import diagnose as run
 
     run(features, checkpoint, model, data, json, plot)
+
+
+@app.command(
+    help="How fast will a network learn these data? Exponents of the loss from its tangent kernel before training.\n\n"
+    "DATA is an .npz with inputs and either targets (real numbers) or labels (integers). MODEL makes the network: "
+    "module:function, which may take a key or a seed, or mlp:WIDTHxDEPTH for a ReLU network of that many layers."
+)
+def forecast(
+    model: Annotated[str, typer.Option(help="module:function, or mlp:WIDTHxDEPTH such as mlp:1024x3.")],
+    data: Annotated[str, typer.Option(help="Inputs, and targets or labels (.npz).")],
+    checkpoint: Annotated[str | None, typer.Option(help="Measure at these weights, not at initialisation.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Initialisations to measure (default: 3).")] = None,
+    start: Annotated[str, typer.Option(help="zero, or network: count its own outputs as to be unlearned.")] = "zero",
+    first: Annotated[int | None, typer.Option(help="First mode of the fits.")] = None,
+    last: Annotated[int | None, typer.Option(help="Last mode of the fits.")] = None,
+    landmarks: Annotated[int | None, typer.Option(help="Approximate the kernel from so many columns.")] = None,
+    key: Annotated[int, typer.Option(help="Key of all random numbers.")] = 0,
+    json: Json = False,
+    plot: Annotated[str | None, typer.Option(help="Draw spectrum, power and loss (.png, .svg, .pdf).")] = None,
+) -> None:
+    from solvable.cli.forecast import forecast as run
+
+    options = {"draws": draws, "start": start, "first": first, "last": last, "landmarks": landmarks, "key": key}
+    run(model, data, checkpoint, options, json, plot)
 
 
 @app.command(help="Theory against simulation for the linear estimator at three aspect ratios.")
