@@ -172,6 +172,30 @@ def diagnose(
     run(features, checkpoint, model, data, json, plot)
 
 
+@app.command(
+    help="How fast will a network learn these data? Exponents of the loss from its tangent kernel before training.\n\n"
+    "DATA is an .npz with inputs and either targets (real numbers) or labels (integers). MODEL makes the network: "
+    "module:function, which may take a key or a seed, or mlp:WIDTHxDEPTH for a ReLU network of that many layers."
+)
+def forecast(
+    model: Annotated[str, typer.Option(help="module:function, or mlp:WIDTHxDEPTH such as mlp:1024x3.")],
+    data: Annotated[str, typer.Option(help="Inputs, and targets or labels (.npz).")],
+    checkpoint: Annotated[str | None, typer.Option(help="Measure at these weights, not at initialisation.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Initialisations to measure (default: 3).")] = None,
+    start: Annotated[str, typer.Option(help="zero, or network: count its own outputs as to be unlearned.")] = "zero",
+    first: Annotated[int | None, typer.Option(help="First mode of the fits.")] = None,
+    last: Annotated[int | None, typer.Option(help="Last mode of the fits.")] = None,
+    landmarks: Annotated[int | None, typer.Option(help="Approximate the kernel from so many columns.")] = None,
+    key: Annotated[int, typer.Option(help="Key of all random numbers.")] = 0,
+    json: Json = False,
+    plot: Annotated[str | None, typer.Option(help="Draw spectrum, power and loss (.png, .svg, .pdf).")] = None,
+) -> None:
+    from solvable.cli.forecast import forecast as run
+
+    options = {"draws": draws, "start": start, "first": first, "last": last, "landmarks": landmarks, "key": key}
+    run(model, data, checkpoint, options, json, plot)
+
+
 @app.command(help="Theory against simulation for the linear estimator at three aspect ratios.")
 def demo(
     out: Annotated[str, typer.Option(help="Folder for the figure and the data.")] = "demo",

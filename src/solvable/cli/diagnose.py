@@ -21,16 +21,13 @@ def diagnose(
     features: str | None, checkpoint: str | None, model: str | None, data: str | None, as_json: bool, plot: str | None
 ) -> None:
     """Print the report of a feature file, or of a checkpoint."""
-    if plot:
-        check_writable(plot)
-        if Path(plot).suffix not in (".png", ".svg", ".pdf"):
-            raise ValueError(f"--plot {plot} must end in .png, .svg or .pdf")
+    check_plot(plot)
     if features is not None:
         if checkpoint or model or data:
             raise ValueError("give a file of features, or --checkpoint with --model and --data, not both")
-        report, collapsed = reports(_read(features, FEATURES, LAST_LAYER))
+        report, collapsed = reports(read_file(features, FEATURES, LAST_LAYER))
     elif checkpoint and model and data:
-        report, collapsed = _of_checkpoint(checkpoint, model, _read(data, _DATA_FILE))
+        report, collapsed = _of_checkpoint(checkpoint, model, read_file(data, _DATA_FILE))
     else:
         raise ValueError(
             "give a file of features (solvable diagnose features.npz), "
@@ -49,7 +46,15 @@ def diagnose(
         print(f"figure: {save_figure(report.plot(), plot)}", file=sys.stderr)
 
 
-def _read(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+def check_plot(path: str | None) -> None:
+    """Whether a figure can be written there, before anything is computed."""
+    if path:
+        check_writable(path)
+        if Path(path).suffix not in (".png", ".svg", ".pdf"):
+            raise ValueError(f"--plot {path} must end in .png, .svg or .pdf")
+
+
+def read_file(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     if not Path(path).exists():
         raise FileNotFoundError(f"there is no file {path}")
     return read_arrays(path, needed, optional, name=path)
@@ -58,13 +63,11 @@ def _read(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) ->
 def _of_checkpoint(
     checkpoint: str, model: str, data: dict[str, np.ndarray]
 ) -> tuple[diagnostics.FeatureReport, diagnostics.CollapseReport | None]:
-    network = _maker(model)()
-    if _is_torch(network):
-        return _of_torch(network, checkpoint, data)
-    return _of_equinox(network, checkpoint, data)
+    network = with_weights(network_maker(model)(), checkpoint)
+    return _of_torch(network, data) if _is_torch(network) else _of_equinox(network, data)
 
 
-def _maker(text: str) -> Callable[[], Any]:
+def network_maker(text: str) -> Callable[..., Any]:
     """The function that makes the network, from ``module:function``; the module may lie in the current folder."""
     module_name, colon, function_name = text.partition(":")
     if not (module_name and colon and function_name):
@@ -81,21 +84,39 @@ def _maker(text: str) -> Callable[[], Any]:
     return maker
 
 
+def with_weights(network: Any, checkpoint: str) -> Any:
+    """The network with the weights of a checkpoint."""
+    import equinox as eqx
+
+    if _is_torch(network):
+        try:
+            network.load_state_dict(read_weights(checkpoint))
+        except RuntimeError as error:
+            raise ValueError(f"{checkpoint} does not fit the network: {error}") from error
+        return network
+    if not isinstance(network, eqx.Module):
+        raise ValueError(f"--model must make a torch.nn.Module or an equinox.Module, not {type(network).__name__}")
+    if Path(checkpoint).suffix != ".eqx":
+        raise ValueError(
+            f"--checkpoint {checkpoint}: weights of an Equinox network end in .eqx, "
+            "as equinox.tree_serialise_leaves(path, network) writes them"
+        )
+    try:
+        return eqx.tree_deserialise_leaves(checkpoint, network)
+    except (RuntimeError, ValueError, EOFError) as error:
+        raise ValueError(f"{checkpoint} does not fit the network: {str(error).splitlines()[0]}") from error
+
+
 def _is_torch(network: Any) -> bool:
     return any(kind.__module__.partition(".")[0] == "torch" for kind in type(network).__mro__)
 
 
 def _of_torch(
-    network: Any, checkpoint: str, data: dict[str, np.ndarray]
+    network: Any, data: dict[str, np.ndarray]
 ) -> tuple[diagnostics.FeatureReport, diagnostics.CollapseReport | None]:
     import torch
 
     import solvable.torch
-
-    try:
-        network.load_state_dict(read_weights(checkpoint))
-    except RuntimeError as error:
-        raise ValueError(f"{checkpoint} does not fit the network: {error}") from error
 
     class Batches:
         def __init__(self, part: str) -> None:
@@ -151,23 +172,10 @@ def read_weights(path: str) -> dict[str, Any]:
 
 
 def _of_equinox(
-    network: Any, checkpoint: str, data: dict[str, np.ndarray]
+    network: Any, data: dict[str, np.ndarray]
 ) -> tuple[diagnostics.FeatureReport, diagnostics.CollapseReport | None]:
-    import equinox as eqx
-
     import solvable.equinox
 
-    if not isinstance(network, eqx.Module):
-        raise ValueError(f"--model must make a torch.nn.Module or an equinox.Module, not {type(network).__name__}")
-    if Path(checkpoint).suffix != ".eqx":
-        raise ValueError(
-            f"--checkpoint {checkpoint}: weights of an Equinox network end in .eqx, "
-            "as equinox.tree_serialise_leaves(path, network) writes them"
-        )
-    try:
-        network = eqx.tree_deserialise_leaves(checkpoint, network)
-    except (RuntimeError, ValueError, EOFError) as error:
-        raise ValueError(f"{checkpoint} does not fit the network: {str(error).splitlines()[0]}") from error
     train, test = ((data[f"{part}_inputs"], data[f"{part}_labels"]) for part in ("train", "test"))
     report = solvable.equinox.diagnose(network, train, test)
     if data["train_labels"].dtype.kind not in "iu":

@@ -1,0 +1,63 @@
+"""``solvable forecast``: exponents of the loss from the kernel of a network before training."""
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from solvable.cli.diagnose import check_plot, network_maker, read_file, with_weights
+from solvable.networks.forecast import forecast as measure
+from solvable.networks.initialisations import built_in, make
+from solvable.plotting import save_figure
+
+
+def forecast(
+    model: str, data: str, checkpoint: str | None, options: dict[str, Any], as_json: bool, plot: str | None
+) -> None:
+    """Print the forecast for a network on the data of a file."""
+    check_plot(plot)
+    inputs, targets = _data(data)
+    maker = built_in(model, inputs[0].size, _width(targets))
+    if maker is None:
+        maker = network_maker(model)
+    else:
+        inputs = inputs.reshape(len(inputs), -1).astype(float)
+    if checkpoint is None:
+        report = measure(maker, inputs, targets, **options)
+    else:
+        if options["draws"] not in (None, 1):
+            raise ValueError(f"--draws {options['draws']}: a checkpoint is one network, leave --draws out")
+        report = measure(with_weights(make(maker, options["key"]), checkpoint), inputs, targets, **options)
+        report = report.noting(
+            f"measured at the weights of {checkpoint}: if they are trained, the kernel has moved, and the targets "
+            "stand for what is left to learn only with --start network"
+        )
+    print(report.to_json() if as_json else report.summary())
+    if plot:
+        print(f"figure: {save_figure(report.plot(), plot)}", file=sys.stderr)
+
+
+def _data(path: str) -> tuple[np.ndarray, np.ndarray]:
+    arrays = read_file(path, ("inputs",), ("targets", "labels"))
+    given = [name for name in ("targets", "labels") if name in arrays]
+    if len(given) != 1:
+        found = "both targets and labels" if given else "neither targets nor labels"
+        raise ValueError(
+            f"{path} has {found} beside inputs: save one of them, numpy.savez(path, inputs=..., targets=...)"
+        )
+    inputs, goal = arrays["inputs"], arrays[given[0]]
+    if inputs.ndim < 1 or len(inputs) == 0:
+        raise ValueError(f"inputs of {path} must hold one row a point, not have shape {inputs.shape}")
+    if given == ["labels"]:
+        if goal.dtype.kind not in "iub" or goal.ndim != 1:
+            raise ValueError(f"labels of {path} must be one integer a point, not {goal.shape} of {goal.dtype}")
+        return inputs, goal
+    # What is called targets is numbers, whole or not.
+    return inputs, goal.astype(float)
+
+
+def _width(targets: np.ndarray) -> int:
+    """Outputs that a network for these targets needs."""
+    if targets.dtype.kind in "iub":
+        return int(targets.max()) + 1
+    return int(np.prod(targets.shape[1:]))
