@@ -102,6 +102,30 @@ def sweep(
         raise typer.Exit
 
 
+data = typer.Typer(help="Image data for real networks: list what there is, fetch it.", rich_markup_mode=None)
+app.add_typer(data, name="data", no_args_is_help=True)
+Folder = Annotated[
+    str | None, typer.Option(help="Where image sets are kept (default: $SOLVABLE_DATA, or the user's cache).")
+]
+
+
+@data.command("list", help="The image sets there are, and which of them are on this machine.")
+def list_data(folder: Folder = None, json: Json = False) -> None:
+    from solvable.cli.data import list_data as run
+
+    run(folder, json)
+
+
+@data.command("fetch", help="Download image sets that are not here yet; check those that are.")
+def fetch_data(
+    names: Annotated[list[str], typer.Argument(help="Image sets, as 'solvable data list' names them.", metavar="NAME")],
+    folder: Folder = None,
+) -> None:
+    from solvable.cli.data import fetch_data as run
+
+    run(names, folder)
+
+
 @app.command("models", help="List the models.")
 def list_models(json: Json = False) -> None:
     from solvable.cli.commands import show_models

@@ -3,6 +3,7 @@
 The public names of the room are listed here, one line for each file that has any.
 """
 
+from solvable.networks.data import Images, data_folder, fetch_images, image_sets, load_images
 from solvable.networks.measures import feature_metrics, kernel_metrics
 from solvable.networks.mlp import MLP, Constant, centred, trainable
 from solvable.networks.results import DivergedError, Training
@@ -16,10 +17,15 @@ __all__ = [
     "DivergedError",
     "Fixed",
     "Fresh",
+    "Images",
     "Training",
     "centred",
+    "data_folder",
     "feature_metrics",
+    "fetch_images",
+    "image_sets",
     "kernel_metrics",
+    "load_images",
     "log_steps",
     "train",
     "trainable",

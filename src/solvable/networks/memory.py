@@ -30,23 +30,29 @@ def available(device: jax.Device | None = None) -> float | None:
 
 def is_full(error: BaseException) -> bool:
     """Whether this is the device's way to say that its memory is full."""
-    return "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)
+    return "RESOURCE_EXHAUSTED" in str(error) or "out of memory" in str(error).lower()
 
 
 def too_large(batch: int, runs: int, limit: float | None, cost: Callable[[int], float | None]) -> MemoryError:
-    """The error for a batch that does not fit; ``cost(batch)`` counts the bytes of a smaller one to find which does."""
-    whole, half = (cost(size) for size in (batch, max(1, batch // 2)))
+    """The error for a batch that does not fit; ``cost(batch)`` counts the bytes of smaller ones to find which does.
+
+    Memory grows in proportion to the batch, beside what does not depend on it, so two smaller ones tell all others:
+    the large one is not compiled once more, which can take long.
+    """
+    few, fewer = max(2, batch // 2), max(1, batch // 4)
+    more, less = cost(few), cost(fewer)
     where = "the device" if limit is None else f"the {limit / _GIB:.3g} GiB there are"
-    need = "" if whole is None else f" ({whole / _GIB:.3g} GiB by the compiler's count)"
-    text = f"{runs} runs side by side at {batch} points a step do not fit into {where}{need}: "
-    remedies = []
+    remedies, need = [], ""
+    if more is not None and less is not None:
+        slope = (more - less) / (few - fewer)
+        need = f" ({(less + slope * (batch - fewer)) / _GIB:.3g} GiB by the compiler's count)"
+        # A little less than what fits: other programs, such as the measurements, need room as well.
+        fits = int(fewer + (0.9 * limit - less) / slope) if limit is not None and slope > 0 else 0
+        if 1 <= fits < batch:
+            remedies.append(f"batch={fits} would fit")
     if runs > 1:
         remedies.append(f"at_once={max(1, runs // 2)} trains fewer runs at a time")
-    if limit is not None and whole is not None and half is not None and batch > 1:
-        slope = (whole - half) / (batch - max(1, batch // 2))
-        # A little less than what fits: other programs, such as the measurements, need room as well.
-        fits = int(batch - (whole - 0.9 * limit) / slope) if slope > 0 else 0
-        if fits >= 1:
-            remedies.insert(0, f"batch={min(fits, batch - 1)} would fit")
-    remedies = remedies or ["take a smaller network"]
-    return MemoryError(text + ", or ".join(remedies) + "; checkpoints written so far are kept")
+    if batch > 1:
+        remedies.append("pieces=2 takes the gradient of a batch in parts")
+    text = f"{runs} runs side by side at {batch} points a step do not fit into {where}{need}: "
+    return MemoryError(text + ", or ".join(remedies or ["take a smaller network"]) + "; checkpoints written are kept")

@@ -24,9 +24,16 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Constant(eqx.Module):
-    """A part of a network that training leaves alone: no gradient, no weight decay."""
+    """A part of a network that training leaves alone: no gradient, no weight decay.
+
+    Read it by ``held``, which has no derivative, so that kernels of gradients do not count it as a parameter.
+    """
 
     value: Any
+
+    @property
+    def held(self) -> Any:
+        return jax.lax.stop_gradient(self.value)
 
 
 def trainable(network: Any) -> Any:
@@ -65,11 +72,11 @@ class Dense(eqx.nn.Linear):
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         # The factors go to the small side: a batch of activations is not read once more for them.
-        weight = self.weight if self.input_factor is None else self.weight * self.input_factor.value
+        weight = self.weight if self.input_factor is None else self.weight * self.input_factor.held
         summed = weight @ x
         if self.bias is not None:
             summed = summed + self.bias
-        return summed if self.output_factor is None else summed * self.output_factor.value
+        return summed if self.output_factor is None else summed * self.output_factor.held
 
 
 class PowerReLU(eqx.Module):
@@ -79,7 +86,7 @@ class PowerReLU(eqx.Module):
 
     def __call__(self, inputs: Array) -> Array:
         positive = inputs > 0
-        return jnp.where(positive, jnp.where(positive, inputs, 1) ** self.power.value.astype(inputs.dtype), 0)
+        return jnp.where(positive, jnp.where(positive, inputs, 1) ** self.power.held.astype(inputs.dtype), 0)
 
 
 class MLP(eqx.Module):
@@ -185,11 +192,11 @@ class MLP(eqx.Module):
 
     def features(self, x: Array) -> Array:
         """The activations of the last hidden layer."""
-        hidden = x if self.input_scale is None else x * self.input_scale.value
+        hidden = x if self.input_scale is None else x * self.input_scale.held
         for layer in self.layers[:-1]:
             hidden = self.activation(layer(hidden))
             if self.mask is not None:
-                hidden = hidden * self.mask.value
+                hidden = hidden * self.mask.held
         return hidden
 
     def __call__(self, x: Array) -> Array:

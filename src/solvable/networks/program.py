@@ -22,6 +22,8 @@ Variant = dict[str, Array]
 Measure = Callable[[Any, Any, jax.Array], PyTree]
 # Larger sets are measured in pieces of this many points, or activations would fill the memory.
 _PIECE = 4096
+# Steps between two questions to the host.
+_BLOCK = 50
 
 
 class State(NamedTuple):
@@ -60,6 +62,7 @@ class Recipe(NamedTuple):
     data: Any
     optimiser: Any
     batch: int | None
+    pieces: int
     loss: PointLoss
     precision: Any
     measures: Mapping[str, Measure]
@@ -136,11 +139,15 @@ def stretch(recipe: Recipe, runs: Runs) -> Callable[..., State]:
         (inputs, targets), order = next_batch(run.data, recipe.batch, state.order, key, step)
         counted = weights_of(run.data) if recipe.batch is None and isinstance(run.data, Fixed) else None
 
-        def objective(parameters: PyTree) -> Array:
+        def objective(parameters: PyTree, inputs: Array, targets: Array, counted: Array | None) -> Array:
             network = eqx.combine(parameters, run.rest)
             return _mean(recipe.loss(jax.vmap(network)(inputs), targets), counted)
 
-        loss, gradient = jax.value_and_grad(objective)(state.parameters)
+        gradient_of = jax.value_and_grad(objective)
+        if recipe.pieces > 1:
+            loss, gradient = _in_parts(gradient_of, state.parameters, (inputs, targets), recipe.pieces)
+        else:
+            loss, gradient = gradient_of(state.parameters, inputs, targets, counted)
         updates, optimiser = optimiser_of(recipe, run.variants).update(gradient, state.optimiser, state.parameters)
         parameters = optax.apply_updates(state.parameters, updates)
         first = jnp.where(step == 0, loss, state.first_loss)
@@ -156,9 +163,35 @@ def stretch(recipe: Recipe, runs: Runs) -> Callable[..., State]:
 
     def many(state: State, arrays: Runs, begin: Array, end: Array) -> State:
         every = jax.vmap(one_step, in_axes=(0, _mapped(recipe), None))
+
+        def block(index: Array, inner: State) -> State:
+            first = begin + index * _BLOCK
+            return jax.lax.fori_loop(0, _BLOCK, lambda step, state: every(state, arrays, first + step), inner)
+
+        if jax.default_backend() != "cpu":
+            # A loop whose length is not known asks the host after each round whether there is another; one of known
+            # length does not. On an accelerator that is half the time of a small step.
+            blocks = (end - begin) // _BLOCK
+            state = jax.lax.fori_loop(0, blocks, block, state)
+            begin = begin + blocks * _BLOCK
         return jax.lax.fori_loop(begin, end, lambda step, inner: every(inner, arrays, step), state)
 
     return many
+
+
+def _in_parts(
+    gradient_of: Callable[..., tuple[Array, PyTree]], parameters: PyTree, batch: tuple[Array, Array], pieces: int
+) -> tuple[Array, PyTree]:
+    """Loss and gradient of a batch, part by part: as little memory as one part needs."""
+    parts = jax.tree.map(lambda leaf: leaf.reshape(pieces, -1, *leaf.shape[1:]), batch)
+
+    def add(total: PyTree, part: tuple[Array, Array]) -> tuple[PyTree, None]:
+        return jax.tree.map(jnp.add, total, gradient_of(parameters, *part, None)), None
+
+    shapes = jax.eval_shape(lambda: gradient_of(parameters, *jax.tree.map(lambda leaf: leaf[0], parts), None))
+    nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    total, _ = jax.lax.scan(add, nothing, parts)
+    return jax.tree.map(lambda leaf: leaf / pieces, total)
 
 
 def measurement(recipe: Recipe, runs: Runs) -> Callable[..., dict[str, PyTree]]:

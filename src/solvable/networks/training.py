@@ -32,6 +32,7 @@ def train(
     *,
     steps: int,
     batch: int | None = None,
+    pieces: int = 1,
     loss: LossName | PointLoss = "mse",
     variants: Mapping[str, Any] | None = None,
     seeds: int = 1,
@@ -69,7 +70,8 @@ def train(
     same call goes on from it, and what comes out is the same, bit for bit, on the same device. A run whose loss is not
     finite, or above ``diverged_above`` times its first, is stopped: ``on_divergence="raise"`` says which and when, in a
     :class:`DivergedError` that carries what there is; ``"keep"`` lets the others go on and notes the step in
-    ``diverged_at``. ``at_once`` trains that many runs at a time where memory is short.
+    ``diverged_at``. Where memory is short, ``at_once`` trains that many runs at a time, and ``pieces`` takes the
+    gradient of a batch in that many parts.
 
     >>> import jax, optax, solvable.networks as networks
     >>> points = jax.numpy.linspace(-1, 1, 32)[:, None]
@@ -99,6 +101,7 @@ def train(
         data,
         optimiser,
         batch,
+        _pieces(pieces, batch),
         point_loss(loss),
         jnp.dtype(precision),
         dict(measure or {}),
@@ -109,6 +112,7 @@ def train(
     settings = {
         "steps": steps,
         "batch": batch,
+        "pieces": pieces,
         "loss": loss if isinstance(loss, str) else getattr(loss, "__name__", "own"),
         "seeds": seeds,
         "key": key,
@@ -126,7 +130,7 @@ def train(
         name: jnp.asarray(np.repeat(values, seeds), kinds.get(values.dtype.kind, "int32"))
         for name, values in lists.items()
     }
-    pieces = []
+    groups = []
     with (
         jax.default_matmul_precision(None if matmul_precision == "default" else matmul_precision),
         progress_bar("training", runs * steps, progress) as advance,
@@ -136,12 +140,19 @@ def train(
             path = None if checkpoint is None else _path_of(Path(checkpoint), first // group, runs > group)
             trainer = _Group(recipe, keys[chosen], {name: values[chosen] for name, values in each.items()}, settings)
             trainer.compile(memory_limit)
-            pieces.append(trainer.go(schedule, inspectors, path, checkpoint_seconds, on_divergence, advance))
-    curves = dataset(pieces, lists, seeds, schedule, settings, watch)
-    training = Training(curves, together(pieces, recipe.own_data), parameters(pieces), seeds, recipe.own_data)
+            groups.append(trainer.go(schedule, inspectors, path, checkpoint_seconds, on_divergence, advance))
+    curves = dataset(groups, lists, seeds, schedule, settings, watch)
+    training = Training(curves, together(groups, recipe.own_data), parameters(groups), seeds, recipe.own_data)
     if on_divergence == "raise" and (curves.diverged_at >= 0).any():
         raise DivergedError(which(curves), training)
     return training
+
+
+def _pieces(pieces: int, batch: int | None) -> int:
+    check_count("pieces", pieces)
+    if pieces > 1 and (batch is None or batch % pieces):
+        raise ValueError(f"pieces must divide the batch into equal parts, but batch is {batch} and pieces is {pieces}")
+    return pieces
 
 
 def _variants(variants: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -212,7 +223,7 @@ class _Group:
             step = jnp.asarray(0, jnp.int32)
             self.measure = jax.jit(measurement(self.recipe, self.runs)).lower(self.state, self.arrays, step).compile()
         except Exception as error:
-            if memory.is_full(error) and not str(error).endswith("kept"):
+            if memory.is_full(error) and not isinstance(error, MemoryError):
                 raise self._too_large() from error
             raise
 

@@ -129,7 +129,8 @@ def shots_fit(model: "SkillModel", samples: np.ndarray, curve: np.ndarray, skill
     """The whole number of shots whose data emergence (eq. 5.5, corrected) is nearest to the measured one."""
     from scipy.stats import binom
 
-    chance = float(frequencies(law(model), float(skill)))
+    # The frequency of the only skill may round to just above one, where the distribution function is NaN.
+    chance = min(float(frequencies(law(model), float(skill))), 1.0)
 
     def misfit(shots: int) -> float:
         # E[max(0, shots - d)] from two distribution functions: no compiling for each number of shots.

@@ -3,33 +3,36 @@
 import numpy as np
 import xarray as xr
 
-from solvable.diagnostics import FeatureReport, FeatureStatistics, features
-from solvable.diagnostics.eigenbasis import eigenbasis
+from solvable.diagnostics import FeatureReport
 from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.layerwise._step import (
+    INPUTS,
+    LAYERS,
+    NAMES,
+    PRINTED_BEFORE,
+    TARGET,
+    WIDTH,
+    draw_functions,
+    first_functions,
+    measure,
+)
 from solvable.plotting import COLOURS, new_figure
 
-LAYERS, WIDTH, POINTS, SHOWN = 4, 1000, 2000, 20
-# Table 2.1, first column, and how draws spread: standard deviations over seeds 1000 ... 1039 of this file.
-PRINTED = {"quality": 3.2, "utilisation": 1.8, "intensity_plain": 1.6}
+SHOWN = 20
+# How draws of table 2.1's first column spread: standard deviations over seeds 1000 ... 1039 of this file.
 SPREAD = {"quality": 0.042, "utilisation": 0.67, "intensity_plain": 0.045}
-NAMES = {"quality": "D_eff(Q*)", "utilisation": "D_eff(Q̂)", "intensity_plain": "D_eff(ρ)"}
 # Mean square error of the step with 20 features: mean and spread over the same seeds.
 ERROR_OF_SHOWN, ERROR_SPREAD = 4.80e-3, 2.9e-4
 
 
 def reproduce(scale: Scale) -> Reproduction:
     seeds = 4 if scale == "quick" else 40
-    inputs = np.linspace(-1, 1, POINTS + 1)[:-1] + 1 / POINTS
-    target = (inputs > 0).astype(float)
-    reports, functions = zip(*(untrained(inputs, target, seed) for seed in range(seeds)), strict=True)
-    errors = np.array([_error(report, target) for report in reports])
+    reports, functions = zip(*(untrained(seed) for seed in range(seeds)), strict=True)
+    errors = np.array([_error(report) for report in reports])
 
     figure, grid = new_figure(2, rows=2)
     function_panel, quality_panel, utilisation_panel, intensity_panel = grid.ravel()
-    function_panel.plot(inputs, target, color="grey", label="target, f*")
-    for index, colour in enumerate(COLOURS[:3]):
-        label = f"eigenfunction e_{index + 1}"
-        function_panel.plot(inputs, functions[0][:, index], color=colour, linestyle="--", label=label)
+    draw_functions(function_panel, functions[0])
     modes = np.arange(1, errors.shape[1] + 1)
     for index, report in enumerate(reports[:4]):
         style = {"color": COLOURS[0], "alpha": 0.6, "label": f"{min(seeds, 4)} draws" if index == 0 else None}
@@ -40,7 +43,6 @@ def reproduce(scale: Scale) -> Reproduction:
     quality_panel.plot(modes, guide, color="grey", linestyle=":", label="∝ 1/k")
     quality_panel.plot(SHOWN, 1e-5, "v", color=COLOURS[1], label=f"printed: below this with {SHOWN} features")
     labels = {
-        function_panel: ("input, x", "function"),
         quality_panel: ("number of features, k", "error with k features, ⟨f*²⟩(1 - Π*(k))"),
         utilisation_panel: ("number of features, k", "cumulative utilisation, Π̂(k)"),
         intensity_panel: ("feature, k", "intensity, ρ_k / ρ_1"),
@@ -48,28 +50,24 @@ def reproduce(scale: Scale) -> Reproduction:
     for panel, (x, y) in labels.items():
         panel.set_xlabel(x)
         panel.set_ylabel(y)
-        if panel is not function_panel:
-            panel.set_xscale("log")
+        panel.set_xscale("log")
+    for panel in grid.flat:
         panel.legend(fontsize="small")
     for panel in (quality_panel, intensity_panel):
         panel.set_yscale("log")
     return Reproduction({"draws": _dataset(reports, errors)}, figure, _claims(reports, errors))
 
 
-def untrained(inputs: np.ndarray, target: np.ndarray, seed: int) -> tuple[FeatureReport, np.ndarray]:
+def untrained(seed: int) -> tuple[FeatureReport, np.ndarray]:
     """The report of a network as PyTorch makes it, on a grid of inputs, and its first three eigenfunctions.
 
     Weights and biases are uniform within one over the root of the number of inputs, which the thesis does not say.
     """
     generator = np.random.default_rng(seed)
-    hidden = inputs[:, None]
+    hidden = INPUTS[:, None]
     for _ in range(LAYERS - 1):
         hidden = np.maximum(_layer(hidden, WIDTH, generator), 0)
-    sample = FeatureStatistics().update(hidden, _layer(hidden, 1, generator), target)
-    directions = eigenbasis(sample, None).directions[:, :3]
-    functions = hidden @ directions
-    functions /= np.sqrt(np.mean(functions**2, axis=0)) * np.sign(functions[-1])
-    return features(sample, sample), functions
+    return measure(hidden, _layer(hidden, 1, generator)), first_functions(hidden)
 
 
 def _layer(inputs: np.ndarray, width: int, generator: np.random.Generator) -> np.ndarray:
@@ -78,14 +76,14 @@ def _layer(inputs: np.ndarray, width: int, generator: np.random.Generator) -> np
     return inputs @ weights + generator.uniform(-bound, bound, width)
 
 
-def _error(report: FeatureReport, target: np.ndarray, modes: int = 200) -> np.ndarray:
+def _error(report: FeatureReport, modes: int = 200) -> np.ndarray:
     """Mean square error of the best combination of the first k features; on a grid, quality has no bias of chance."""
-    return np.mean(target**2) * (1 - np.cumsum(report.quality)[:modes])
+    return np.mean(TARGET**2) * (1 - np.cumsum(report.quality)[:modes])
 
 
 def _claims(reports: tuple[FeatureReport, ...], errors: np.ndarray) -> list[Claim]:
     claims = []
-    for name, printed in PRINTED.items():
+    for name, printed in PRINTED_BEFORE.items():
         values = np.array([report.effective_dimensions[name] for report in reports])
         claims.append(
             Claim(

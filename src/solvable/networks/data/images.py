@@ -1,0 +1,232 @@
+"""Images ready to train on: subsets, label noise, one-hot or real targets, all from one integer key."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvable.networks.data.cache import Say, data_folder, obtain
+from solvable.networks.data.catalogue import ImageSet, find
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int32]
+Targets = Literal["one-hot", "number"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """A training and a test set. Inputs and targets are float32, labels are 0, 1, … in the order of ``classes``.
+
+    ``train_labels`` and ``train_targets`` carry the label noise; ``clean_labels`` are the training labels without it.
+    ``classes`` are the names of the classes, ``source`` says where the data came from.
+    """
+
+    name: str
+    train_inputs: Floats
+    train_labels: Integers
+    train_targets: Floats
+    test_inputs: Floats
+    test_labels: Integers
+    test_targets: Floats
+    clean_labels: Integers
+    classes: tuple[str, ...]
+    source: str
+
+    def __repr__(self) -> str:
+        train, test = self.train_inputs.shape, self.test_inputs.shape
+        return f"Images({self.name!r}, train {train}, test {test}, {len(self.classes)} classes)"
+
+
+def load_images(
+    name: str,
+    *,
+    train: int | None = None,
+    test: int | None = None,
+    classes: Sequence[int] | None = None,
+    balanced: bool = False,
+    label_noise: float = 0.0,
+    targets: Targets = "one-hot",
+    target_scale: float = 1.0,
+    flatten: bool = True,
+    standardise: bool = False,
+    key: int = 0,
+    folder: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> Images:
+    """A checked, cached image set: ``"digits"``, ``"mnist"``, ``"fashion-mnist"`` or ``"cifar-10"``.
+
+    - ``train``, ``test``: draw this many images (all of them, in their published order, if None). With the same
+      ``key`` a smaller draw is the beginning of a larger one. ``balanced``: as many training images of each class.
+    - ``classes``: only these, numbered anew in this order.
+    - ``label_noise``: this share of the training labels (a whole number of them, rounded) is replaced by a class drawn
+      uniformly from all of them, the true one included.
+    - ``targets``: ``"one-hot"``, (n, classes); or ``"number"``, (n, 1): classes spread evenly from -1 to 1, so that
+      two classes are -1 and 1. Both are multiplied by ``target_scale``.
+    - ``flatten``: one axis of pixels, else (n, rows, columns, channels). Pixels lie in [0, 1]; ``standardise`` takes
+      away the mean of the training images drawn and divides by their spread (one number each for a channel).
+    - ``folder``: where the file is kept, see :func:`data_folder`. Nothing is downloaded if it is there.
+
+    >>> from solvable.networks import load_images
+    >>> digits = load_images("digits", train=100, classes=[3, 8], targets="number")
+    >>> digits
+    Images('digits', train (100, 64), test (68, 64), 2 classes)
+    >>> digits.classes, sorted(set(digits.train_targets[:, 0].tolist()))
+    (('3', '8'), [-1.0, 1.0])
+    """
+    image_set = find(name)
+    _check_options(label_noise, targets, target_scale, balanced, train)
+    chosen = _check_classes(image_set, classes)
+    arrays, source = obtain(image_set, folder, _speaker(progress))
+
+    train_rows, train_labels = _choose(image_set, "train", arrays["train_labels"], chosen, train, balanced, key)
+    test_rows, test_labels = _choose(image_set, "test", arrays["test_labels"], chosen, test, False, key)
+    noisy = _with_noise(train_labels, label_noise, len(chosen), key)
+    train_inputs, test_inputs = _inputs(
+        image_set, arrays["train_images"][train_rows], arrays["test_images"][test_rows], flatten, standardise
+    )
+    return Images(
+        name=name,
+        train_inputs=train_inputs,
+        train_labels=noisy,
+        train_targets=_targets(noisy, len(chosen), targets, target_scale),
+        test_inputs=test_inputs,
+        test_labels=test_labels,
+        test_targets=_targets(test_labels, len(chosen), targets, target_scale),
+        clean_labels=train_labels,
+        classes=tuple(image_set.classes[number] for number in chosen),
+        source=source,
+    )
+
+
+def fetch_images(name: str, *, folder: str | os.PathLike[str] | None = None, progress: bool | None = None) -> str:
+    """Make sure that an image set is in the cache, and whole. Returns where it came from."""
+    return obtain(find(name), folder, _speaker(progress))[1]
+
+
+def stored_images(folder: str | os.PathLike[str] | None = None) -> dict[str, int]:
+    """Sizes in bytes of the image sets in the cache (not checked: that is done when they are read)."""
+    return {path.stem: path.stat().st_size for path in sorted(data_folder(folder).glob("*.npz"))}
+
+
+def _speaker(progress: bool | None) -> Say:
+    def say(text: str) -> None:
+        if sys.stderr.isatty() if progress is None else progress:
+            print(text, file=sys.stderr, flush=True)
+
+    return say
+
+
+def _check_options(label_noise: float, targets: str, target_scale: float, balanced: bool, train: int | None) -> None:
+    if not 0 <= label_noise <= 1:
+        raise ValueError(f"label_noise must be a share from 0 to 1, not {label_noise!r}")
+    if targets not in ("one-hot", "number"):
+        raise ValueError(f"targets must be 'one-hot' or 'number', not {targets!r}")
+    if not np.isfinite(target_scale) or target_scale == 0:
+        raise ValueError(f"target_scale must be a finite number other than 0, not {target_scale!r}")
+    if balanced and train is None:
+        raise ValueError("balanced draws as many training images of each class: say how many in all with train=")
+
+
+def _check_classes(image_set: ImageSet, classes: Sequence[int] | None) -> list[int]:
+    count = len(image_set.classes)
+    if classes is None:
+        return list(range(count))
+    chosen = list(classes)
+    for number in chosen:
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < count:
+            raise ValueError(f"{image_set.name} has no class {number!r}: classes are numbered 0 to {count - 1}")
+        if chosen.count(number) > 1:
+            raise ValueError(f"class {number} is named twice in classes={chosen}: name each once")
+    if len(chosen) < 2:
+        raise ValueError(f"classes={chosen} leaves nothing to tell apart: name two or more")
+    return [int(number) for number in chosen]
+
+
+def _choose(
+    image_set: ImageSet, part: str, labels: np.ndarray, chosen: list[int], wanted: int | None, balanced: bool, key: int
+) -> tuple[NDArray[np.intp], Integers]:
+    """Rows of the images to keep, and their labels, numbered anew."""
+    number = np.full(len(image_set.classes), -1, np.int32)
+    number[chosen] = np.arange(len(chosen))
+    rows = np.flatnonzero(number[labels] >= 0)
+    if wanted is None:
+        return rows, number[labels[rows]]
+    if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or wanted < 1:
+        raise ValueError(f"{part} must be a whole number of images, 1 or more, or None for all, not {wanted!r}")
+    if wanted > rows.size:
+        of_these = "" if len(chosen) == len(image_set.classes) else f" of the classes {chosen}"
+        raise ValueError(
+            f"{part}={wanted} is more than the {rows.size} {part} images that {image_set.name} has{of_these}: "
+            f"ask for {rows.size} or less"
+        )
+    rows = rows[_generator(key, part).permutation(rows.size)]
+    rows = _first_of_each(image_set, labels, rows, chosen, int(wanted)) if balanced else rows[:wanted]
+    missing = [c for c in chosen if c not in labels[rows]]
+    if missing:
+        otherwise = "set balanced=True" if part == "train" else "take all with test=None"
+        raise ValueError(
+            f"the {wanted} {part} images drawn have none of class {', '.join(map(str, missing))}: ask for more "
+            f"({len(chosen)} at the least), name the classes= you want, or {otherwise}"
+        )
+    return rows, number[labels[rows]]
+
+
+def _first_of_each(
+    image_set: ImageSet, labels: np.ndarray, rows: NDArray[np.intp], chosen: list[int], wanted: int
+) -> NDArray[np.intp]:
+    """The first ``wanted`` rows that keep the classes balanced; with a remainder, the first classes have one more."""
+    each = {c: wanted // len(chosen) + (i < wanted % len(chosen)) for i, c in enumerate(chosen)}
+    kept = []
+    for c, count in each.items():
+        of_class = np.flatnonzero(labels[rows] == c)
+        if of_class.size < count:
+            raise ValueError(
+                f"{image_set.name} has {of_class.size} training images of class {c} and balanced=True with "
+                f"train={wanted} needs {count}: ask for {of_class.size * len(chosen)} or less, or leave out balanced"
+            )
+        kept.append(of_class[:count])
+    return rows[np.sort(np.concatenate(kept))]
+
+
+def _with_noise(labels: Integers, share: float, classes: int, key: int) -> Integers:
+    generator = _generator(key, "noise")
+    replaced = generator.permutation(labels.size)[: round(share * labels.size)]
+    noisy = labels.copy()
+    noisy[replaced] = generator.integers(classes, size=labels.size)[replaced]
+    return noisy
+
+
+def _targets(labels: Integers, classes: int, kind: str, scale: float) -> Floats:
+    if kind == "one-hot":
+        return (scale * np.eye(classes)).astype(np.float32)[labels]
+    return (scale * np.linspace(-1, 1, classes)).astype(np.float32)[labels][:, None]
+
+
+def _inputs(
+    image_set: ImageSet, train: np.ndarray, test: np.ndarray, flatten: bool, standardise: bool
+) -> tuple[Floats, Floats]:
+    colour = train.ndim == 4
+    mean: np.ndarray | float = 0.0
+    spread: np.ndarray | float = float(image_set.brightest)
+    if standardise:
+        axes = (0, 1, 2) if colour else None
+        mean, spread = train.mean(axis=axes), train.std(axis=axes)
+        if not np.all(spread > 0):
+            raise ValueError(f"the {len(train)} training images drawn are all the same: they cannot be standardised")
+
+    def scaled(images: np.ndarray) -> Floats:
+        values = ((images - np.float32(mean)) / np.float32(spread)).astype(np.float32)
+        return values.reshape(len(values), -1) if flatten else values.reshape(*values.shape[:3], -1)
+
+    return scaled(train), scaled(test)
+
+
+def _generator(key: int, purpose: str) -> np.random.Generator:
+    """Draws for one purpose never move those for another."""
+    if isinstance(key, bool) or not isinstance(key, int | np.integer) or key < 0:
+        raise ValueError(f"key must be a whole number, 0 or more, not {key!r}")
+    return np.random.default_rng([int(key), ("train", "test", "noise").index(purpose)])

@@ -1,0 +1,175 @@
+r"""Tangent kernels of MLPs on the circle, infinitely wide or finite, and what they learn as long as they stay lazy.
+
+All conventions are those of :class:`solvable.networks.MLP` with ``parameterisation="mean-field"`` and two inputs. The
+kernel is that of descent with a rate of ``η learning_rate_scale``: it depends on neither the richness nor, for wide
+networks, the width. Time is ``t = η × steps``, the loss half the mean square ("half-mse").
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from solvable.models.base import check_count
+from solvable.networks.mlp import MLP
+from solvable.networks.tasks.circle import circle_grid, circle_inputs
+
+
+def dual_activation(power: float, correlation: Any) -> np.ndarray:
+    r"""``E[max(0, u)^q max(0, v)^q]`` for standard Gaussians u and v with a correlation ρ.
+
+    With ``c² = (1 + ρ) / 2`` it is ``2^q Γ(q+1)² / (2 sqrt(π) Γ(q+3/2)) c^(2q+1) F(1/2, 1/2; q+3/2; c²)``: polar
+    coordinates, then ``sin u = c s`` in the integral over the angle. q = 0 and 1 are the arc-cosine kernels.
+
+    >>> bool(abs(dual_activation(1.0, 0.0) - 1 / (2 * np.pi)) < 1e-15)
+    True
+    """
+    from scipy.special import gamma, hyp2f1
+
+    if not power > -0.5:
+        raise ValueError(f"power must be above -1/2, or the square has no mean, not {power!r}")
+    squared = np.clip((1 + np.asarray(correlation, float)) / 2, 0.0, 1.0)
+    front = 2**power * gamma(power + 1) ** 2 / (2 * math.sqrt(math.pi) * gamma(power + 1.5))
+    return np.asarray(front * squared ** (power + 0.5) * hyp2f1(0.5, 0.5, power + 1.5, squared))
+
+
+def he_scale(power: float = 1.0) -> float:
+    """The ``weight_scale`` that keeps the size of activations from layer to layer; sqrt(2) for ReLU."""
+    return float(dual_activation(power, 1.0)) ** -0.5
+
+
+def circle_spectrum(
+    depth: int,
+    power: float = 1.0,
+    *,
+    weight_scale: float = 1.0,
+    bias: bool = True,
+    bias_scale: float = 0.0,
+    input_scale: float = 1.0,
+    points: int = 4096,
+) -> np.ndarray:
+    r"""Eigenvalues ``λ_k``, k = 0 ... points / 2, of the tangent kernel of an infinitely wide MLP on a grid of angles.
+
+    With covariance Σ of preactivations and tangent kernel Θ of layer l, as functions of the angle between inputs,
+    ``A = E φ φ'`` and ``D = E φ̇ φ̇'`` under Σ: ``Σ -> s² A + s_b²`` and ``Θ -> A + [bias] + s² Θ D``. The eigenvalue
+    of cos(k θ) and sin(k θ) is the Fourier coefficient of the last Θ; that of a grid holds its aliases ``k ± points``
+    too, as the grid's own kernel matrix does. ``λ_k ~ k^(-2 power)``; without biases and depth, integer powers lack
+    every second one (see docs/errata).
+    """
+    _check_network(depth, power, weight_scale, bias_scale, input_scale)
+    check_count("points", points)
+    cosine = np.cos(2 * np.pi * np.arange(points) / points)
+    learned = float(bool(bias))
+    noise = bias_scale**2 if bias else 0.0
+    tangent = input_scale**2 / 2 * cosine + learned
+    covariance = weight_scale**2 * input_scale**2 / 2 * cosine + noise
+    variance = weight_scale**2 * input_scale**2 / 2 + noise
+    for _ in range(depth - 1):
+        correlation = covariance / variance
+        activations = variance**power * dual_activation(power, correlation)
+        slopes = power**2 * variance ** (power - 1) * dual_activation(power - 1, correlation)
+        tangent = activations + learned + weight_scale**2 * tangent * slopes
+        covariance = weight_scale**2 * activations + noise
+        variance = weight_scale**2 * variance**power * float(dual_activation(power, 1.0)) + noise
+    return np.fft.rfft(tangent).real / points
+
+
+def _check_network(depth: int, power: float, weight_scale: float, bias_scale: float, input_scale: float) -> None:
+    check_count("depth", depth)
+    if not 0.5 < power < math.inf:
+        raise ValueError(f"power must be above 1/2, or slopes have no mean square, not {power!r}")
+    for name, value in (("weight_scale", weight_scale), ("input_scale", input_scale)):
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name} must be a positive finite number, not {value!r}")
+    if not 0 <= bias_scale < math.inf:
+        raise ValueError(f"bias_scale must be a finite number, 0 or more, not {bias_scale!r}")
+
+
+def lazy_loss(times: Any, eigenvalues: Any, decay: float, modes: int | None = None) -> np.ndarray:
+    """``L(t) = 1/4 sum_k k^(-2q) exp(-2 λ_k t)``: half the mean square of what an infinitely wide lazy network lacks.
+
+    ``eigenvalues`` start at k = 0, as those of :func:`circle_spectrum`; the target has its first ``modes`` waves, by
+    default all below the last one, as :func:`solvable.networks.tasks.circle` has on the same grid.
+    """
+    values = np.asarray(eigenvalues, float)
+    modes = values.size - 2 if modes is None else check_count("modes", modes)
+    if modes >= values.size:
+        raise ValueError(f"modes must be below the {values.size} eigenvalues given, k = 0 ..., not {modes}")
+    waves = np.arange(1, modes + 1)
+    shares = 0.25 * waves ** (-2.0 * decay)
+    return np.array([shares @ np.exp(-2 * values[1 : modes + 1] * t) for t in np.atleast_1d(times)])
+
+
+def mlp_tangent_kernel(network: MLP, points: int) -> jax.Array:
+    """The tangent kernel of an MLP of one output on the grid, times its ``learning_rate_scale``, in float64.
+
+    ``sum_l (δ_l δ_l^T) ∘ (φ_l φ_l^T + [bias])`` over layers, with inputs φ_l and pulled back slopes δ_l of layer l:
+    a few products of matrices, where gradients of all weights would not fit.
+    """
+    if network.mask is not None:
+        raise ValueError("a network with active_width has no tangent kernel here: make one of that width")
+    layers = [
+        (
+            jnp.asarray(layer.weight, jnp.float64),
+            None if layer.bias is None else jnp.asarray(layer.bias, jnp.float64),
+            *(1.0 if factor is None else jnp.asarray(factor.value, jnp.float64) for factor in _factors(layer)),
+        )
+        for layer in network.layers
+    ]
+    scale = 1.0 if network.input_scale is None else network.input_scale.value
+    hidden = circle_inputs(circle_grid(points)) * scale
+    below, slopes = [], []
+    for weight, offset, inward, outward in layers[:-1]:
+        below.append(hidden)
+        sums = outward * (inward * hidden @ weight.T + (0.0 if offset is None else offset))
+        hidden, slope = jax.jvp(network.activation, (sums,), (jnp.ones_like(sums),))
+        slopes.append(slope)
+    below.append(hidden)
+    kernel = jnp.zeros((points, points))
+    pulled = jnp.ones((points, 1))
+    for index in reversed(range(len(layers))):
+        weight, offset, inward, outward = layers[index]
+        pulled = outward * pulled
+        similarity = inward**2 * below[index] @ below[index].T + (0.0 if offset is None else 1.0)
+        kernel = kernel + (pulled @ pulled.T) * similarity
+        if index:
+            pulled = inward * (pulled @ weight) * slopes[index - 1]
+    return kernel * jnp.asarray(network.learning_rate_scale, jnp.float64)
+
+
+def _factors(layer: Any) -> tuple[Any, Any]:
+    return layer.input_factor, layer.output_factor
+
+
+def linearised_loss(times: Any, kernel: Any, targets: Any) -> np.ndarray:
+    """Losses of the model tangent to a centred network, at all times at once: ``1/2n |exp(-K t / n) y|²``.
+
+    ``targets`` is one target a column on the grid of the kernel; back come losses (targets, times). Exact for gradient
+    flow however long, where training costs one step after the other.
+    """
+    kernel, targets = jnp.asarray(kernel), jnp.asarray(targets, jnp.float64)
+    points = kernel.shape[0]
+    if kernel.shape != (points, points) or targets.shape[:1] != (points,):
+        raise ValueError(f"targets need a row for each point of the kernel, not {targets.shape} and {kernel.shape}")
+    values, vectors = jnp.linalg.eigh(kernel / points)
+    shares = (vectors.T @ targets.reshape(points, -1)) ** 2 / (2 * points)
+    fading = jnp.exp(-2 * jnp.maximum(values, 0.0)[:, None] * jnp.atleast_1d(jnp.asarray(times)))
+    return np.asarray(shares.T @ fading)
+
+
+def wave_spectrum(kernel: Any, waves: int | None = None) -> np.ndarray:
+    """``λ_k`` of a kernel matrix on the grid, k = 0 ... waves - 1: its mean over cos(k θ) and sin(k θ).
+
+    For an infinitely wide network these are its eigenvalues; for a finite one they fluctuate around them. By default
+    all that the grid resolves.
+    """
+    matrix = jnp.asarray(kernel)
+    points = matrix.shape[0]
+    resolved = (points + 1) // 2
+    waves = resolved if waves is None else check_count("waves", waves)
+    if matrix.shape != (points, points) or waves > resolved:
+        raise ValueError(f"a kernel matrix of shape {matrix.shape} resolves {resolved} waves, not {waves}")
+    angles = circle_grid(points)[:, None] * jnp.arange(waves)
+    return np.asarray(sum(((matrix @ wave) * wave).sum(0) for wave in (jnp.cos(angles), jnp.sin(angles)))) / points**2

@@ -1,0 +1,129 @@
+"""Modular arithmetic: every equation a ∘ b = c modulo p, as tokens to read and a class to tell."""
+
+import dataclasses
+import math
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from solvable.models.base import check_choice, check_count
+from solvable.networks.sources import Fixed
+
+Operation = Literal["division", "addition", "subtraction", "multiplication"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModularArithmetic:
+    """The equations ``a ∘ b = c`` modulo ``modulus``, of which a share is for training and the others are the test set.
+
+    A point is the sequence of tokens ``[a, ∘, b, =]``, its class is ``c``. The tokens 0 to p - 1 are the numbers,
+    ``p`` is the operation and ``p + 1`` the equals sign. Division has ``b`` from 1 to p - 1 and needs a prime p, or
+    quotients would not exist; there are then p (p - 1) equations, p² of the other operations. With ``label_noise``
+    that share of the training set is given a wrong answer, drawn evenly from all wrong ones.
+
+    The task is a function of a key, which decides the split (and the noise), so it can be given to
+    :func:`solvable.networks.train` as ``data``: each seed then has a split of its own.
+
+    >>> import jax
+    >>> from solvable.networks.tasks.modular import ModularArithmetic
+    >>> task = ModularArithmetic(7, train_fraction=0.5)
+    >>> data = task(jax.random.key(0))
+    >>> data.inputs.shape, data.test_inputs.shape, task.tokens, task.outputs
+    ((21, 4), (21, 4), 9, 7)
+    """
+
+    modulus: int
+    operation: Operation = "division"
+    train_fraction: float = 0.5
+    label_noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_count("modulus", self.modulus, least=2)
+        check_choice("operation", self.operation, get_args(Operation))
+        if self.operation == "division" and not _is_prime(self.modulus):
+            raise ValueError(
+                f"modulus must be a prime number to divide by, not {self.modulus}: the next prime is "
+                f"{_next_prime(self.modulus)} (other operations take any modulus)"
+            )
+        if not 0 < self.train_fraction < 1:
+            raise ValueError(f"train_fraction must lie between 0 and 1, not {self.train_fraction!r}")
+        if not 0 <= self.label_noise < 1:
+            raise ValueError(f"label_noise must be a share of the training set, from 0 to below 1, not {self.label_noise!r}")
+        if not 0 < self.train_size < self.size:
+            raise ValueError(
+                f"train_fraction = {self.train_fraction!r} of {self.size} equations leaves "
+                f"{self.train_size} to train on and {self.size - self.train_size} to test: both sets need some"
+            )
+
+    @property
+    def size(self) -> int:
+        """How many equations there are."""
+        return self.modulus * (self.modulus - (self.operation == "division"))
+
+    @property
+    def train_size(self) -> int:
+        """How many of them are for training."""
+        return round(self.train_fraction * self.size)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are: the numbers, the operation and the equals sign."""
+        return self.modulus + 2
+
+    @property
+    def length(self) -> int:
+        """How many tokens a sequence has."""
+        return 4
+
+    @property
+    def outputs(self) -> int:
+        """How many answers there are."""
+        return self.modulus
+
+    def equations(self) -> tuple[np.ndarray, np.ndarray]:
+        """All equations in order of a, then b: tokens (size, 4) and answers (size,)."""
+        p = self.modulus
+        first, second = np.meshgrid(np.arange(p), np.arange(self.operation == "division", p), indexing="ij")
+        first, second = first.ravel(), second.ravel()
+        answers = _answers(self.operation, first, second, p)
+        sequences = np.stack([first, np.full_like(first, p), second, np.full_like(first, p + 1)], axis=1)
+        return sequences.astype(np.int32), answers.astype(np.int32)
+
+    def __call__(self, key: PRNGKeyArray) -> Fixed:
+        """The equations, split by the key."""
+        for_split, for_noise = jax.random.split(key)
+        sequences, answers = (jnp.asarray(array) for array in self.equations())
+        order = jax.random.permutation(for_split, self.size)
+        train, test = order[: self.train_size], order[self.train_size :]
+        taught = self._with_noise(answers[train], for_noise)
+        return Fixed(sequences[train], taught, sequences[test], answers[test])
+
+    def _with_noise(self, answers: Array, key: PRNGKeyArray) -> Array:
+        """The rows are in random order already, so the first of them are as good as any."""
+        wrong = round(self.label_noise * self.train_size)
+        shift = jax.random.randint(key, (wrong,), 1, self.modulus, dtype=answers.dtype)
+        return answers.at[:wrong].set((answers[:wrong] + shift) % self.modulus)
+
+
+def _answers(operation: Operation, first: np.ndarray, second: np.ndarray, modulus: int) -> np.ndarray:
+    if operation == "addition":
+        return (first + second) % modulus
+    if operation == "subtraction":
+        return (first - second) % modulus
+    if operation == "multiplication":
+        return first * second % modulus
+    inverses = np.array([0, *(pow(number, -1, modulus) for number in range(1, modulus))])
+    return first * inverses[second] % modulus
+
+
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
+
+
+def _next_prime(number: int) -> int:
+    while not _is_prime(number):
+        number += 1
+    return number

@@ -1,0 +1,170 @@
+"""What the figures with networks on the circle share: the network, how it descends, and its exponents.
+
+The paper gives neither depth, width, scales nor rates. Here: two hidden layers, weights of variance ``2 / fan_in``,
+biases that start at zero (they, or the depth, fill the parity gap of integer powers), the mean-field parameterisation,
+and the function centred. The population is a grid of angles, the loss half the mean square, and time is
+``t = sum of rates``, that of gradient flow, in which the infinitely wide lazy network has rates ``λ_k``.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import xarray as xr
+
+from solvable.fits import power_law
+from solvable.networks import MLP, Training, centred, train
+from solvable.networks.tasks.circle import circle
+from solvable.networks.tasks.circle_kernel import (
+    circle_spectrum,
+    he_scale,
+    lazy_loss,
+    linearised_loss,
+    mlp_tangent_kernel,
+)
+
+DEPTH = 3
+RICHNESS = 1.0
+# Before it waves k = 1 ... 3, whose eigenvalues are not yet on the power, are being learned; 1.5 decades.
+WINDOW = (50.0, 1600.0)
+# Rates fall as steps^-1/4, that is t^-1/3, as fast as the kernel of the hardest task shown grows (M ~ t^(1 - χ),
+# χ = 2/3 for β = 1/2): at a fixed rate its descent would reach the edge of stability.
+FIRST_RATE = 0.15
+SLOWING = 100
+
+
+def scales(power: float = 1.0) -> dict[str, float]:
+    """Scales of the network, as both MLP and circle_spectrum take them."""
+    return {"weight_scale": he_scale(power), "bias_scale": 0.0, "input_scale": 1.0}
+
+
+def spectrum(power: float, points: int) -> np.ndarray:
+    return circle_spectrum(DEPTH, power, **scales(power), points=points)
+
+
+def rate(step: Any) -> Any:
+    return FIRST_RATE * (1 + step / SLOWING) ** -0.25
+
+
+def flow_time(steps: Any) -> np.ndarray:
+    """The sum of the rates of all steps before."""
+    rates = rate(np.arange(int(np.max(steps)) + 1))
+    return np.concatenate([[0.0], np.cumsum(rates)])[np.asarray(steps, int)]
+
+
+def steps_until(time: float) -> int:
+    """The first step at which the flow is there."""
+    steps = int(4 * SLOWING + 4 * (time / (FIRST_RATE * SLOWING) + 1) ** (4 / 3) * SLOWING)
+    return int(np.searchsorted(flow_time(np.arange(steps + 1)), time))
+
+
+def measured_steps(last: int, per_decade: int = 12) -> np.ndarray:
+    """Steps evenly spaced in the logarithm of flow time, from a tenth of the window's start on."""
+    times = flow_time(np.arange(last + 1))
+    wanted = np.geomspace(WINDOW[0] / 10, times[-1], int(per_decade * np.log10(10 * times[-1] / WINDOW[0])) + 1)
+    return np.unique(np.append(np.searchsorted(times, wanted[:-1]), last))
+
+
+def training(
+    decays: list[float],
+    powers: list[float],
+    *,
+    width: int,
+    points: int,
+    until: float,
+    seeds: int,
+    richness: float = RICHNESS,
+    precision: Any = "float32",
+) -> Training:
+    """Networks trained on the grid until a time, one task for each pair of decay and power."""
+    same = len(set(powers)) == 1
+
+    def network(key: jax.Array, power: Any, scale: Any, **_: Any) -> Any:
+        settings = {**scales(powers[0]), "power": powers[0]} if same else {"power": power, "weight_scale": scale}
+        return centred(MLP(2, 1, width, DEPTH, key=key, parameterisation="mean-field", richness=richness, **settings))
+
+    last = steps_until(until)
+    return train(
+        network,
+        lambda key, decay, **_: circle(decay, points=points, dtype=precision),
+        optax.sgd(lambda step: (richness**2 * width * rate(step)).astype(precision)),
+        steps=last,
+        at=measured_steps(last),
+        loss="half-mse",
+        variants={"decay": decays, "power": powers, "scale": [he_scale(power) for power in powers]},
+        seeds=seeds,
+        key=5,
+        precision=precision,
+        matmul_precision="high",
+        progress=False,
+    )
+
+
+def trained(decays: list[float], powers: list[float], **settings: Any) -> xr.DataArray:
+    """Losses (task, seed, time) of trained networks."""
+    return labelled(training(decays, powers, **settings))
+
+
+def labelled(runs: Training) -> xr.DataArray:
+    losses = runs.curves.train_loss.rename(variant="task")
+    losses = losses.drop_vars([name for name in losses.coords if name not in ("task", "seed", "time")])
+    return _described(losses.assign_coords(time=flow_time(losses.time.values)))
+
+
+def _described(losses: xr.DataArray) -> xr.DataArray:
+    losses.time.attrs.update(long_name="time, sum of learning rates", units="1", symbol="t")
+    return losses.assign_attrs(long_name="loss, half the mean square", units="1", symbol="L")
+
+
+def linearised(
+    decays: list[float], times: np.ndarray, *, width: float, points: int, seeds: int, power: float = 1.0, key: int = 7
+) -> xr.DataArray:
+    """Losses (task, seed, time) of the models tangent to networks at the start: lazy training, without its cost.
+
+    With an infinite width, the sum over waves.
+    """
+    if width == np.inf:
+        losses = [[lazy_loss(times, spectrum(power, points), decay)] for decay in decays]
+        return _described(xr.DataArray(losses, dims=("task", "seed", "time"), coords={"time": times}))
+    targets = np.concatenate(
+        [np.asarray(circle(decay, points=points, dtype=jnp.float64).targets) for decay in decays], axis=1
+    )
+    losses = [linearised_loss(times, kernel(int(width), points, power, key, seed), targets) for seed in range(seeds)]
+    found = xr.DataArray(np.stack(losses, axis=1), dims=("task", "seed", "time"), coords={"time": times})
+    return _described(found)
+
+
+def kernel(width: int, points: int, power: float = 1.0, key: int = 7, seed: int = 0) -> jax.Array:
+    """The tangent kernel of one network at the start."""
+    own = jax.random.fold_in(jax.random.key(key), seed)
+    network = MLP(2, 1, width, DEPTH, key=own, parameterisation="mean-field", power=power, **scales(power))
+    return mlp_tangent_kernel(network, points)
+
+
+def lazy_against_tangent(decay: float, *, width: int, points: int, until: float, seeds: int, richness: float) -> float:
+    """The largest relative difference between losses of trained lazy networks and of their tangent models."""
+    runs = training(
+        [decay], [1.0], width=width, points=points, until=until, seeds=seeds, richness=richness, precision="float64"
+    )
+    losses = labelled(runs)
+    target = np.asarray(circle(decay, points=points, dtype=jnp.float64).targets)
+    starts = [runs.network(seed).initial.value for seed in range(seeds)]
+    expected = [linearised_loss(losses.time, mlp_tangent_kernel(start, points), target)[0] for start in starts]
+    return float(np.abs(losses.values[0] / np.stack(expected) - 1).max())
+
+
+def exponent(losses: xr.DataArray, window: tuple[float, float] = WINDOW) -> tuple[float, float, float]:
+    """The exponent with which losses fall, its error over seeds, and how much it changes if the window does.
+
+    The last is the largest change when half a decade is cut off either end.
+    """
+    many = "seed" in losses.dims and losses.sizes["seed"] > 1
+    values = losses if many else losses.isel(seed=0) if "seed" in losses.dims else losses
+    fit = power_law(values, "time", window=window, resamples=200 if many else 0)
+    found = -float(fit.exponent)
+    shorter = [(window[0] * 10**0.5, window[1]), (window[0], window[1] / 10**0.5)]
+    others = [-float(power_law(values, "time", window=part, resamples=0).exponent) for part in shorter]
+    error = float(fit.exponent_error) if many else float("nan")
+    return found, error, max(abs(other - found) for other in others)

@@ -1,0 +1,199 @@
+"""Figs. 5.1c, 5.2c and Table 5.1: emergence with width, in networks, predicted from networks with one skill.
+
+The number of neurons N_c that a skill needs is fitted to one-skill networks of many widths; the model gives neurons to
+the most frequent skills first (eq. 5.9), so that skill k should be half learned at the width (k - 1/2) N_c.
+
+Adam with learning rate 0.001 and weight decay 5·10⁻⁵ (added to the gradient), fresh data, 5·10⁵ steps as in the thesis,
+of 1000 points where it has 4000: all widths and seeds train side by side.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import optax
+import xarray as xr
+
+from solvable.models.skills import SkillModel
+from solvable.networks import train
+from solvable.networks.tasks.parity import SparseParity
+from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.layerwise import _emergence as shared
+from solvable.plotting import new_figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """``one`` and ``several``: widths with one skill and with all; ``table``: the width whose single runs are shown."""
+
+    task: SparseParity
+    batch: int
+    steps: int
+    seeds: int
+    points: int
+    one: tuple[int, ...]
+    several: tuple[int, ...]
+    table: int
+    tolerance: float
+    because: str
+    learning_rate: float = 1e-3
+    weight_decay: float = 5e-5
+    table_first: float | None = None
+
+
+SETTINGS = {
+    "quick": Setting(
+        SparseParity(skills=3, skill_bits=6, relevant=2, target_scale=1.0),
+        batch=64,
+        steps=6000,
+        seeds=10,
+        points=64,
+        one=(1, 2, 3, 4, 6),
+        several=(2, 4, 6, 8, 10, 13),
+        table=6,
+        tolerance=0.3,
+        because="widths are measured in steps of two",
+        learning_rate=1e-2,
+    ),
+    "full": Setting(
+        SparseParity(),
+        batch=1000,
+        steps=500_000,
+        seeds=10,
+        points=512,
+        one=(1, 2, 3, 4, 5, 6, 8),
+        several=(2, 4, 6, 8, 10, 12, 14, 17, 20, 25, 30),
+        table=10,
+        tolerance=0.25,
+        because="as for data",
+        table_first=0.98,
+    ),
+}
+
+
+def reproduce(scale: Scale) -> Reproduction:
+    setting = SETTINGS[scale]
+    task = setting.task
+    one, several = _run(setting)
+    model = SkillModel(task.exponent, skills=task.skills, target_scale=task.target_scale)
+    curve = task.target_scale * np.clip(one[:, :, -1, 0].mean(axis=1), 0, None)
+    calibration = model.replace(skills=1).calibrate_neurons(setting.one, curve)
+    needed = int(calibration.neurons_per_skill)
+    model = model.replace(neurons_per_skill=needed)
+    datasets = {
+        "one": _results(model.replace(skills=1), setting.one, one[..., :1]),
+        "skills": _results(model, setting.several, several),
+        "calibration": calibration,
+    }
+    figure, panels = new_figure(3)
+    shared.draw(panels[0], datasets["one"], "width", f"one skill: calibration, N_c = {needed}")
+    shared.draw(panels[1], datasets["skills"], "width", f"{task.skills} skills: prediction")
+    for panel in panels[:2]:
+        panel.legend(fontsize="small", loc="lower right")
+    table = several[setting.several.index(setting.table), :, -1]
+    _draw_table(panels[2], setting.table, table)
+    return Reproduction(datasets, figure, _claims(setting, datasets["skills"], several, table))
+
+
+def _run(setting: Setting) -> tuple[np.ndarray, np.ndarray]:
+    """Relative strengths (width, seed, measurement, skill) with one skill and with all: at a fifth, and at the end."""
+    task = setting.task
+    widths = (*setting.one, *setting.several)
+    training = train(
+        shared.network_maker(task, max(widths)),
+        lambda key, practised, **_: task.fresh(practised),
+        # As PyTorch's Adam has it: the decay is part of the gradient.
+        optax.chain(optax.add_decayed_weights(setting.weight_decay), optax.adam(setting.learning_rate)),
+        steps=setting.steps,
+        batch=setting.batch,
+        loss=shared.LOSS,
+        variants={
+            "active_width": widths,
+            "practised": [1] * len(setting.one) + [task.skills] * len(setting.several),
+        },
+        seeds=setting.seeds,
+        key=53,
+        measure={"strength": shared.held_out(task, setting.points).strengths},
+        at=(0, setting.steps // 5, setting.steps),
+    )
+    strength = training.curves.strength.values / task.target_scale
+    return strength[: len(setting.one)], strength[len(setting.one) :]
+
+
+def _results(model: SkillModel, widths: tuple[int, ...], strength: np.ndarray) -> xr.Dataset:
+    """Widths at emergence of the mean over seeds: a single network learns a skill or does not."""
+    curves = np.moveaxis(strength[:, :, -1], 0, 1)
+    fine = np.arange(1, max(widths) + 1)
+    expected = model.parameter_emergence(fine).strength.values / model.target_scale
+    return shared.results(
+        "width",
+        widths,
+        curves,
+        shared.crossings(widths, curves.mean(axis=0, keepdims=True))[0],
+        (fine, expected),
+        (np.arange(model.skills) + shared.HALF) * model.neurons_per_skill,
+    )
+
+
+def _draw_table(panel: Any, width: int, table: np.ndarray) -> None:
+    """Each column a run, as in Table 5.1; the most frequent skill on top."""
+    runs, skills = table.shape
+    panel.imshow(np.clip(table.T, 0, 1), cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
+    for run in range(runs):
+        for skill in range(skills):
+            text = f"{table[run, skill]:.2f}".replace("-0.00", "0.00")
+            panel.text(run, skill, text, ha="center", va="center", fontsize=8)
+    panel.set_yticks(range(skills), [f"k = {k + 1}" for k in range(skills)])
+    panel.set_xticks(range(runs), [str(run + 1) for run in range(runs)])
+    panel.set_xlabel("run")
+    panel.set_title(f"relative strengths R_k / S at width {width}", fontsize="medium")
+    panel.grid(visible=False)
+
+
+def _resampled(widths: tuple[int, ...], curves: np.ndarray, draws: int = 200) -> np.ndarray:
+    """Widths at emergence (draw, skill) if the seeds had been others: their spread is the error."""
+    rows = np.random.default_rng(0).integers(0, len(curves), (draws, len(curves)))
+    return shared.crossings(widths, curves[rows].mean(axis=1))
+
+
+def _claims(setting: Setting, data: xr.Dataset, several: np.ndarray, table: np.ndarray) -> list[Claim]:
+    errors = data.error.values
+    spread = np.nanstd(
+        shared.errors_of(data.predicted.values, _resampled(setting.several, data.strength.values)), axis=0
+    )
+    each = ", ".join(f"{error:+.2f} ± {bar:.2f}" for error, bar in zip(errors, spread, strict=True))
+    means = several[:, :, -1].mean(axis=1)
+    claims = [
+        shared.median_claim(
+            "width at emergence", errors, setting.tolerance, f"{setting.because}; skill by skill {each}"
+        ),
+        Claim(
+            "share of widths and neighbouring skills where the more frequent skill is learned at least as well",
+            float((np.diff(means, axis=1) <= 0.05).mean()),
+            1.0,
+            0.1,
+            "means over seeds, less than 0.05 apart is a tie; single runs may prefer a rarer skill (Table 5.1)",
+        ),
+    ]
+    return claims if setting.table_first is None else claims + _table_claims(setting, several, table)
+
+
+def _table_claims(setting: Setting, several: np.ndarray, table: np.ndarray) -> list[Claim]:
+    outliers = int((np.diff(table, axis=1) > 0.25).any(axis=1).sum())
+    early = np.abs(several[:, :, -1] - several[:, :, 1]).mean(axis=1).max()
+    return [
+        Claim(
+            f"width {setting.table}: median relative strength of the first skill",
+            float(np.median(table[:, 0])),
+            float(setting.table_first or 0),
+            0.05,
+            f"Table 5.1; {outliers} of {setting.seeds} runs learn a rarer skill better than a more frequent one",
+        ),
+        Claim(
+            "a fifth of the training is not enough: largest change of a relative strength after it, mean over seeds",
+            min(float(early), 0.1),
+            0.1,
+            0.0,
+            f"at least 0.1; it is {early:.2f}",
+        ),
+    ]
