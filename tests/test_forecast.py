@@ -74,12 +74,12 @@ def exact_spectrum(power, points):
 
 
 @functools.cache
-def report_of(power, decay, points=900, width=2048, draws=2):
+def report_of(power, decay, points=800, width=2048, draws=2):
     angle, inputs = circle(points)
     return quiet(network(power, width), inputs, series(angle, decay), draws=draws)
 
 
-CASES = [(1.5, 1.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1.5, 1.75), (1.25, 0.8), (0.75, 1.2)))]
+CASES = [(1.5, 1.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1.5, 1.75), (1.25, 0.8)))]
 
 
 @pytest.mark.parametrize(("power", "decay"), CASES)
@@ -115,7 +115,7 @@ def test_exponents_are_those_of_the_model_within_an_interval():
 
 
 def test_measured_eigenvalues_against_quadrature():
-    report, exact = report_of(1.5, 1.0), np.sort(exact_spectrum(1.5, 900))[::-1]
+    report, exact = report_of(1.5, 1.0), np.sort(exact_spectrum(1.5, 800))[::-1]
     ratio = report.eigenvalues[:, :70] / exact[:70]
     # Kernels of 2048 neurons: an eigenvalue fluctuates by a few times 1/sqrt(2048) = 2 %, all of them mostly together.
     assert np.abs(ratio.mean(axis=1) - 1).max() < 0.12
@@ -248,7 +248,7 @@ class Scaled(eqx.Module):
     factor: Constant
 
     def __call__(self, one):
-        return self.weight @ jnp.tanh(one) * self.factor.value
+        return self.weight @ jnp.tanh(one) * self.factor.held
 
 
 def test_constants_of_a_network_are_no_parameters():
@@ -304,7 +304,7 @@ def test_notes_say_what_to_mind():
         assert report.summary()
         assert json.loads(report.to_json())["notes"] == list(report.notes)
         report.to_dataset()
-        report.plot()
+    linear.plot()
 
 
 def test_report_for_people_files_and_tables():
@@ -343,7 +343,7 @@ def test_networks_in_all_forms():
     assert len(initial_networks(module, None, None, 0)) == 1
     made = initial_networks(lambda key: Tiny(jax.random.normal(key, (1, 2))), None, 2, 0)
     assert len(made) == 2
-    assert not np.allclose(made[0].model.network.weight, made[1].model.network.weight)
+    assert not np.allclose(made[0].model.weight, made[1].model.weight)
     assert make(lambda seed, other=1: seed + other, 2, 5) == 2006
     mlp = eqx.filter_eval_shape(make, built_in("mlp:16x3", 4, 2))
     assert [layer.weight.shape for layer in mlp.layers] == [(16, 4), (16, 16), (2, 16)]
