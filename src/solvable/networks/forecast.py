@@ -96,12 +96,14 @@ def forecast(
     4096 inputs are approximated by 2048 ``landmarks`` (Nyström). ``outputs`` is as in
     :func:`solvable.diagnostics.ntk`; outputs are taken to learn independently, which holds when the network is wide.
 
-    >>> import jax, numpy as np, solvable
+    >>> import numpy as np
+    >>> from solvable.networks import MLP
+    >>> from solvable.networks.forecast import forecast
     >>> angle = (np.arange(200) + 0.5) * np.pi / 100
     >>> circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     >>> def network(key):
-    ...     return solvable.networks.MLP(2, 1, width=512, depth=3, key=key, parameterisation="ntk")
-    >>> report = solvable.networks.forecast(network, circle, np.sign(np.sin(angle)))
+    ...     return MLP(2, 1, width=256, depth=2, key=key, parameterisation="ntk", bias_scale=0.5)
+    >>> report = forecast(network, circle, np.sign(np.sin(angle)), draws=1)
     >>> report.power_law, report.phase
     (True, 'hard')
     """
