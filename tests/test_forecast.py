@@ -229,6 +229,22 @@ def test_outputs_learn_each_by_its_own_kernel():
     assert two.power.sum() == pytest.approx(1)
 
 
+def test_landmarks_and_precision_keep_the_strong_modes():
+    angle, inputs = circle(40)
+    apply, start = network(1.5, 8)(0)
+    exact, whole, single = (
+        quiet(apply, inputs, series(angle, 1.5), parameters=start, **options)
+        for options in ({}, {"landmarks": 40}, {"dtype": "float32"})
+    )
+    np.testing.assert_allclose(whole.eigenvalues[0, :10], exact.eigenvalues[0, :10], rtol=1e-6)
+    np.testing.assert_allclose(whole.power[0, :10], exact.power[0, :10], rtol=1e-5, atol=1e-12)
+    # Float32 keeps six digits of the largest, and nothing is taken for an eigenvalue that is its rounding.
+    kept = single.eigenvalues.shape[1]
+    assert kept < exact.eigenvalues.shape[1]
+    np.testing.assert_allclose(single.eigenvalues, exact.eigenvalues[:, :kept], atol=3e-6 * exact.eigenvalues.max())
+    assert single.precision == "float32"
+
+
 def test_parity_gap_is_found_and_named():
     angle, inputs = circle(120)
     # 3 ones and odd frequencies: the even ReLU kernel sees cos 2t, never cos 3t.
