@@ -95,7 +95,11 @@ def test_no_place_sees_a_later_one() -> None:
 
 def test_number_of_parameters() -> None:
     """V d + L d embeddings; per block 4 d² of attention, 2 e d² + e d + d of the network, 4 d of norms; 2 d; C d + C."""
-    for tokens, outputs, d, layers, e, norm in ((9, 7, 12, 2, 4, True), (99, 97, 128, 2, 4, True), (5, 3, 8, 3, 2, False)):
+    for tokens, outputs, d, layers, e, norm in (
+        (9, 7, 12, 2, 4, True),
+        (99, 97, 128, 2, 4, True),
+        (5, 3, 8, 3, 2, False),
+    ):
         settings = {"width": d, "layers": layers, "expansion": e, "normalise": norm}
         net = eqx.filter_eval_shape(Transformer, tokens, outputs, 4, heads=4, key=jax.random.key(0), **settings)
         count = sum(leaf.size for leaf in jax.tree.leaves(net))
@@ -137,7 +141,6 @@ def test_order_of_tokens_is_known_by_positions_only_in_one_layer() -> None:
 
 def test_logits_are_of_order_one_at_the_start() -> None:
     """The last layer reads unit-variance features with weights of variance 1/(3 d): logits of variance about 1/3."""
-
 
     @jax.jit
     def at_start(key, tokens):

@@ -51,7 +51,7 @@ class ModularArithmetic:
         if not 0 < self.train_fraction < 1:
             raise ValueError(f"train_fraction must lie between 0 and 1, not {self.train_fraction!r}")
         if not 0 <= self.label_noise < 1:
-            raise ValueError(f"label_noise must be a share of the training set, from 0 to below 1, not {self.label_noise!r}")
+            raise ValueError(f"label_noise must be a share of the training set, 0 to below 1, not {self.label_noise!r}")
         if not 0 < self.train_size < self.size:
             raise ValueError(
                 f"train_fraction = {self.train_fraction!r} of {self.size} equations leaves "
