@@ -3,7 +3,7 @@
 The thesis gives the network (two layers), the task and the steps it measures at, 200 and 3000. The rest is our choice:
 p = 97, width 128 in four heads, pre-LayerNorm, ReLU networks four times as wide, half of the equations for training,
 batches of 512, cross-entropy, AdamW with b = (0.9, 0.98), weight decay 1, rate 1e-3 after ten steps of warm-up. In the
-last third of the steps the rate falls to zero, so that the last step is none of the spikes that AdamW's loss has late in
+last third of the steps the rate falls to zero: the last step is then none of the spikes that AdamW's loss has late in
 training. Each seed has its own split of the table.
 """
 
