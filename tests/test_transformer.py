@@ -92,7 +92,7 @@ def test_no_place_sees_a_later_one() -> None:
 
 
 def test_number_of_parameters() -> None:
-    """V d + L d embeddings; a block's 4 d² of attention, 2 e d² + e d + d of its network, 4 d of norms; 2 d; C d + C."""
+    """V d + L d embeddings; 4 d² of attention, 2 e d² + e d + d of a network, 4 d of norms a block; 2 d; C d + C."""
     for tokens, outputs, d, layers, e, norm in (
         (9, 7, 12, 2, 4, True),
         (99, 97, 128, 2, 4, True),

@@ -86,8 +86,8 @@ class ModularArithmetic:
     def equations(self) -> tuple[np.ndarray, np.ndarray]:
         """All equations in order of a, then b: tokens (size, 4) and answers (size,)."""
         p = self.modulus
-        first, second = np.meshgrid(np.arange(p), np.arange(self.operation == "division", p), indexing="ij")
-        first, second = first.ravel(), second.ravel()
+        table = np.meshgrid(np.arange(p), np.arange(self.operation == "division", p), indexing="ij")
+        first, second = (numbers.ravel() for numbers in table)
         answers = _answers(self.operation, first, second, p)
         sequences = np.stack([first, np.full_like(first, p), second, np.full_like(first, p + 1)], axis=1)
         return sequences.astype(np.int32), answers.astype(np.int32)

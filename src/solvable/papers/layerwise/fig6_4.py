@@ -8,7 +8,7 @@ training. Each seed has its own split of the table.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -226,7 +226,7 @@ def _draw_accuracies(panel: "Axes", curves: xr.Dataset, setting: Setting) -> Non
     for variant, decay in enumerate(setting.weight_decays):
         for colour, (name, label) in zip(COLOURS, (("train", "training set"), ("test", "test set")), strict=False):
             values = curves[f"{name}_accuracy"].isel(variant=variant, time=slice(1, None))
-            style = {"color": colour, "linestyle": ":" if variant else "-"}
+            style: dict[str, Any] = {"color": colour, "linestyle": ":" if variant else "-"}
             for seed in range(setting.seeds):
                 known = f"{label}, weight decay {decay:g}" if seed == 0 else None
                 panel.plot(values.time, values.isel(seed=seed), linewidth=1.1, alpha=0.7, label=known, **style)
