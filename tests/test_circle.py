@@ -12,6 +12,7 @@ from scipy.integrate import quad
 
 from solvable.fits import power_law
 from solvable.networks import MLP, Fixed, Fresh, centred, train, trainable
+from solvable.networks.compensation import compensated
 from solvable.networks.tasks.circle import circle, circle_grid, circle_inputs, circle_target, fourier_decay
 from solvable.networks.tasks.circle_kernel import (
     circle_spectrum,
@@ -131,14 +132,14 @@ def test_without_bias_and_depth_every_second_eigenvalue_is_missing() -> None:
         assert filled[1:200].min() > 1e-7
 
 
-@pytest.mark.parametrize(("depth", "power", "bias"), [(2, 1.5, True), (3, 1.0, True), (4, 1.0, False)])
+@pytest.mark.parametrize(("depth", "power", "bias"), [(3, 1.5, True), (2, 1.0, False)])
 def test_the_kernel_by_layers_is_that_of_all_gradients(depth: int, power: float, bias: bool) -> None:
     network = MLP(
         2, 1, 7, depth, key=jax.random.key(3), parameterisation="mean-field", richness=0.3, power=power, bias=bias,
         **SETTING, dtype=jnp.float64,
     )  # fmt: skip
     trained, rest = eqx.partition(network, trainable(network))
-    gradients = jax.vmap(lambda point: jax.grad(lambda part: eqx.combine(part, rest)(point)[0])(trained))
+    gradients = jax.jit(jax.vmap(lambda point: jax.grad(lambda part: eqx.combine(part, rest)(point)[0])(trained)))
     rows = jax.tree.leaves(gradients(circle_inputs(circle_grid(12))))
     jacobian = np.concatenate([np.asarray(leaf).reshape(12, -1) for leaf in rows], axis=1)
     np.testing.assert_allclose(mlp_tangent_kernel(network, 12), jacobian @ jacobian.T * 0.3**2 * 7, atol=1e-13)
@@ -148,13 +149,13 @@ def test_wide_networks_have_the_spectrum_of_the_recursion() -> None:
     seeds = range(6)
     measured = []
     for seed in seeds:
-        network = MLP(2, 1, 1024, 3, key=jax.random.key(seed), parameterisation="mean-field", **SETTING)
+        network = MLP(2, 1, 512, 3, key=jax.random.key(seed), parameterisation="mean-field", **SETTING)
         measured.append(wave_spectrum(mlp_tangent_kernel(network, 64))[:12])
     expected = circle_spectrum(3, **SETTING, points=64)[:12]
     error = np.std(measured, axis=0, ddof=1) / np.sqrt(len(seeds))
     # Six seeds: Student's t with 5 degrees beyond 6.9 has a chance of 1e-3; twelve waves, 1%. The key is fixed.
     assert (abs(np.mean(measured, axis=0) - expected) < 6.9 * error).all()
-    assert (error < 0.04 * expected).all()
+    assert (error < 0.08 * expected).all()
 
 
 def test_the_linearised_loss_of_the_infinite_network_is_the_sum_over_waves() -> None:
@@ -171,6 +172,7 @@ def test_the_linearised_loss_of_the_infinite_network_is_the_sum_over_waves() -> 
     np.testing.assert_allclose(wave_spectrum(kernel), eigenvalues[: points // 2], atol=1e-14)
 
 
+@pytest.mark.slow
 def test_a_lazy_network_trains_like_the_model_tangent_to_it() -> None:
     rate, at, richness = 0.2, np.array([0, 20, 200]), 1e-3
     task = circle(source=0.75, points=32)
@@ -193,6 +195,26 @@ def test_a_lazy_network_trains_like_the_model_tangent_to_it() -> None:
     flow = linearised_loss(rate * at, kernel, task.targets)[0]
     # Flow and descent: rates differ by (η λ) / 2, a few percent of the waves that are being learned.
     np.testing.assert_allclose(flow, expected, rtol=0.05)
+
+
+def test_steps_below_the_rounding_of_a_weight_are_not_lost() -> None:
+    optimiser, plain = compensated(optax.sgd(1.0)), optax.sgd(1.0)
+    start = jnp.asarray([1.0, 0.3], jnp.float32)
+    gradient = jnp.asarray([1e-8, -1e-9], jnp.float32)
+
+    def descend(method: optax.GradientTransformation) -> np.ndarray:
+        def step(carry: tuple, _: None) -> tuple:
+            weights, state = carry
+            updates, state = method.update(gradient, state, weights)
+            return (optax.apply_updates(weights, updates), state), None
+
+        return np.asarray(jax.lax.scan(step, (start, method.init(start)), length=1000)[0][0] - start)
+
+    # A thousand steps of a sixth and a fifteenth of half a unit in the last place; one such unit may still be owed.
+    assert (descend(plain) == 0).all()
+    np.testing.assert_allclose(descend(optimiser), [-1e-5, 1e-6], atol=6e-8)
+    with pytest.raises(ValueError, match="needs the parameters"):
+        optimiser.update(gradient, optimiser.init(start))
 
 
 def test_the_lazy_exponent_is_the_source() -> None:
@@ -222,6 +244,8 @@ def test_impossible_networks_are_refused(arguments: dict, match: str) -> None:
 def test_impossible_curves_are_refused() -> None:
     with pytest.raises(ValueError, match="a row for each point"):
         linearised_loss([1.0], np.eye(4), np.ones((3, 1)))
+    with pytest.raises(ValueError, match="resolves 2 waves"):
+        wave_spectrum(np.eye(4), 3)
     with pytest.raises(ValueError, match="modes must be below"):
         lazy_loss([1.0], np.ones(4), 1.0, modes=4)
     with pytest.raises(ValueError, match="power must be above"):

@@ -61,10 +61,8 @@ def numpy_states(net: Transformer, tokens: np.ndarray, heads: int = HEADS) -> np
                 attended[place, own] = weights @ value[: place + 1]
         stream = stream + attended @ np.asarray(block.attention.mix)
         hidden = numpy_norm(stream, second) @ np.asarray(block.first.weight).T + np.asarray(block.first.bias)
-        if block.activation == "relu":
-            hidden = np.maximum(hidden, 0)
-        else:
-            hidden = hidden * (1 + erf(hidden / np.sqrt(2))) / 2
+        gelu = hidden * (1 + erf(hidden / np.sqrt(2))) / 2
+        hidden = np.maximum(hidden, 0) if block.activation == "relu" else gelu
         stream = stream + hidden @ np.asarray(block.second.weight).T + np.asarray(block.second.bias)
     return numpy_norm(stream, net.norm)
 
@@ -94,8 +92,12 @@ def test_no_place_sees_a_later_one() -> None:
 
 
 def test_number_of_parameters() -> None:
-    """V d + L d embeddings; per block 4 d² of attention, 2 e d² + e d + d of the network, 4 d of norms; 2 d; C d + C."""
-    for tokens, outputs, d, layers, e, norm in ((9, 7, 12, 2, 4, True), (99, 97, 128, 2, 4, True), (5, 3, 8, 3, 2, False)):
+    """V d + L d embeddings; 4 d² of attention, 2 e d² + e d + d of a network, 4 d of norms a block; 2 d; C d + C."""
+    for tokens, outputs, d, layers, e, norm in (
+        (9, 7, 12, 2, 4, True),
+        (99, 97, 128, 2, 4, True),
+        (5, 3, 8, 3, 2, False),
+    ):
         settings = {"width": d, "layers": layers, "expansion": e, "normalise": norm}
         net = eqx.filter_eval_shape(Transformer, tokens, outputs, 4, heads=4, key=jax.random.key(0), **settings)
         count = sum(leaf.size for leaf in jax.tree.leaves(net))
@@ -125,7 +127,7 @@ def test_names_of_tokens_and_order_of_heads_do_not_matter() -> None:
 
 
 def test_order_of_tokens_is_known_by_positions_only_in_one_layer() -> None:
-    """Attention is a sum over places: without positions one layer answers a ∘ b and b ∘ a alike. Two layers need not."""
+    """Attention is a sum over places: without positions one layer answers a ∘ b and b ∘ a alike; two need not."""
     tokens, swapped = jnp.array([3, 7, 5, 8]), jnp.array([5, 7, 3, 8])
     for layers, alike in ((1, True), (2, False)):
         net = network(layers=layers)
@@ -137,7 +139,6 @@ def test_order_of_tokens_is_known_by_positions_only_in_one_layer() -> None:
 
 def test_logits_are_of_order_one_at_the_start() -> None:
     """The last layer reads unit-variance features with weights of variance 1/(3 d): logits of variance about 1/3."""
-
 
     @jax.jit
     def at_start(key, tokens):

@@ -173,8 +173,10 @@ def _split(model: Any, where: Where) -> tuple[Any, eqx.nn.Linear]:
 
 @eqx.filter_jit
 def _run(body: Any, layer: eqx.nn.Linear, apply: Apply, inputs: Array) -> tuple[Array, Array]:
-    features = apply(body, inputs)
-    return features, jax.vmap(layer)(features)
+    # Accelerators round factors of float32 products to ten bits unless told otherwise: too coarse to measure with.
+    with jax.default_matmul_precision("highest"):
+        features = apply(body, inputs)
+        return features, jax.vmap(layer)(features)
 
 
 def _linear_layers(model: Any) -> list[Where]:
@@ -216,7 +218,8 @@ def _is_last(model: Any, where: Where, inputs: Any, apply: Apply) -> bool:
         _, outputs = _run(*_split(model, where), apply, few)
     except (TypeError, ValueError):  # the rest of the network cannot take the features: the layer is inside
         return False
-    whole = np.asarray(apply(eqx.nn.inference_mode(model), few))
+    with jax.default_matmul_precision("highest"):
+        whole = np.asarray(apply(eqx.nn.inference_mode(model), few))
     if whole.shape != outputs.shape:
         return False
     # What is not finite is named where the batch is added up; it says nothing about the layer.

@@ -158,7 +158,9 @@ class _Single(eqx.Module):
 
     def __call__(self, trained: PyTree, one: jax.Array) -> jax.Array:
         parameters = eqx.combine(trained, self.rest)
-        return jnp.ravel(self.apply(parameters, one) if self.alone else self.apply(parameters, one[None])[0])
+        # Products and, through them, their derivatives: accelerators round factors to ten bits unless told otherwise.
+        with jax.default_matmul_precision("highest"):
+            return jnp.ravel(self.apply(parameters, one) if self.alone else self.apply(parameters, one[None])[0])
 
 
 @eqx.filter_jit

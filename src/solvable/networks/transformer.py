@@ -143,13 +143,13 @@ class Transformer(eqx.Module):
         if places > self.positions.shape[0]:
             raise ValueError(f"there are {self.positions.shape[0]} positions, but {places} tokens")
         last = places if last is None else last
-        # As a product and not as rows picked by index: the gradient is then no scatter, whose sums a GPU makes in any order,
-        # and a training that goes on from a checkpoint stays the same bit for bit.
+        # As a product and not as rows picked by index: the gradient is then no scatter, whose sums a GPU makes in any
+        # order, and a training that goes on from a checkpoint stays the same bit for bit.
         picked = jax.nn.one_hot(tokens, self.embedding.shape[0], dtype=self.embedding.dtype)
         stream = jnp.matmul(picked, self.embedding, precision="highest") + self.positions[:places]
         for block in self.blocks[:-1]:
             stream = block(stream, places)
-        # Nobody looks at what the other places are after the last block: at four tokens that spares almost half the work.
+        # Nobody looks at the other places after the last block: at four tokens that spares almost half the work.
         stream = self.blocks[-1](stream, last)
         return jax.vmap(self.norm)(stream) if self.norm else stream
 

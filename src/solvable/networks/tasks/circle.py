@@ -68,9 +68,11 @@ def circle(
             f"modes must lie between 1 and {resolved}, what a grid of {points} points resolves, not {modes}: "
             "give more points"
         )
-    if random_phases and key is None:
-        raise ValueError("random phases need a key, a jax.random.key")
-    phases = jax.random.uniform(key, (modes,), jnp.float64, 0, 2 * math.pi) if random_phases else None
+    phases = None
+    if random_phases:
+        if key is None:
+            raise ValueError("random phases need a key, a jax.random.key")
+        phases = jax.random.uniform(key, (modes,), jnp.float64, 0, 2 * math.pi)
 
     def pairs(angles: Array) -> tuple[Array, Array]:
         values = circle_target(angles, decay, modes, phases)

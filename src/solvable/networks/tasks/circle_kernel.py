@@ -8,6 +8,7 @@ networks, the width. Time is ``t = η × steps``, the loss half the mean square 
 import math
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -110,37 +111,43 @@ def mlp_tangent_kernel(network: MLP, points: int) -> jax.Array:
     """
     if network.mask is not None:
         raise ValueError("a network with active_width has no tangent kernel here: make one of that width")
-    layers = [
-        (
-            jnp.asarray(layer.weight, jnp.float64),
-            None if layer.bias is None else jnp.asarray(layer.bias, jnp.float64),
-            *(1.0 if factor is None else jnp.asarray(factor.value, jnp.float64) for factor in _factors(layer)),
-        )
-        for layer in network.layers
-    ]
+    return _tangent_kernel(network, points)
+
+
+@eqx.filter_jit
+def _tangent_kernel(network: MLP, points: int) -> jax.Array:
+    layers = [_Layer(layer) for layer in network.layers]
     scale = 1.0 if network.input_scale is None else network.input_scale.value
-    hidden = circle_inputs(circle_grid(points)) * scale
-    below, slopes = [], []
-    for weight, offset, inward, outward in layers[:-1]:
-        below.append(hidden)
-        sums = outward * (inward * hidden @ weight.T + (0.0 if offset is None else offset))
+    below = [circle_inputs(circle_grid(points)) * scale]
+    slopes = []
+    for layer in layers[:-1]:
+        sums = layer.outward * (layer.inward * below[-1] @ layer.weight.T + layer.bias)
         hidden, slope = jax.jvp(network.activation, (sums,), (jnp.ones_like(sums),))
+        below.append(hidden)
         slopes.append(slope)
-    below.append(hidden)
     kernel = jnp.zeros((points, points))
     pulled = jnp.ones((points, 1))
     for index in reversed(range(len(layers))):
-        weight, offset, inward, outward = layers[index]
-        pulled = outward * pulled
-        similarity = inward**2 * below[index] @ below[index].T + (0.0 if offset is None else 1.0)
+        layer = layers[index]
+        pulled = layer.outward * pulled
+        similarity = layer.inward**2 * below[index] @ below[index].T + layer.learned_bias
         kernel = kernel + (pulled @ pulled.T) * similarity
         if index:
-            pulled = inward * (pulled @ weight) * slopes[index - 1]
+            pulled = layer.inward * (pulled @ layer.weight) * slopes[index - 1]
     return kernel * jnp.asarray(network.learning_rate_scale, jnp.float64)
 
 
-def _factors(layer: Any) -> tuple[Any, Any]:
-    return layer.input_factor, layer.output_factor
+class _Layer:
+    """A layer of an MLP in float64, with ones and zeros for what it does not have."""
+
+    def __init__(self, layer: Any) -> None:
+        self.weight = jnp.asarray(layer.weight, jnp.float64)
+        self.bias = jnp.asarray(0.0 if layer.bias is None else layer.bias, jnp.float64)
+        self.learned_bias = float(layer.bias is not None)
+        self.inward, self.outward = (
+            jnp.asarray(1.0 if factor is None else factor.value, jnp.float64)
+            for factor in (layer.input_factor, layer.output_factor)
+        )
 
 
 def linearised_loss(times: Any, kernel: Any, targets: Any) -> np.ndarray:

@@ -9,14 +9,13 @@ and the function centred. The population is a grid of angles, the loss half the 
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import xarray as xr
 
 from solvable.fits import power_law
 from solvable.networks import MLP, Training, centred, train
-from solvable.networks.tasks.circle import circle
+from solvable.networks.tasks.circle import circle, circle_grid, circle_target
 from solvable.networks.tasks.circle_kernel import (
     circle_spectrum,
     he_scale,
@@ -35,7 +34,7 @@ FIRST_RATE = 0.15
 SLOWING = 100
 
 
-def scales(power: float = 1.0) -> dict[str, float]:
+def scales(power: float = 1.0) -> dict[str, Any]:
     """Scales of the network, as both MLP and circle_spectrum take them."""
     return {"weight_scale": he_scale(power), "bias_scale": 0.0, "input_scale": 1.0}
 
@@ -128,12 +127,14 @@ def linearised(
     if width == np.inf:
         losses = [[lazy_loss(times, spectrum(power, points), decay)] for decay in decays]
         return _described(xr.DataArray(losses, dims=("task", "seed", "time"), coords={"time": times}))
-    targets = np.concatenate(
-        [np.asarray(circle(decay, points=points, dtype=jnp.float64).targets) for decay in decays], axis=1
-    )
-    losses = [linearised_loss(times, kernel(int(width), points, power, key, seed), targets) for seed in range(seeds)]
-    found = xr.DataArray(np.stack(losses, axis=1), dims=("task", "seed", "time"), coords={"time": times})
+    targets = np.stack([_target(decay, points) for decay in decays], axis=1)
+    runs = [linearised_loss(times, kernel(int(width), points, power, key, seed), targets) for seed in range(seeds)]
+    found = xr.DataArray(np.stack(runs, axis=1), dims=("task", "seed", "time"), coords={"time": times})
     return _described(found)
+
+
+def _target(decay: float, points: int) -> np.ndarray:
+    return np.asarray(circle_target(circle_grid(points), decay, (points - 1) // 2))
 
 
 def kernel(width: int, points: int, power: float = 1.0, key: int = 7, seed: int = 0) -> jax.Array:
@@ -149,22 +150,25 @@ def lazy_against_tangent(decay: float, *, width: int, points: int, until: float,
         [decay], [1.0], width=width, points=points, until=until, seeds=seeds, richness=richness, precision="float64"
     )
     losses = labelled(runs)
-    target = np.asarray(circle(decay, points=points, dtype=jnp.float64).targets)
+    target = _target(decay, points)
     starts = [runs.network(seed).initial.value for seed in range(seeds)]
     expected = [linearised_loss(losses.time, mlp_tangent_kernel(start, points), target)[0] for start in starts]
     return float(np.abs(losses.values[0] / np.stack(expected) - 1).max())
 
 
 def exponent(losses: xr.DataArray, window: tuple[float, float] = WINDOW) -> tuple[float, float, float]:
-    """The exponent with which losses fall, its error over seeds, and how much it changes if the window does.
+    """The exponent with which the mean over seeds falls, its error over seeds, and how much it hangs on the window.
 
-    The last is the largest change when half a decade is cut off either end.
+    The error is that of the mean of the seeds' own exponents (NaN for one seed); the last number is the largest change
+    when half a decade is cut off either end of the window.
     """
-    many = "seed" in losses.dims and losses.sizes["seed"] > 1
-    values = losses if many else losses.isel(seed=0) if "seed" in losses.dims else losses
-    fit = power_law(values, "time", window=window, resamples=200 if many else 0)
-    found = -float(fit.exponent)
-    shorter = [(window[0] * 10**0.5, window[1]), (window[0], window[1] / 10**0.5)]
-    others = [-float(power_law(values, "time", window=part, resamples=0).exponent) for part in shorter]
-    error = float(fit.exponent_error) if many else float("nan")
-    return found, error, max(abs(other - found) for other in others)
+
+    def fitted(values: xr.DataArray, part: tuple[float, float]) -> float:
+        return -float(power_law(values, "time", window=part, resamples=0).exponent)
+
+    mean, seeds = losses.mean("seed"), losses.sizes["seed"]
+    found = fitted(mean, window)
+    each = [fitted(losses.isel(seed=seed), window) for seed in range(seeds)]
+    error = float(np.std(each, ddof=1) / np.sqrt(seeds)) if seeds > 1 else float("nan")
+    shorter = ((window[0] * 10**0.5, window[1]), (window[0], window[1] / 10**0.5))
+    return found, error, max(abs(fitted(mean, part) - found) for part in shorter)

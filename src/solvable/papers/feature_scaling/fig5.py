@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # (a): ReLU, targets of many sources; the first three are claimed.
-SOURCES = {"quick": (0.5, 0.75), "full": (0.5, 0.75, 1.25, 1.0, 1.5)}
+SOURCES = {"quick": (0.5, 0.75), "full": (0.5, 0.75, 1.25, 1.0)}
 CLAIMED = 3
 # (b): one target, coefficients k^-1.4, and activations of many powers: sources 1.25, 1, 0.75 and 0.5.
 DECAY = 1.4

@@ -26,7 +26,7 @@ FITTED = {"quick": (10, 60), "full": (20, 200)}
 SOURCES = {"quick": (1.2,), "full": (1.0, 1.2, 1.5, 1.8)}
 RICH: dict[str, dict[str, Any]] = {
     "quick": {"width": 64, "points": 128, "until": 320.0, "seeds": 1},
-    "full": {"width": 512, "points": 1024, "until": WINDOW[1], "seeds": 3},
+    "full": {"width": 512, "points": 512, "until": WINDOW[1], "seeds": 3},
 }
 # A network of width 64 is still learning its features at t = 30.
 FIRST = {"quick": 60.0, "full": 100.0}
@@ -62,7 +62,8 @@ def _spectra(panel: "Axes", scale: Scale) -> tuple[xr.Dataset, list[Claim]]:
                 -float(fit.exponent),
                 2 * power,
                 0.12,
-                f"corrections in 1/k: the infinite width has {fall(waves[first - 1 :], theory[first - 1 :]):.3f} there; "
+                "corrections in 1/k: the infinite width has "
+                f"{fall(waves[first - 1 :], theory[first - 1 :]):.3f} there; "
                 f"error over seeds {float(fit.exponent_error):.3f}",
             )
         )
@@ -75,7 +76,7 @@ def _spectra(panel: "Axes", scale: Scale) -> tuple[xr.Dataset, list[Claim]]:
                 gap,
                 0.0,
                 10.2 if size["seeds"] == 4 else 5.4,
-                "beyond this with a chance of 0.2% (Student's t of 4 seeds) or 0.1% (of 8); corrections 1/N are smaller",
+                "beyond this with a chance of 0.2% (Student's t of 4 seeds) or 0.1% (of 8)",
             )
         )
         if power == 1:
@@ -92,13 +93,15 @@ def _sources(measured: xr.DataArray, first: int, last: int) -> list[Claim]:
     from scipy.special import zeta
 
     eigenvalues = measured.mean("seed").sel(k=slice(first, last))
+    waves = eigenvalues.k.values
+    capacity = fall(waves, eigenvalues.values)
     claims = []
     for source in (0.5, 0.75, 1.25):
-        beyond = zeta(2 * fourier_decay(source), eigenvalues.k.values)
+        beyond = zeta(2 * fourier_decay(source), waves)
         claims.append(
             Claim(
                 f"(a) ReLU: source fitted from the measured spectrum, target of β = {source:g}",
-                fall(1 / eigenvalues.values, beyond),
+                fall(waves, beyond) / capacity,
                 source,
                 0.05,
                 f"corrections in 1/k at k = {first}",
@@ -124,11 +127,13 @@ def _easy(panel: "Axes", scale: Scale) -> tuple[xr.Dataset, xr.Dataset, list[Cla
         panel.plot(rich.time, infinite, "--", color=colour, linewidth=0.9)
         claims.append(
             Claim(
-                f"(b) β = {source:g}: rich exponent over t = {window[0]:g} ... {window[1]:.4g} less the infinite lazy one",
+                f"(b) β = {source:g}: rich exponent over t = {window[0]:g} ... {window[1]:.4g} less the lazy one",
                 own - lazy,
                 0.0,
                 0.15 if scale == "quick" else 0.1,
-                f"{own:.3f} and {lazy:.3f}; error over {RICH[scale]['seeds']} seeds {error:.3f}, over windows {drift:.3f}",
+                f"{own:.3f} and (infinite width) {lazy:.3f}; "
+                + (f"error over {RICH[scale]['seeds']} seeds {error:.3f}, " if RICH[scale]["seeds"] > 1 else "")
+                + f"change with the window {drift:.3f}",
             )
         )
     panel.plot([], [], "--", color="grey", label="lazy, infinitely wide")

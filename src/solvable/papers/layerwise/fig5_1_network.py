@@ -45,7 +45,7 @@ SETTINGS = {
         points=64,
         seeds=6,
         tolerance=0.25,
-        because="width 400: later skills find fewer neurons free and come 15-20 % late; 10 % is claimed at full scale",
+        because="width 400: later skills find fewer neurons free and come 10-20 % late; 10 % is claimed at full scale",
     ),
     # Appendix C.3. Of a skill not learned yet, 512 complete points give the strength to 0.0002 (S = 5), the 20 000
     # independent ones of the thesis to 0.03.

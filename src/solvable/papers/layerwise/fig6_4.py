@@ -1,14 +1,14 @@
 """Fig. 6.4: a transformer groks modular division, and its features before and after.
 
 The thesis gives the network (two layers), the task and the steps it measures at, 200 and 3000. The rest is our choice:
-width 128 in four heads, pre-LayerNorm, ReLU networks four times as wide, half of the equations for training, batches of
-512, cross-entropy, AdamW with b = (0.9, 0.98), weight decay 1, rate 1e-3 after ten steps of warm-up. In the last third of
-the steps the rate falls to zero, so that the last step is none of the spikes that AdamW's loss has late in training.
-Each seed has its own split of the table.
+p = 97, width 128 in four heads, pre-LayerNorm, ReLU networks four times as wide, half of the equations for training,
+batches of 512, cross-entropy, AdamW with b = (0.9, 0.98), weight decay 1, rate 1e-3 after ten steps of warm-up. In the
+last third of the steps the rate falls to zero: the last step is then none of the spikes that AdamW's loss has late in
+training. Each seed has its own split of the table.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -37,9 +37,9 @@ DIMENSIONS = {
 class Setting:
     """What differs between the scales.
 
-    Features are measured at the ``inspected`` steps: a run's "before" is the first of them at which it knows the training
-    set and not the test set, its "after" is the last. A set is known at the accuracy ``known``; ``delay`` is the ratio of
-    steps that counts as long.
+    Features are measured at the ``inspected`` steps: a run's "before" is the first of them at which it knows the
+    training set and not the test set, its "after" is the last. A set is known at the accuracy ``known``; ``delay`` is
+    the ratio of steps that counts as long.
     """
 
     task: ModularArithmetic
@@ -67,8 +67,8 @@ SETTINGS: dict[Scale, Setting] = {
         known=0.99,
         delay=5.0,
     ),
-    # A smaller prime, more of its table, twice the rate and decay: the same transition in a hundredth of the work. Of so
-    # few test equations, and with so large steps, the last percents are a matter of chance.
+    # A smaller prime, more of its table, twice the rate and decay: the same transition in a hundredth of the work. Of
+    # so few test equations, and with so large steps, the last percents are a matter of chance.
     "quick": Setting(
         task=ModularArithmetic(31, "division", train_fraction=0.8),
         width=48,
@@ -140,7 +140,7 @@ def first_step(accuracy: xr.DataArray, level: float) -> xr.DataArray:
 
 
 def before_step(curves: xr.Dataset, level: float) -> xr.DataArray:
-    """The first inspected step at which a run knows the training set and not the test set; infinity if there is none."""
+    """The first inspected step at which a run knows the training set and not the test set, or infinity."""
     at = curves.sel(time=curves.inspected_at)
     known = (at.train_accuracy >= level) & (at.test_accuracy <= UNKNOWN)
     return curves.inspected_at.where(known.drop_vars("time"), np.inf).min("inspected_at")
@@ -155,7 +155,7 @@ def _delay_claims(curves: xr.Dataset, reached: xr.Dataset, setting: Setting) -> 
     return [
         Claim(f"seeds that end at {level} of the test set or more", int(grokked.sum()), setting.seeds, 0, "a count"),
         Claim(
-            f"seeds that reach {level} of the test set at {setting.delay:g} times the step of the training set, or later",
+            f"seeds that reach {level} of the test set at {setting.delay:g} times the training set's step or later",
             int((late & grokked).sum()),
             setting.seeds,
             0,
@@ -226,7 +226,7 @@ def _draw_accuracies(panel: "Axes", curves: xr.Dataset, setting: Setting) -> Non
     for variant, decay in enumerate(setting.weight_decays):
         for colour, (name, label) in zip(COLOURS, (("train", "training set"), ("test", "test set")), strict=False):
             values = curves[f"{name}_accuracy"].isel(variant=variant, time=slice(1, None))
-            style = {"color": colour, "linestyle": ":" if variant else "-"}
+            style: dict[str, Any] = {"color": colour, "linestyle": ":" if variant else "-"}
             for seed in range(setting.seeds):
                 known = f"{label}, weight decay {decay:g}" if seed == 0 else None
                 panel.plot(values.time, values.isel(seed=seed), linewidth=1.1, alpha=0.7, label=known, **style)
@@ -251,17 +251,22 @@ def _draw_distance(panel: "Axes", curves: xr.Dataset) -> None:
     panel.set_ylim(bottom=0)
     panel.set_xlabel("test accuracy")
     panel.set_ylabel("distance to minimum projection, κ_CKA")
+    panel.set_title("from the first inspected step to the last")
     panel.legend(fontsize="small")
 
 
 def _draw_dimensions(panel: "Axes", curves: xr.Dataset, setting: Setting) -> None:
     for colour, (name, label) in zip(COLOURS, DIMENSIONS.items(), strict=False):
-        draw_curve(panel, curves[f"effective_dimension_{name}"], colour, label, dim="inspected_at")
-        mean = curves[f"effective_dimension_{name}"].mean("seed")
-        panel.plot(mean.inspected_at, mean, color=colour, linewidth=0.8)
+        values = curves[f"effective_dimension_{name}"].sel(inspected_at=curves.inspected_at > 0)
+        draw_curve(panel, values, colour, label, dim="inspected_at")
+        panel.plot(values.inspected_at, values.mean("seed"), color=colour, linewidth=0.8)
     panel.axhline(setting.task.outputs, color="grey", linestyle="--", linewidth=1, label="number of answers")
-    panel.set_xscale("symlog", linthresh=100)
+    panel.set_xscale("log")
+    ticks = [step for step in (200, 500, 1000, 2000, 5000) if step <= setting.steps]
+    panel.set_xticks(ticks, [str(step) for step in ticks])
+    panel.set_xticks([], minor=True)
     panel.set_ylim(bottom=0)
     panel.set_xlabel("step")
-    panel.set_ylabel("effective dimension of the")
+    panel.set_ylabel("effective dimension")
+    panel.set_title("mean over seeds, with its standard error")
     panel.legend(fontsize="small")
