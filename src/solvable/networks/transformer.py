@@ -92,9 +92,10 @@ class Transformer(eqx.Module):
     through a LayerNorm, and so does the last layer, an :class:`equinox.nn.Linear`. What enters it are the features:
     :func:`solvable.equinox.diagnose` works as it is.
 
-    >>> import jax, solvable.networks.transformer as t
-    >>> network = t.Transformer(tokens=9, outputs=7, length=4, width=16, heads=2, key=jax.random.key(0))
-    >>> network(jax.numpy.array([3, 7, 5, 8])).shape
+    >>> import equinox, jax
+    >>> from solvable.networks.transformer import Transformer
+    >>> network = Transformer(tokens=9, outputs=7, length=4, layers=1, width=16, heads=2, key=jax.random.key(0))
+    >>> equinox.filter_jit(network)(jax.numpy.array([3, 7, 5, 8])).shape
     (7,)
     """
 
