@@ -34,13 +34,13 @@ FIRST_RATE = 0.15
 SLOWING = 100
 
 
-def scales(power: float = 1.0) -> dict[str, Any]:
+def scales(power: float = 1.0, input_scale: float = 1.0) -> dict[str, Any]:
     """Scales of the network, as both MLP and circle_spectrum take them."""
-    return {"weight_scale": he_scale(power), "bias_scale": 0.0, "input_scale": 1.0}
+    return {"weight_scale": he_scale(power), "bias_scale": 0.0, "input_scale": input_scale}
 
 
-def spectrum(power: float, points: int) -> np.ndarray:
-    return circle_spectrum(DEPTH, power, **scales(power), points=points)
+def spectrum(power: float, points: int, input_scale: float = 1.0) -> np.ndarray:
+    return circle_spectrum(DEPTH, power, **scales(power, input_scale), points=points)
 
 
 def rate(step: Any) -> Any:
@@ -118,30 +118,38 @@ def _described(losses: xr.DataArray) -> xr.DataArray:
 
 
 def linearised(
-    decays: list[float], times: np.ndarray, *, width: float, points: int, seeds: int, power: float = 1.0, key: int = 7
+    decays: list[float],
+    times: np.ndarray,
+    *,
+    width: float,
+    points: int,
+    seeds: int,
+    power: float = 1.0,
+    input_scale: float = 1.0,
 ) -> xr.DataArray:
     """Losses (task, seed, time) of the models tangent to networks at the start: lazy training, without its cost.
 
     With an infinite width, the sum over waves.
     """
     if width == np.inf:
-        losses = [[lazy_loss(times, spectrum(power, points), decay)] for decay in decays]
-        return _described(xr.DataArray(losses, dims=("task", "seed", "time"), coords={"time": times}))
-    targets = np.stack([_target(decay, points) for decay in decays], axis=1)
-    runs = [linearised_loss(times, kernel(int(width), points, power, key, seed), targets) for seed in range(seeds)]
-    found = xr.DataArray(np.stack(runs, axis=1), dims=("task", "seed", "time"), coords={"time": times})
-    return _described(found)
+        eigenvalues = spectrum(power, points, input_scale)
+        losses = np.stack([[lazy_loss(times, eigenvalues, decay)] for decay in decays])
+    else:
+        targets = np.stack([_target(decay, points) for decay in decays], axis=1)
+        kernels = (kernel(int(width), points, power, seed, input_scale) for seed in range(seeds))
+        losses = np.stack([linearised_loss(times, one, targets) for one in kernels], axis=1)
+    return _described(xr.DataArray(losses, dims=("task", "seed", "time"), coords={"time": times}))
 
 
 def _target(decay: float, points: int) -> np.ndarray:
     return np.asarray(circle_target(circle_grid(points), decay, (points - 1) // 2))
 
 
-def kernel(width: int, points: int, power: float = 1.0, key: int = 7, seed: int = 0) -> jax.Array:
+def kernel(width: int, points: int, power: float = 1.0, seed: int = 0, input_scale: float = 1.0) -> jax.Array:
     """The tangent kernel of one network at the start."""
-    own = jax.random.fold_in(jax.random.key(key), seed)
-    network = MLP(2, 1, width, DEPTH, key=own, parameterisation="mean-field", power=power, **scales(power))
-    return mlp_tangent_kernel(network, points)
+    own = jax.random.fold_in(jax.random.key(7), seed)
+    settings = {**scales(power, input_scale), "power": power, "parameterisation": "mean-field"}
+    return mlp_tangent_kernel(MLP(2, 1, width, DEPTH, key=own, **settings), points)
 
 
 def lazy_against_tangent(decay: float, *, width: int, points: int, until: float, seeds: int, richness: float) -> float:

@@ -46,7 +46,7 @@ def _spectra(panel: "Axes", scale: Scale) -> tuple[xr.Dataset, list[Claim]]:
     rows = []
     for power, colour in zip(POWERS, shades(len(POWERS)), strict=True):
         runs = [
-            wave_spectrum(kernel(size["width"], size["points"], power, seed=seed), last + 1)[1:]
+            wave_spectrum(kernel(size["width"], size["points"], power, seed), last + 1)[1:]
             for seed in range(size["seeds"])
         ]
         rows.append(np.stack(runs))
