@@ -42,11 +42,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_data_in_report_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(["forecast", "--model", "forecast_makers:network", "--data", "data.npz", "--plot", "a.png"]) == 0
-    text = capsys.readouterr().out
-    assert "loss against time, rich" in text
-    assert "3 networks of 1024 parameters" in text
-    assert (folder / "a.png").stat().st_size > 10_000
     assert _run(["forecast", "--model", "forecast_makers:network", "--data", "data.npz", "--json", "--draws", "1"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["networks"] == 1
@@ -82,7 +77,12 @@ def test_mistakes_end_in_one_line(
 
 
 @pytest.mark.slow
-def test_built_in_network_and_checkpoint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_built_in_network_checkpoint_and_figure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(["forecast", "--model", "forecast_makers:network", "--data", "data.npz", "--plot", "a.png"]) == 0
+    text = capsys.readouterr().out
+    assert "loss against time, rich" in text
+    assert "3 networks of 1024 parameters" in text
+    assert (folder / "a.png").stat().st_size > 10_000
     assert _run(["forecast", "--model", "mlp:64x3", "--data", "labels.npz", "--draws", "2", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert (content["outputs"], content["networks"]) == (2, 2)

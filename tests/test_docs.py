@@ -21,6 +21,7 @@ PAGES = [
     ROOT / "docs" / "reproduce.md",
     *sorted((ROOT / "docs/models").glob("*.md")),
     *sorted((ROOT / "docs/diagnostics").glob("*.md")),
+    *(page for page in sorted((ROOT / "docs/networks").glob("*.md")) if "```python" in page.read_text("utf-8")),
     *sorted((ROOT / "docs/tutorials").glob("[1-5]*.md")),
     ROOT / "docs" / "engines" / "streaming-statistics.md",
     ROOT / "docs" / "sweeps" / "fits.md",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,14 +56,18 @@ def test_each_case_trains_its_layers_at_its_rate(training: Training, images: Ima
     assert float(training.curves.train_loss[case, 0, 0]) == pytest.approx(np.mean((start - targets) ** 2), rel=1e-4)
 
 
-def small_network(images: Images, centred: float) -> LessInitial:
-    made = MLP(images.train_inputs.shape[1], 10, 12, 4, key=jax.random.key(0), initialisation="uniform")
-    before = MLP(images.train_inputs.shape[1], 10, 12, 4, key=jax.random.key(1), initialisation="uniform")
+@eqx.filter_jit  # one program in place of one for each draw
+def small_mlp(key: jax.Array) -> MLP:
+    return MLP(64, 10, 12, 4, key=key, initialisation="uniform")
+
+
+def small_network(centred: float) -> LessInitial:
+    made, before = small_mlp(jax.random.key(0)), small_mlp(jax.random.key(1))
     return LessInitial(made, Constant(before), Constant(jnp.float32(centred)))
 
 
-def test_only_the_last_layer_is_let_through(images: Images) -> None:
-    network = small_network(images, 0.0)
+def test_only_the_last_layer_is_let_through() -> None:
+    network = small_network(0.0)
     held = fig6_3._held(network, jnp.float32(0))
     assert all(not np.any(layer.weight) and not np.any(layer.bias) for layer in held.network.layers[:-1])
     np.testing.assert_array_equal(held.network.layers[-1].weight, network.network.layers[-1].weight)
@@ -72,14 +77,14 @@ def test_only_the_last_layer_is_let_through(images: Images) -> None:
 
 def test_centring_takes_the_initial_function_away(images: Images) -> None:
     for case in (LAZY, LINEAR):
-        network = small_network(images, case.centred)
+        network = small_network(case.centred)
         _, outputs = fig6_3._run(network, jnp.asarray(images.test_inputs))
         now, before = (by_hand(one, images.test_inputs)[1] for one in (network.network, network.initial.value))
         np.testing.assert_allclose(outputs, now - before if case is LAZY else now, atol=1e-5)
 
 
 def test_the_best_last_layer_leaves_errors_that_no_feature_explains(images: Images) -> None:
-    network = fig6_3.with_best_last_layer(small_network(images, 0.0), images)
+    network = fig6_3.with_best_last_layer(small_network(0.0), images)
     hidden, outputs = by_hand(network.network, images.train_inputs)
     errors = outputs - images.train_targets
     # Normal equations; weights are rounded to float32.

@@ -43,26 +43,37 @@ def test_shots_are_found_where_there_is_one_skill():
     assert float(fit.misfit) < 1e-12
 
 
-def test_a_skill_emerges_in_a_small_network_and_unpractised_ones_do_not():
-    """Tasks with one and two skills side by side: the first skill takes 1/P_1 as long where there are two of them."""
+def _emergence(steps, every, seeds):
+    """Tasks with one and with two skills side by side: times, and relative strengths (practised, seed, time, skill)."""
     task = SparseParity(skills=2, skill_bits=6, relevant=2, exponent=0.1)
     training = train(
-        lambda key, practised: MLP(task.inputs, 1, width=100, depth=2, key=key, std=0.01),
+        lambda key, practised: MLP(task.inputs, 1, width=64, depth=2, key=key, std=0.01),
         lambda key, practised: task.fresh(practised),
         optax.sgd(0.05),
-        steps=600,
-        batch=100,
+        steps=steps,
+        batch=64,
         loss="half-mse",
         variants={"practised": [1, 2]},
-        seeds=3,
+        seeds=seeds,
         measure={"strength": task.held_out(jax.random.key(1), 64).strengths},
-        at=range(0, 601, 20),
+        at=range(0, steps + 1, every),
         progress=False,
     )
-    strength = training.curves.strength.values / task.target_scale
-    assert np.abs(strength[0, :, -1, 0] - 1).max() < 0.1
-    assert np.abs(strength[0, :, :, 1]).max() < 0.1
-    times = np.median([shared.crossings(training.curves.time, runs) for runs in strength], axis=1)
-    # Each half time spreads by 3 % over seeds; the network comes later by up to a fifth where skills share neurons.
-    assert times[1, 0] / times[0, 0] == pytest.approx(1 / float(task.frequencies()[0]), rel=0.25)
-    assert times[1, 1] > times[1, 0]
+    return training.curves.time.values, training.curves.strength.values / task.target_scale, task.frequencies()
+
+
+def test_a_practised_skill_emerges_and_others_do_not():
+    _, strength, _ = _emergence(steps=180, every=180, seeds=2)
+    assert strength[0, :, -1, 0].min() > 0.8
+    assert np.abs(strength[0, :, -1, 1]).max() < 0.1
+    # With a second skill the first is practised less, and is behind.
+    assert (strength[1, :, -1, 0] < strength[0, :, -1, 0] - 0.2).all()
+
+
+@pytest.mark.slow
+def test_the_first_skill_takes_longer_by_its_frequency():
+    times, strength, frequencies = _emergence(steps=800, every=20, seeds=5)
+    half = np.median([shared.crossings(times, runs) for runs in strength], axis=1)
+    # Single half times spread by 5 %; a narrow network comes later by up to a fifth where skills share neurons.
+    assert half[1, 0] / half[0, 0] == pytest.approx(1 / float(frequencies[0]), rel=0.25)
+    assert half[1, 1] / half[0, 0] == pytest.approx(1 / float(frequencies[1]), rel=0.4)

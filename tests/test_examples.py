@@ -48,13 +48,14 @@ def public_names():
     rooms = {"solvable": solvable.__all__, "solvable.models": ["names", "get", "register"]}
     rooms |= {"solvable.papers": papers.__all__, "solvable.plotting": plotting.__all__}
     rooms |= {"solvable.sweeps": sweeps.__all__}
-    for name in ("diagnostics", "solvers", "fits", "torch", "equinox"):
+    for name in ("diagnostics", "networks", "solvers", "fits", "torch", "equinox"):
         home = importlib.util.find_spec(f"solvable.{name}").origin
         # Read, not imported: a bridge's library may be missing.
         found = re.search(r"^__all__ = (\[.*?\])", Path(home).read_text("utf-8"), re.M | re.S)
         rooms[f"solvable.{name}"] = eval(found.group(1))
     # What has a short name, too, is listed under that.
     short = {("solvable.plotting", "plot"), ("solvable.plotting", "plot_plane"), ("solvable.sweeps", "sweep")}
+    short |= {("solvable.networks", "forecast"), ("solvable.networks", "ForecastReport")}
     found = [(room, name) for room, names in rooms.items() for name in names if name[0] != "_"]
     return [place for place in found if place not in short]
 

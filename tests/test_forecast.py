@@ -74,12 +74,12 @@ def exact_spectrum(power, points):
 
 
 @functools.cache
-def report_of(power, decay, points=900, width=2048, draws=2):
+def report_of(power, decay, points=800, width=2048, draws=2):
     angle, inputs = circle(points)
     return quiet(network(power, width), inputs, series(angle, decay), draws=draws)
 
 
-CASES = [(1.5, 1.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1.5, 1.75), (1.25, 0.8), (0.75, 1.2)))]
+CASES = [(1.5, 1.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1.5, 1.75), (1.25, 0.8)))]
 
 
 @pytest.mark.parametrize(("power", "decay"), CASES)
@@ -115,7 +115,7 @@ def test_exponents_are_those_of_the_model_within_an_interval():
 
 
 def test_measured_eigenvalues_against_quadrature():
-    report, exact = report_of(1.5, 1.0), np.sort(exact_spectrum(1.5, 900))[::-1]
+    report, exact = report_of(1.5, 1.0), np.sort(exact_spectrum(1.5, 800))[::-1]
     ratio = report.eigenvalues[:, :70] / exact[:70]
     # Kernels of 2048 neurons: an eigenvalue fluctuates by a few times 1/sqrt(2048) = 2 %, all of them mostly together.
     assert np.abs(ratio.mean(axis=1) - 1).max() < 0.12
@@ -224,10 +224,25 @@ def test_outputs_learn_each_by_its_own_kernel():
     one = quiet(apply, inputs, labels.astype(float), parameters=(into, out))
     two = quiet(double, inputs, labels, parameters=((into, out), (into, -out)))
     np.testing.assert_allclose(two.eigenvalues, one.eigenvalues, rtol=1e-6, atol=1e-15)
-    constant = quiet(apply, inputs, np.ones(60), parameters=(into, out))
     cross = quiet(apply, inputs, 1.0 - labels, parameters=(into, out))
     np.testing.assert_allclose(two.power, one.power + cross.power, rtol=1e-6, atol=1e-12)
-    assert constant.power.sum() == pytest.approx(1)
+    assert two.power.sum() == pytest.approx(1)
+
+
+def test_landmarks_and_precision_keep_the_strong_modes():
+    angle, inputs = circle(40)
+    apply, start = network(1.5, 8)(0)
+    exact, whole, single = (
+        quiet(apply, inputs, series(angle, 1.5), parameters=start, **options)
+        for options in ({}, {"landmarks": 40}, {"dtype": "float32"})
+    )
+    np.testing.assert_allclose(whole.eigenvalues[0, :10], exact.eigenvalues[0, :10], rtol=1e-6)
+    np.testing.assert_allclose(whole.power[0, :10], exact.power[0, :10], rtol=1e-5, atol=1e-12)
+    # Float32 keeps six digits of the largest, and nothing is taken for an eigenvalue that is its rounding.
+    kept = single.eigenvalues.shape[1]
+    assert kept < exact.eigenvalues.shape[1]
+    np.testing.assert_allclose(single.eigenvalues, exact.eigenvalues[:, :kept], atol=3e-6 * exact.eigenvalues.max())
+    assert single.precision == "float32"
 
 
 def test_parity_gap_is_found_and_named():
@@ -248,7 +263,7 @@ class Scaled(eqx.Module):
     factor: Constant
 
     def __call__(self, one):
-        return self.weight @ jnp.tanh(one) * self.factor.value
+        return self.weight @ jnp.tanh(one) * self.factor.held
 
 
 def test_constants_of_a_network_are_no_parameters():
@@ -277,7 +292,7 @@ def test_kernel_of_our_own_networks():
 
 
 def test_notes_say_what_to_mind():
-    angle, inputs = circle(60)
+    angle, inputs = circle(40)
     goal, generator = series(angle, 1.5), np.random.default_rng(0)
 
     def said(report, words):
@@ -290,7 +305,7 @@ def test_notes_say_what_to_mind():
     narrow = quiet(apply, inputs, goal, parameters=start)
     assert said(narrow, "one network was measured")
     assert said(narrow, "fewer parameters (24) than points")
-    noise = quiet(network(1.5, 256), inputs, generator.normal(size=60), draws=1)
+    noise = quiet(network(1.5, 256), inputs, generator.normal(size=40), draws=1)
     assert not noise.source > 0 or noise.source < 2 * noise.source_error
     same = quiet(lambda: (apply, start), inputs, goal)
     assert same.networks == 1
@@ -304,7 +319,7 @@ def test_notes_say_what_to_mind():
         assert report.summary()
         assert json.loads(report.to_json())["notes"] == list(report.notes)
         report.to_dataset()
-        report.plot()
+    linear.plot()
 
 
 def test_report_for_people_files_and_tables():
@@ -343,7 +358,7 @@ def test_networks_in_all_forms():
     assert len(initial_networks(module, None, None, 0)) == 1
     made = initial_networks(lambda key: Tiny(jax.random.normal(key, (1, 2))), None, 2, 0)
     assert len(made) == 2
-    assert not np.allclose(made[0].model.network.weight, made[1].model.network.weight)
+    assert not np.allclose(made[0].model.weight, made[1].model.weight)
     assert make(lambda seed, other=1: seed + other, 2, 5) == 2006
     mlp = eqx.filter_eval_shape(make, built_in("mlp:16x3", 4, 2))
     assert [layer.weight.shape for layer in mlp.layers] == [(16, 4), (16, 16), (2, 16)]

@@ -20,7 +20,7 @@ else:
     os.environ["JAX_ENABLE_X64"] = "1"
 
 if TYPE_CHECKING:
-    from solvable import activations, diagnostics, engines, fits, models, papers, solvers, sweeps, teachers
+    from solvable import activations, diagnostics, engines, fits, models, networks, papers, solvers, sweeps, teachers
     from solvable.comparison import compare
     from solvable.explorer import explore
     from solvable.files import load, save
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from solvable.models.parity_mode import ParityMode
     from solvable.models.scalar_network import ScalarNetwork
     from solvable.models.skills import SkillModel
+    from solvable.networks.forecast import forecast
+    from solvable.networks.forecast_report import ForecastReport
     from solvable.plotting import plot, plot_plane
     from solvable.sweeps import sweep
 
@@ -41,6 +43,7 @@ _HOME = {
     "Committee": "solvable.models.committee",
     "DiagonalNetwork": "solvable.models.diagonal_network",
     "FeatureScaling": "solvable.models.feature_scaling",
+    "ForecastReport": "solvable.networks.forecast_report",
     "LinearEstimator": "solvable.models.linear_estimator",
     "LinearFeatures": "solvable.models.linear_features",
     "LinearNetwork": "solvable.models.linear_network",
@@ -51,6 +54,7 @@ _HOME = {
     "compare": "solvable.comparison",
     "explore": "solvable.explorer",
     "fit_source_capacity": "solvable.models.feature_scaling",
+    "forecast": "solvable.networks.forecast",
     "load": "solvable.files",
     "plot": "solvable.plotting",
     "plot_plane": "solvable.plotting",
@@ -76,6 +80,7 @@ __all__ = [
     "Committee",
     "DiagonalNetwork",
     "FeatureScaling",
+    "ForecastReport",
     "LinearEstimator",
     "LinearFeatures",
     "LinearNetwork",
@@ -91,8 +96,10 @@ __all__ = [
     "explore",
     "fit_source_capacity",
     "fits",
+    "forecast",
     "load",
     "models",
+    "networks",
     "papers",
     "plot",
     "plot_plane",

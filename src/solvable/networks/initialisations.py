@@ -28,27 +28,13 @@ class Initial(NamedTuple):
 
     def constants(self) -> int:
         """How many numbers look like parameters and are not."""
-        nodes = jax.tree.leaves(self.model, is_leaf=_is_constant) if isinstance(self.model, _Still) else []
+        nodes = jax.tree.leaves(self.model, is_leaf=_is_constant) if isinstance(self.model, eqx.Module) else []
         held = [eqx.filter(node, eqx.is_inexact_array) for node in nodes if _is_constant(node)]
         return sum(leaf.size for leaf in jax.tree.leaves(held))
 
 
 def _is_constant(node: Any) -> bool:
     return isinstance(node, Constant)
-
-
-class _Still(eqx.Module):
-    """A network whose constants have no gradients: they are arrays like weights, but no training moves them."""
-
-    network: Any
-
-    def __call__(self, one: Any) -> Any:
-        def held(node: Any) -> Any:
-            if not _is_constant(node):
-                return node
-            return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, node)
-
-        return jax.tree.map(held, self.network, is_leaf=_is_constant)(one)
 
 
 def initial_networks(model: Any, parameters: Any, draws: int | None, key: int) -> list[Initial]:
@@ -108,7 +94,7 @@ def built_in(text: str, inputs: int, outputs: int) -> Callable[[Any], MLP] | Non
 
 def _initial(model: Any, parameters: Any = None) -> Initial:
     if isinstance(model, eqx.Module):
-        return Initial(_Still(model if parameters is None else parameters), None)
+        return Initial(model if parameters is None else parameters, None)
     return Initial(model, parameters)
 
 

@@ -162,8 +162,15 @@ def stretch(recipe: Recipe, runs: Runs) -> Callable[..., State]:
         return State(parameters, optimiser, order, diverged, first)
 
     def many(state: State, arrays: Runs, begin: Array, end: Array) -> State:
-        every = jax.vmap(one_step, in_axes=(0, _mapped(recipe), None))
+        alone = arrays.keys.shape[0] == 1
+        if alone:
+            # Products of single matrices are faster than stacks of one.
+            state, arrays = pick(state, 0), arrays.alone(0, recipe.own_data)
+        every = one_step if alone else jax.vmap(one_step, in_axes=(0, _mapped(recipe), None))
+        state = loop(every, state, arrays, begin, end)
+        return jax.tree.map(lambda leaf: leaf[None], state) if alone else state
 
+    def loop(every: Callable[..., State], state: State, arrays: Runs, begin: Array, end: Array) -> State:
         def block(index: Array, inner: State) -> State:
             first = begin + index * _BLOCK
             return jax.lax.fori_loop(0, _BLOCK, lambda step, state: every(state, arrays, first + step), inner)

@@ -92,9 +92,10 @@ class Transformer(eqx.Module):
     through a LayerNorm, and so does the last layer, an :class:`equinox.nn.Linear`. What enters it are the features:
     :func:`solvable.equinox.diagnose` works as it is.
 
-    >>> import jax, solvable.networks.transformer as t
-    >>> network = t.Transformer(tokens=9, outputs=7, length=4, width=16, heads=2, key=jax.random.key(0))
-    >>> network(jax.numpy.array([3, 7, 5, 8])).shape
+    >>> import equinox, jax
+    >>> from solvable.networks.transformer import Transformer
+    >>> network = Transformer(tokens=9, outputs=7, length=4, layers=1, width=16, heads=2, key=jax.random.key(0))
+    >>> equinox.filter_jit(network)(jax.numpy.array([3, 7, 5, 8])).shape
     (7,)
     """
 
@@ -143,13 +144,13 @@ class Transformer(eqx.Module):
         if places > self.positions.shape[0]:
             raise ValueError(f"there are {self.positions.shape[0]} positions, but {places} tokens")
         last = places if last is None else last
-        # As a product and not as rows picked by index: the gradient is then no scatter, whose sums a GPU makes in any order,
-        # and a training that goes on from a checkpoint stays the same bit for bit.
+        # As a product and not as rows picked by index: the gradient is then no scatter, whose sums a GPU makes in any
+        # order, and a training that goes on from a checkpoint stays the same bit for bit.
         picked = jax.nn.one_hot(tokens, self.embedding.shape[0], dtype=self.embedding.dtype)
         stream = jnp.matmul(picked, self.embedding, precision="highest") + self.positions[:places]
         for block in self.blocks[:-1]:
             stream = block(stream, places)
-        # Nobody looks at what the other places are after the last block: at four tokens that spares almost half the work.
+        # Nobody looks at the other places after the last block: at four tokens that spares almost half the work.
         stream = self.blocks[-1](stream, last)
         return jax.vmap(self.norm)(stream) if self.norm else stream
 

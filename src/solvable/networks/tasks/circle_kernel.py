@@ -92,7 +92,7 @@ def lazy_loss(times: Any, eigenvalues: Any, decay: float, modes: int | None = No
     """``L(t) = 1/4 sum_k k^(-2q) exp(-2 λ_k t)``: half the mean square of what an infinitely wide lazy network lacks.
 
     ``eigenvalues`` start at k = 0, as those of :func:`circle_spectrum`; the target has its first ``modes`` waves, by
-    default all below the last one, as :func:`solvable.networks.tasks.circle` has on the same grid.
+    default all below the last one, as :func:`solvable.networks.circle` has on the same grid.
     """
     values = np.asarray(eigenvalues, float)
     modes = values.size - 2 if modes is None else check_count("modes", modes)

@@ -51,7 +51,7 @@ class ModularArithmetic:
         if not 0 < self.train_fraction < 1:
             raise ValueError(f"train_fraction must lie between 0 and 1, not {self.train_fraction!r}")
         if not 0 <= self.label_noise < 1:
-            raise ValueError(f"label_noise must be a share of the training set, from 0 to below 1, not {self.label_noise!r}")
+            raise ValueError(f"label_noise must be a share of the training set, 0 to below 1, not {self.label_noise!r}")
         if not 0 < self.train_size < self.size:
             raise ValueError(
                 f"train_fraction = {self.train_fraction!r} of {self.size} equations leaves "
@@ -86,8 +86,8 @@ class ModularArithmetic:
     def equations(self) -> tuple[np.ndarray, np.ndarray]:
         """All equations in order of a, then b: tokens (size, 4) and answers (size,)."""
         p = self.modulus
-        first, second = np.meshgrid(np.arange(p), np.arange(self.operation == "division", p), indexing="ij")
-        first, second = first.ravel(), second.ravel()
+        table = np.meshgrid(np.arange(p), np.arange(self.operation == "division", p), indexing="ij")
+        first, second = (numbers.ravel() for numbers in table)
         answers = _answers(self.operation, first, second, p)
         sequences = np.stack([first, np.full_like(first, p), second, np.full_like(first, p + 1)], axis=1)
         return sequences.astype(np.int32), answers.astype(np.int32)

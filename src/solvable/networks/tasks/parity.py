@@ -30,7 +30,7 @@ class SparseParity(eqx.Module):
     >>> from solvable.networks.tasks.parity import SparseParity
     >>> task = SparseParity(skills=3, skill_bits=9)
     >>> task.inputs, task.frequencies().round(3).tolist()
-    (12, [0.665, 0.22, 0.115])
+    (12, [0.666, 0.22, 0.115])
     """
 
     skills: int = eqx.field(default=5, static=True)

@@ -5,7 +5,7 @@ inputs, the loss half the mean square (with the whole one the thesis' learning r
 does not settle).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -100,10 +100,12 @@ def results(
     measured: np.ndarray,
     predicted_curve: tuple[Any, np.ndarray],
     predicted: Any,
+    attributes: Mapping[str, Any],
 ) -> xr.Dataset:
     """Relative strengths of networks (seed, place, skill) and where they emerge, beside what was predicted of both.
 
-    The predicted curve, (place, skill), has places of its own: they may lie closer.
+    The predicted curve, (place, skill), has places of its own: they may lie closer. ``attributes`` are those of the
+    training.
     """
     fine, curve = predicted_curve
     per_seed = ("seed", "skill") if measured.ndim == 2 else ("skill",)
@@ -120,7 +122,6 @@ def results(
         f"predicted_{axis}": np.asarray(fine, float),
         "skill": np.arange(1, strength.shape[-1] + 1),
     }
-    attributes = {"model": "network", "method": "training", "loss": LOSS, "precision": "float32"}
     meanings = MEANINGS | {f"predicted_{axis}": MEANINGS[axis]}
     return make_dataset(variables, coordinates, attributes, meanings)
 
@@ -142,6 +143,9 @@ def draw(panel: "Axes", data: xr.Dataset, axis: str, title: str, log: bool = Fal
     panel.set_ylabel("relative skill strength, R_k / S")
     panel.set_ylim(-0.08, 1.15)
     panel.set_title(title, fontsize="medium")
+    if data.sizes["skill"] > 1:
+        # Outside: curves of several skills leave no corner free.
+        panel.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     if log:
         from matplotlib.ticker import NullFormatter
 

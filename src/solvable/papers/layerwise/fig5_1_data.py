@@ -10,6 +10,7 @@ width 500, half as long again moved the samples at emergence by 0.6 % for the fo
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -74,7 +75,8 @@ SETTINGS = {
 def reproduce(scale: Scale) -> Reproduction:
     setting = SETTINGS[scale]
     task = setting.task
-    strength = _run(setting)
+    trained = _run(setting)
+    strength = trained.values
     first = len(setting.one)
     one, several = strength[:first, ..., :1], strength[first:]
     model = SkillModel(task.exponent, skills=task.skills, target_scale=task.target_scale)
@@ -82,20 +84,19 @@ def reproduce(scale: Scale) -> Reproduction:
     calibration = single.calibrate_shots(setting.one, task.target_scale * _final(one).mean(axis=0)[:, 0])
     shots = int(calibration.shots)
     datasets = {
-        "one": _results(setting, single.replace(shots=shots), setting.one, one),
-        "skills": _results(setting, model.replace(shots=shots), setting.several, several),
+        "one": _results(single.replace(shots=shots), setting.one, one, trained.attrs),
+        "skills": _results(model.replace(shots=shots), setting.several, several, trained.attrs),
         "calibration": calibration,
     }
     figure, panels = new_figure(2)
     shared.draw(panels[0], datasets["one"], "samples", f"one skill: calibration, D_c = {shots}")
     shared.draw(panels[1], datasets["skills"], "samples", f"{task.skills} skills: prediction", log=True)
     _draw_printed(panels[0], max(setting.one), shots)
-    for panel in panels:
-        panel.legend(fontsize="small", loc="upper left" if panel is panels[1] else "lower right")
+    panels[0].legend(fontsize="small", loc="lower right")
     return Reproduction(datasets, figure, _claims(setting, datasets, several))
 
 
-def _run(setting: Setting) -> np.ndarray:
+def _run(setting: Setting) -> xr.DataArray:
     """Relative strengths (variant, seed, measurement, skill): first, before the rate is lowered, last."""
     task, steps = setting.task, setting.steps
     counts = (*setting.one, *setting.several)
@@ -117,7 +118,7 @@ def _run(setting: Setting) -> np.ndarray:
         measure={"strength": shared.held_out(task, setting.points).strengths},
         at=(0, steps // 2, steps),
     )
-    return training.curves.strength.values / task.target_scale
+    return (training.curves.strength / task.target_scale).assign_attrs(training.curves.attrs)
 
 
 def _final(strength: np.ndarray) -> np.ndarray:
@@ -125,7 +126,9 @@ def _final(strength: np.ndarray) -> np.ndarray:
     return np.moveaxis(strength[:, :, -1], 0, 1)
 
 
-def _results(setting: Setting, model: SkillModel, samples: tuple[int, ...], strength: np.ndarray) -> xr.Dataset:
+def _results(
+    model: SkillModel, samples: tuple[int, ...], strength: np.ndarray, attributes: Mapping[str, Any]
+) -> xr.Dataset:
     fine = np.unique(np.round(np.geomspace(min(samples) / 2, 2 * max(samples), 600)))
     expected = model.data_emergence(fine).strength.values / model.target_scale
     inside = (fine >= min(samples)) & (fine <= max(samples))
@@ -137,6 +140,7 @@ def _results(setting: Setting, model: SkillModel, samples: tuple[int, ...], stre
         shared.crossings(samples, curves, log=True),
         (fine[inside], expected[inside]),
         [shared.crossing(fine, curve, log=True) for curve in expected.T],
+        attributes,
     )
 
 

@@ -10,6 +10,9 @@ and the weights move to erase it. A fourth case takes the initial function away 
 laziness is studied. Its weights have α times less far to go, and its rate is α times smaller, since Adam's step does
 not depend on the scale of the loss. The last layer alone is a convex problem of many scales and takes ten times the
 rate. The quick scale is a small network on 8 x 8 digits.
+
+How long a network is trained matters for the number, less for the order: with α = 1 one seed has κ = 0.077 after 10,000
+steps and 0.093 after 20,000, long after every training image is fitted.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -64,7 +67,7 @@ class Setting(NamedTuple):
 
 SETTINGS = {
     "quick": Setting("digits", 400, 64, 50, 2500, 3e-3, 3),
-    "full": Setting("mnist", 10_000, 256, 128, 20_000, 1e-3, 5),
+    "full": Setting("mnist", 10_000, 256, 128, 10_000, 1e-3, 5),
 }
 
 
@@ -268,12 +271,11 @@ def _claims(data: xr.Dataset, scale: Scale) -> list[Claim]:
     ]
     claims += [
         Claim(
-            "effective number of features used with α = 1 (mean)",
-            rich.utilisation_dimension.mean(),
-            CLASSES,
-            0.15,
-            "as many as there are classes; one or two weak ones more",
-            relative=True,
+            f"Π̂({CLASSES}) with α = 1: share of the learned functions in as many features as classes (mean)",
+            rich.cumulative_utilisation.sel(mode=CLASSES).mean(),
+            1.0,
+            0.06,
+            "a minimum-feature network uses no others; 0.963 to 0.972 in 8 seeds on digits, 0.96 on MNIST",
         ),
     ]
     claims += [
