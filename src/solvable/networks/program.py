@@ -15,6 +15,7 @@ from jaxtyping import Array
 
 from solvable.networks.losses import PointLoss, correct, is_classification
 from solvable.networks.mlp import trainable
+from solvable.networks.schedule import BLOCK
 from solvable.networks.sources import Fixed, Fresh, Source, first_order, next_batch, weights_of
 
 PyTree = Any
@@ -22,8 +23,6 @@ Variant = dict[str, Array]
 Measure = Callable[[Any, Any, jax.Array], PyTree]
 # Larger sets are measured in pieces of this many points, or activations would fill the memory.
 _PIECE = 4096
-# Steps between two questions to the host.
-_BLOCK = 50
 
 
 class State(NamedTuple):
@@ -172,15 +171,15 @@ def stretch(recipe: Recipe, runs: Runs) -> Callable[..., State]:
 
     def loop(every: Callable[..., State], state: State, arrays: Runs, begin: Array, end: Array) -> State:
         def block(index: Array, inner: State) -> State:
-            first = begin + index * _BLOCK
-            return jax.lax.fori_loop(0, _BLOCK, lambda step, state: every(state, arrays, first + step), inner)
+            first = begin + index * BLOCK
+            return jax.lax.fori_loop(0, BLOCK, lambda step, state: every(state, arrays, first + step), inner)
 
         if jax.default_backend() != "cpu":
             # A loop whose length is not known asks the host after each round whether there is another; one of known
             # length does not. On an accelerator that is half the time of a small step.
-            blocks = (end - begin) // _BLOCK
+            blocks = (end - begin) // BLOCK
             state = jax.lax.fori_loop(0, blocks, block, state)
-            begin = begin + blocks * _BLOCK
+            begin = begin + blocks * BLOCK
         return jax.lax.fori_loop(begin, end, lambda step, inner: every(inner, arrays, step), state)
 
     return many

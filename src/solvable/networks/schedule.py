@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
-# A training is cut into at least this many stretches, so that its bar moves and it can be interrupted.
+# A training is cut into about this many stretches, so that its bar moves and it can be interrupted.
 _SEGMENTS = 100
+# Accelerators go this many steps without a question to the host: stretches are whole multiples where they are long.
+BLOCK = 50
 
 
 class Schedule:
@@ -18,6 +20,8 @@ class Schedule:
         self.inspect_at = [0, steps] if inspect_at is None else _steps("inspect_at", inspect_at, steps)
         self.snapshots_at = _steps("snapshots_at", snapshots_at, steps)
         segment = max(1, steps // _SEGMENTS)
+        if segment > BLOCK // 4:
+            segment = -(-segment // BLOCK) * BLOCK
         bars = range(0, steps, segment)
         self.stops = sorted({*self.at, *self.inspect_at, *self.snapshots_at, *bars, 0, steps})
 

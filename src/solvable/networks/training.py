@@ -139,7 +139,7 @@ def train(
             chosen = slice(first, first + group)
             path = None if checkpoint is None else _path_of(Path(checkpoint), first // group, runs > group)
             trainer = _Group(recipe, keys[chosen], {name: values[chosen] for name, values in each.items()}, settings)
-            trainer.compile(memory_limit)
+            trainer.compile(memory_limit, path is not None)
             groups.append(trainer.go(schedule, inspectors, path, checkpoint_seconds, on_divergence, advance))
     curves = dataset(groups, lists, seeds, schedule, settings, watch)
     training = Training(curves, together(groups, recipe.own_data), parameters(groups), seeds, recipe.own_data)
@@ -205,23 +205,26 @@ class _Group:
         step = jnp.asarray(0, jnp.int32)
         return jax.jit(stretch(recipe, self.runs)).lower(self.state, self.arrays, step, step)
 
-    def compile(self, limit: float | None) -> None:
+    def compile(self, limit: float | None, resumable: bool) -> None:
         """Both programs; what surely does not fit is said before anything is trained."""
         limit = memory.available() if limit is None else limit
         self.limit = limit
         lowered = self._compiled(self.recipe)
-        # What must be equal for a checkpoint to be continued: a changed optimiser or network shows in its program.
-        platform = f"{jax.default_backend()} {jax.devices()[0].device_kind} {jax.__version__}"
-        self.mark = checkpoints.fingerprint(
-            self.settings, platform + lowered.as_text(), self.state, eqx.filter(self.runs, eqx.is_array)
-        )
+        self.mark = ""
+        if resumable:
+            # What must be equal for a checkpoint to be continued: a changed optimiser or network shows in its program.
+            platform = f"{jax.default_backend()} {jax.devices()[0].device_kind} {jax.__version__}"
+            self.mark = checkpoints.fingerprint(self.settings, platform + lowered.as_text(), self.state, self.arrays)
+        # Otherwise a GPU's compiler takes the kernels that are fastest at the moment, others each time.
+        options: dict[str, str | bool] | None = {"xla_gpu_deterministic_ops": True} if resumable else None
         try:
-            self.advance = lowered.compile()
+            self.advance = lowered.compile(options)
             need = memory.needed(self.advance)
             if limit is not None and need is not None and need > limit:
                 raise self._too_large()
             step = jnp.asarray(0, jnp.int32)
-            self.measure = jax.jit(measurement(self.recipe, self.runs)).lower(self.state, self.arrays, step).compile()
+            measure = jax.jit(measurement(self.recipe, self.runs)).lower(self.state, self.arrays, step)
+            self.measure = measure.compile(options)
         except Exception as error:
             if memory.is_full(error) and not isinstance(error, MemoryError):
                 raise self._too_large() from error
@@ -258,11 +261,13 @@ class _Group:
             for stop in schedule.stops:
                 if stop <= done:
                     continue
+                reached = state
                 if stop > max(done, 0):
-                    state = self._stretch(state, max(done, 0), stop)
+                    reached = self._stretch(state, max(done, 0), stop)
                     advance(self.count * (stop - max(done, 0)))
-                found |= self._look(state, stop, schedule, inspectors)
-                done = stop
+                found |= self._look(reached, stop, schedule, inspectors)
+                # Together, and only now: an interruption above leaves the stop before, whole.
+                state, done = reached, stop
                 if path is not None and (stop == schedule.steps or time.monotonic() - written > every):
                     checkpoints.write(path, self.mark, done, state, found)
                     written = time.monotonic()
