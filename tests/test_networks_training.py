@@ -209,7 +209,7 @@ def _run(folder, name, kill_after=None):
     arguments = [
         sys.executable,
         "-c",
-        textwrap.dedent(SCRIPT),
+        SCRIPT,
         folder / f"{name}-state",
         "3000",
         folder / f"{name}.npz",
