@@ -21,7 +21,11 @@ def both(model: LinearEstimator, **options: object) -> list:
         pytest.param({"aspect_ratio": 1.6}, {}, marks=pytest.mark.slow),
         pytest.param({"aspect_ratio": 1.6, "weight_decay": 0.1}, {}, marks=pytest.mark.slow),
         ({"aspect_ratio": 0.4, "weight_decay": 0.3, "label_noise": 0.5, "student_scale": 2.0}, {"momentum": 0.9}),
-        ({"aspect_ratio": 1.6, "label_noise": 0.5, "outputs": 4, "learning_rate": 0.3}, {"momentum": 0.5}),
+        pytest.param(
+            {"aspect_ratio": 1.6, "label_noise": 0.5, "outputs": 4, "learning_rate": 0.3},
+            {"momentum": 0.5},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"aspect_ratio": 0.4, "outputs": 3, "learning_rate": 0.6}, {"test_samples": 50}, marks=pytest.mark.slow
         ),
@@ -106,7 +110,7 @@ def test_two_layers_against_pytorch() -> None:
         pytest.param({"aspect_ratio": 0.25}, [0, 30, 100, 300], marks=pytest.mark.slow),
         ({"aspect_ratio": 0.9}, [0, 30, 300, 3000]),
         pytest.param({"aspect_ratio": 1.5}, [0, 30, 300, 1000], marks=pytest.mark.slow),
-        ({"aspect_ratio": 0.9, "weight_decay": 0.02}, [0, 100, 1000, 10000]),
+        pytest.param({"aspect_ratio": 0.9, "weight_decay": 0.02}, [0, 100, 1000, 10000], marks=pytest.mark.slow),
         ({"aspect_ratio": 1.5, "weight_decay": 0.02, "student_scale": 2.0}, [0, 100, 1000, 10000]),
         ({"aspect_ratio": 0.5, "label_noise": 0.3}, [0, 100, 1000, 10000]),
         pytest.param(
