@@ -12,7 +12,7 @@ from jaxtyping import install_import_hook
 install_import_hook("solvable.engines", "shapes.check")
 
 # The same examples in every run; more of them where there is time.
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=15, derandomize=True)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=10, derandomize=True)
 hypothesis.settings.register_profile("slow", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("quick")
 

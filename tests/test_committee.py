@@ -82,6 +82,7 @@ def test_short_steps_give_the_flow():
     )
 
 
+@pytest.mark.slow
 def test_adaptive_and_geometric_grids_agree():
     model = Committee()
     results = [
@@ -111,6 +112,7 @@ def test_theory_meets_simulation(decay):
         assert np.abs(other.overlap.sel(statistic="z_score").values).max() > 10
 
 
+@pytest.mark.slow
 def test_a_kinked_student_of_two_index_fields_meets_simulation():
     signs = np.array([1.0, -1.0]) / np.sqrt(2)
     model = Committee(

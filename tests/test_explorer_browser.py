@@ -218,6 +218,7 @@ def test_copied_python_gives_what_is_drawn(visit: Callable) -> None:
     shot(page, "code")
 
 
+@pytest.mark.slow
 def test_files_can_be_downloaded(visit: Callable, tmp_path: Path) -> None:
     page = visit("/?model=scalar-network&tab=code")
     wait_for(page, shows(page, network()), "the curve")
@@ -260,6 +261,7 @@ def test_impossible_addresses_are_answered_and_put_right(visit: Callable) -> Non
     expect(page.get_by_role("alert").filter(has_text="no model is named")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_reload_keeps_the_state(visit: Callable) -> None:
     page = visit("/?model=scalar-network")
     wait_for(page, shows(page, network()), "the curve")
@@ -282,6 +284,7 @@ def test_reload_keeps_the_state(visit: Callable) -> None:
     shot(page, "compare")
 
 
+@pytest.mark.slow
 def test_two_visitors_do_not_share_a_state(visit: Callable) -> None:
     one, other = visit("/?model=scalar-network"), visit("/?model=scalar-network&target=2")
     wait_for(other, shows(other, network(target=2.0)), "the second visitor's curve")
@@ -315,6 +318,7 @@ def test_slow_theory_shows_progress_and_can_be_cancelled(visit: Callable) -> Non
     expect(page.get_by_role("progressbar")).to_be_hidden()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="sees the work of processes in /proc")
 def test_closing_a_page_stops_its_work(visit: Callable, server: Server) -> None:
     page = visit("/?model=committee&times=0:4000:41")

@@ -184,7 +184,7 @@ def test_limit_solves_its_equation_directly() -> None:
         pytest.param(20, None, marks=pytest.mark.slow),
         pytest.param(np.inf, 16, marks=pytest.mark.slow),
         (12, 24),
-        (24, 12),
+        pytest.param(24, 12, marks=pytest.mark.slow),
     ],
     ids=["N", "P", "N<P", "N>P"],
 )
@@ -235,7 +235,7 @@ def test_finite_features_and_batch_fade_as_they_grow() -> None:
     np.testing.assert_allclose(large.kernel_growth, endless.kernel_growth, rtol=5e-4)
 
 
-@pytest.mark.parametrize("per_decade", [4, pytest.param(5, marks=pytest.mark.slow), 8])
+@pytest.mark.parametrize("per_decade", [4, *(pytest.param(count, marks=pytest.mark.slow) for count in (5, 8))])
 def test_the_error_it_reports_covers_the_error_it_makes(per_decade: int) -> None:
     """Also on the coarsest grids, which once were compared with themselves."""
     times = np.array([1.0, 5.0, 25.0])

@@ -99,6 +99,7 @@ def test_final_growth_is_that_of_zero_initial_output() -> None:
     assert growth["default"] < growth["target"] < growth["weight"] < growth["input"]
 
 
+@pytest.mark.slow
 def test_to_adam_a_larger_target_is_a_smaller_output() -> None:
     """Without decay the losses differ by 100 and the accuracies not at all; weights decay only where they should."""
     rows = [Row("target", "none"), Row("output", "none"), Row("default"), Row("default", "none")]

@@ -112,6 +112,7 @@ def test_projections_rebuild_the_signals():
         weights = closure.widen(weights) + 0.2 * evaluation.velocity
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_room_or_chunks(monkeypatch):
     reference, final = _descend(_closure(_committee(), 2.0, **_START), 0.1, 30)
     for name, value in (("_FIRST_CAPACITY", 8), ("_CHUNK", 256)):

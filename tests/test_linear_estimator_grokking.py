@@ -85,6 +85,7 @@ def test_reached_at_once() -> None:
     assert bool(LinearEstimator(aspect_ratio=0.9, outputs=1072).grokking_time().test_time > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "noise", [0.05, pytest.param(0.08, marks=pytest.mark.slow), pytest.param(0.1, marks=pytest.mark.slow)]
 )
@@ -116,6 +117,7 @@ def test_discrete_times_lie_between_steps() -> None:
         model.replace(learning_rate=0.5).grokking_time(descent="discrete")
 
 
+@pytest.mark.slow
 def test_derivative_of_the_grokking_time() -> None:
     def delay(ratio):
         return LinearEstimator(aspect_ratio=ratio, weight_decay=1e-4).grokking_time().delay.data

@@ -172,6 +172,7 @@ def test_minibatch_runs_follow_theory() -> None:
     assert abs(float(ratio.mean()) - expected) < 4 * error
 
 
+@pytest.mark.slow
 def test_a_test_set_estimates_the_population() -> None:
     model = LinearEstimator(aspect_ratio=0.5)
     population = model.simulate([50], inputs=60, seeds=5, key=1)
@@ -181,6 +182,7 @@ def test_a_test_set_estimates_the_population() -> None:
     np.testing.assert_allclose(sampled.test_accuracy, population.test_accuracy, atol=0.012)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("momentum", [pytest.param(0.0, marks=pytest.mark.slow), 0.9])
 def test_stability_limit_is_sharp(momentum: float) -> None:
     """Just below the limit of the drawn data descent converges, just above it is refused, and diverges if insisted."""

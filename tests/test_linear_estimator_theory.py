@@ -270,6 +270,7 @@ def test_saturated_forms_hold_where_they_say(ratio: float, decay: float) -> None
         np.testing.assert_allclose(late[name].values[held], exact[name].values[held], rtol=0.055)
 
 
+@pytest.mark.slow
 def test_minibatch_theory_tends_to_the_full_batch() -> None:
     model, times = LinearEstimator(aspect_ratio=0.5), [0, 1, 10, 100]
     full = model.predict(times, descent="discrete")

@@ -73,6 +73,7 @@ def test_learnability_is_what_draws_let_pass_on_average() -> None:
     assert np.all(np.abs(run.learnability.mean("seed").values - shares.values) < allowed)
 
 
+@pytest.mark.slow
 def test_sines_follow_the_law_roughly() -> None:
     """k^-2, 40 samples: at mode 10 theory says .889 and sines .80 (measured, 400 draws). The law is Gaussian."""
     model = LinearFeatures(MODES**-2, MODES**-1, samples=40)

@@ -41,7 +41,7 @@ def test_the_printed_start_is_the_square_of_a_layer() -> None:
     assert np.allclose(start[1], 1e-8 * np.exp([2.0, 1.0]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("width", [3, 7])
+@pytest.mark.parametrize("width", [3, pytest.param(7, marks=pytest.mark.slow)])
 def test_full_training_from_balanced_layers_is_the_solution(width: int) -> None:
     """Both matrices integrated at a relative tolerance of 1e-12, from layers aligned with a random correlation."""
     correlation = np.random.default_rng(0).normal(size=(5, 3))
@@ -55,6 +55,7 @@ def test_full_training_from_balanced_layers_is_the_solution(width: int) -> None:
     assert float(run.imbalance.max()) < 1e-11
 
 
+@pytest.mark.slow
 def test_only_as_many_modes_as_hidden_units_are_learned() -> None:
     model = LinearNetwork([3.0, 2.0, 1.0], 2, 1e-3)
     theory, run = model.predict([0.0, 15.0]), model.simulate([0.0, 15.0], seeds=3, **ONE)
@@ -63,7 +64,7 @@ def test_only_as_many_modes_as_hidden_units_are_learned() -> None:
     assert np.allclose(run.test_loss[:, -1], 0.5, atol=1e-4)
 
 
-@pytest.mark.parametrize("scale", [1e-3, 2.0])
+@pytest.mark.parametrize("scale", [1e-3, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_the_difference_of_the_layers_is_conserved(scale: float) -> None:
     """To 1e-10 over training, whatever the size of the start."""
     run = LinearNetwork([2.0, 1.0, 0.5], 6, scale).simulate(np.linspace(0, 10, 4), seeds=20, **ONE)
@@ -94,7 +95,7 @@ def clustered(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.sqrt(24) * left @ right, np.eye(3)[labels]
 
 
-@pytest.mark.parametrize("random", [False, True])
+@pytest.mark.parametrize("random", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_features_collapse_onto_the_classes_also_for_random_labels(random: bool) -> None:
     labels = np.repeat(np.arange(3), 8)
     labels = np.random.default_rng(4).permutation(labels) if random else labels
@@ -115,6 +116,7 @@ def test_features_collapse_onto_the_classes_also_for_random_labels(random: bool)
         assert np.allclose((unit @ unit.T)[~np.eye(3, dtype=bool)], -0.5, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_large_start_does_not_collapse() -> None:
     inputs, targets = clustered(np.repeat(np.arange(3), 8))
     run = LinearNetwork.from_data(inputs, targets, width=40, initial_scale=2.0).simulate([0.0, 100.0], seeds=2, **ONE)

@@ -234,7 +234,7 @@ class Stop(KeyboardInterrupt):
 
 def test_interrupted_and_resumed_is_the_same_bit_for_bit(tmp_path):
     """The interruption comes from a measurement on the host in the middle; the checkpoint is of the stop before."""
-    settings = {"steps": 60, "batch": 8, "seeds": 2, "at": [0, 20, 60], "inspect_at": [0, 31]}
+    settings = {"steps": 12, "batch": 8, "seeds": 2, "at": [0, 4, 12], "inspect_at": [0, 7]}
     state = {"stop": True, "calls": 0}
 
     def inspect(network, data, initial):

@@ -84,6 +84,7 @@ def test_modes_end_as_the_exact_solution():
     np.testing.assert_allclose(outputs(*[np.sqrt(3.0)] * 3, -1.5), 1.5 * PARITY, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_modes_emerge_one_after_the_other():
     """S = 5 from 0.01: half times 3.045, 3.598, 4.747; the third takes 1.6 times the first, not twice."""
     model = ParityMode(target_scale=5.0)

@@ -187,6 +187,7 @@ def test_the_report_loads_nothing(fakes: Callable[..., Path], tmp_path: Path) ->
     assert "default-src 'none'" in html
 
 
+@pytest.mark.slow
 def test_only_what_failed_is_shown(fakes: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     fakes("first", good=GOOD, raises=RAISES, wrong=WRONG)
     fakes("second", good=GOOD)
