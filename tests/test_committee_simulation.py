@@ -247,6 +247,7 @@ def online_steps(alpha: float, step: float, count: int):
     return np.array([*alignment, overlap[0, 0], overlap[0, 1], overlap[1, 1]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [2.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_many_samples_give_the_online_limit(alpha):
     """At t = 2, extrapolated from gamma = 25 and 50: what is left is of order 2/(25 50), far below the error bars.
@@ -323,6 +324,7 @@ class TestKernelAlignment:
             explicit = self.explicit(task, when, inputs, inputs[:, :2].T)
             assert run.kernel_alignment[0, at] == pytest.approx(explicit, rel=1e-12)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", ["primal", "dual"])
     def test_the_size_of_large_kernels_is_estimated_from_probes(self, form):
         run = simulate(

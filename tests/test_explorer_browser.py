@@ -309,6 +309,7 @@ def test_phase_diagram_marks_the_setting_and_a_click_moves_it(visit: Callable) -
     assert float(page.locator("#a-target").input_value()) == drawn(page, "mark", "y")[0]
 
 
+@pytest.mark.slow
 def test_slow_theory_shows_progress_and_can_be_cancelled(visit: Callable) -> None:
     page = visit("/?model=committee&times=0:400:41")
     expect(page.get_by_text(re.compile(r"computing theory, \d+%"))).to_be_visible(timeout=2 * PATIENCE)
@@ -373,6 +374,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(visit: Callable) ->
         assert page.evaluate("document.documentElement.scrollWidth") == 390, tab
 
 
+@pytest.mark.slow
 def test_features_are_diagnosed_and_what_are_none_is_refused(visit: Callable) -> None:
     page = visit("/?tab=diagnose")
     upload = page.locator("#npz")

@@ -134,7 +134,10 @@ def test_derivative_of_the_grokking_time() -> None:
         {"weight_decay": [0.0, 1e-4, 1e-2], "aspect_ratio": [0.1, 0.9, 1.0, 2.0]},
         {"outputs": [1, 50, 700], "aspect_ratio": [0.5, 1.1]},
         pytest.param({"weight_decay": [1e-5, 1e-2], "outputs": [1, 20]}, marks=pytest.mark.slow),
-        {"label_noise": [0.0, 0.05], "student_scale": [0.0, 2.0], "threshold": [1e-3, 1e-1]},
+        pytest.param(
+            {"label_noise": [0.0, 0.05], "student_scale": [0.0, 2.0], "threshold": [1e-3, 1e-1]},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_planes_equal_single_calls(axes: dict) -> None:

@@ -47,6 +47,7 @@ def test_population_curves_solve_the_mode_equation(modes: list[tuple[float, floa
     assert np.allclose(found.test_loss, np.sum((flow.y.T - target) ** 2, axis=1) / 2, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_theory_and_gaussian_simulation_agree_at_all_times() -> None:
     """200 draws. Z-scores of about 5 x 6 independent numbers: one above 4.5 comes by chance once in 5000 tests.
 

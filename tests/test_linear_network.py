@@ -72,6 +72,7 @@ def test_the_difference_of_the_layers_is_conserved(scale: float) -> None:
     assert np.allclose(run.imbalance, run.imbalance[:, :1], atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_small_random_start_emerges_when_theory_says() -> None:
     """The start's growing part has mean square initial_scale^2, spread by sqrt(2 / width) of it.
 

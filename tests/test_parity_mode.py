@@ -142,6 +142,7 @@ def test_descent_on_drawn_inputs_agrees_with_theory():
     assert float(runs.strength.std("seed").max()) > 1e-3
 
 
+@pytest.mark.slow
 def test_curves_differentiate_and_map_over_parameters():
     def strength(target):
         return ParityMode(target_scale=target, first=0.1).predict([3.0]).total_strength.data[0]

@@ -352,6 +352,7 @@ def test_mistakes_are_told_before_any_work(
     assert [calls(folder) for folder in folders] == [[], []]
 
 
+@pytest.mark.slow
 def test_figures_of_several_papers_can_be_chosen(fakes: Callable[..., Path], tmp_path: Path) -> None:
     fakes("first", good=GOOD, wrong=WRONG)
     fakes("second", good=GOOD, other=GOOD)

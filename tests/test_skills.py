@@ -226,7 +226,7 @@ def test_exponentially_small_losses_keep_their_digits() -> None:
 # --- finite data --------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
     st.integers(1, 60) | st.integers(700, 6000),
     st.floats(-1.0, 5.0),
@@ -572,6 +572,7 @@ def test_calibration_of_the_linear_model_of_shots_and_of_neurons() -> None:
 # --- derivatives, extremes, bad input -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -594,6 +595,7 @@ def test_derivatives_are_those_of_differences(options: dict[str, object]) -> Non
         assert float(slopes[index]) == pytest.approx(float(up - down) / (2 * step), rel=2e-6, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_models_can_be_vectorised_and_traced_values_are_the_plain_ones() -> None:
     exponents = jnp.array([0.2, 0.6, 1.4])
 

@@ -1,6 +1,7 @@
 """Train many networks side by side, and measure them on the way."""
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -176,6 +177,21 @@ def _path_of(path: Path, group: int, several: bool) -> Path:
     return path.with_name(f"{path.stem}.{group}.npz") if several else path
 
 
+def _compiled_program(lowered: Any, resumable: bool) -> Any:
+    """Compiled; for a training that may be resumed with the same kernels each time, where the compiler has them.
+
+    A GPU's compiler otherwise takes those that are fastest at the moment.
+    """
+    if resumable:
+        try:
+            return lowered.compile({"xla_gpu_deterministic_ops": True})
+        except Exception as error:
+            if memory.is_full(error):
+                raise
+            warnings.warn(f"on this device resumed trainings may differ in the last bits: {error}", stacklevel=2)
+    return lowered.compile()
+
+
 class _Group:
     """Runs that are trained side by side: compiled programs, their arrays, and the loop over stretches."""
 
@@ -215,16 +231,14 @@ class _Group:
             # What must be equal for a checkpoint to be continued: a changed optimiser or network shows in its program.
             platform = f"{jax.default_backend()} {jax.devices()[0].device_kind} {jax.__version__}"
             self.mark = checkpoints.fingerprint(self.settings, platform + lowered.as_text(), self.state, self.arrays)
-        # Otherwise a GPU's compiler takes the kernels that are fastest at the moment, others each time.
-        options: dict[str, str | bool] | None = {"xla_gpu_deterministic_ops": True} if resumable else None
         try:
-            self.advance = lowered.compile(options)
+            self.advance = _compiled_program(lowered, resumable)
             need = memory.needed(self.advance)
             if limit is not None and need is not None and need > limit:
                 raise self._too_large()
             step = jnp.asarray(0, jnp.int32)
             measure = jax.jit(measurement(self.recipe, self.runs)).lower(self.state, self.arrays, step)
-            self.measure = measure.compile(options)
+            self.measure = _compiled_program(measure, resumable)
         except Exception as error:
             if memory.is_full(error) and not isinstance(error, MemoryError):
                 raise self._too_large() from error
