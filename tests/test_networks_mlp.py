@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import solvable.networks as networks
 from solvable import diagnostics
+from solvable.networks.layer_kernel import layer_kernel
 
 KEY = jax.random.key(0)
 X = jnp.asarray([[0.6, -0.8], [0.28, 0.96], [-1.0, 0.0]])
@@ -136,3 +137,13 @@ def test_the_last_layer_is_found_by_the_diagnostics():
 def test_bad_networks(change, message):
     with pytest.raises(ValueError, match=message):
         networks.MLP(**{"inputs": 2, "outputs": 1, "width": 8, "depth": 2, "key": KEY, **change})
+
+
+def test_the_kernel_by_layers_is_that_of_all_gradients():
+    """Three outputs, biases, scales everywhere: both routes to the same matrix."""
+    network = networks.MLP(
+        2, 3, 9, 3, key=KEY, parameterisation="mean-field", richness=0.3, bias_scale=0.4, output_scale=0.7,
+        input_scale=1.3, activation="tanh", dtype=jnp.float64,
+    )  # fmt: skip
+    expected = diagnostics.ntk(network, X).values
+    np.testing.assert_allclose(layer_kernel(network, X), expected, rtol=1e-11)

@@ -8,12 +8,12 @@ networks, the width. Time is ``t = η × steps``, the loss half the mean square 
 import math
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from solvable.models.base import check_count
+from solvable.networks.layer_kernel import layer_kernel
 from solvable.networks.mlp import MLP
 from solvable.networks.tasks.circle import circle_grid, circle_inputs
 
@@ -106,48 +106,10 @@ def lazy_loss(times: Any, eigenvalues: Any, decay: float, modes: int | None = No
 def mlp_tangent_kernel(network: MLP, points: int) -> jax.Array:
     """The tangent kernel of an MLP of one output on the grid, times its ``learning_rate_scale``, in float64.
 
-    ``sum_l (δ_l δ_l^T) ∘ (φ_l φ_l^T + [bias])`` over layers, with inputs φ_l and pulled back slopes δ_l of layer l:
-    a few products of matrices, where gradients of all weights would not fit.
+    Layer by layer (:func:`solvable.networks.layer_kernel.layer_kernel`): gradients of all weights would not fit.
     """
-    if network.mask is not None:
-        raise ValueError("a network with active_width has no tangent kernel here: make one of that width")
-    return _tangent_kernel(network, points)
-
-
-@eqx.filter_jit
-def _tangent_kernel(network: MLP, points: int) -> jax.Array:
-    layers = [_Layer(layer) for layer in network.layers]
-    scale = 1.0 if network.input_scale is None else network.input_scale.value
-    below = [circle_inputs(circle_grid(points)) * scale]
-    slopes = []
-    for layer in layers[:-1]:
-        sums = layer.outward * (layer.inward * below[-1] @ layer.weight.T + layer.bias)
-        hidden, slope = jax.jvp(network.activation, (sums,), (jnp.ones_like(sums),))
-        below.append(hidden)
-        slopes.append(slope)
-    kernel = jnp.zeros((points, points))
-    pulled = jnp.ones((points, 1))
-    for index in reversed(range(len(layers))):
-        layer = layers[index]
-        pulled = layer.outward * pulled
-        similarity = layer.inward**2 * below[index] @ below[index].T + layer.learned_bias
-        kernel = kernel + (pulled @ pulled.T) * similarity
-        if index:
-            pulled = layer.inward * (pulled @ layer.weight) * slopes[index - 1]
+    kernel = layer_kernel(network, circle_inputs(circle_grid(points)))
     return kernel * jnp.asarray(network.learning_rate_scale, jnp.float64)
-
-
-class _Layer:
-    """A layer of an MLP in float64, with ones and zeros for what it does not have."""
-
-    def __init__(self, layer: Any) -> None:
-        self.weight = jnp.asarray(layer.weight, jnp.float64)
-        self.bias = jnp.asarray(0.0 if layer.bias is None else layer.bias, jnp.float64)
-        self.learned_bias = float(layer.bias is not None)
-        self.inward, self.outward = (
-            jnp.asarray(1.0 if factor is None else factor.value, jnp.float64)
-            for factor in (layer.input_factor, layer.output_factor)
-        )
 
 
 def linearised_loss(times: Any, kernel: Any, targets: Any) -> np.ndarray:
