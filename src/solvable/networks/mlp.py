@@ -42,11 +42,14 @@ class Dense(eqx.nn.Linear):
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         # The factors go to the small side: a batch of activations is not read once more for them.
-        weight = self.weight if self.input_factor is None else self.weight * self.input_factor.held
+        # They are kept in full precision also where the rest is not, and must not widen what they multiply.
+        weight = self.weight
+        if self.input_factor is not None:
+            weight = weight * jnp.asarray(self.input_factor.held, weight.dtype)
         summed = weight @ x
         if self.bias is not None:
             summed = summed + self.bias
-        return summed if self.output_factor is None else summed * self.output_factor.held
+        return summed if self.output_factor is None else summed * jnp.asarray(self.output_factor.held, summed.dtype)
 
 
 class PowerReLU(eqx.Module):
