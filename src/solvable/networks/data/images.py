@@ -92,6 +92,8 @@ def load_images(
     train_rows, train_labels = _choose(image_set, "train", arrays["train_labels"], chosen, train, balanced, key)
     test_rows, test_labels = _choose(image_set, "test", arrays["test_labels"], chosen, test, False, key)
     noisy = _with_noise(train_labels, label_noise, len(chosen), key)
+    remedy = "ask for more with train=, for less label_noise, or take another key="
+    _check_none_missing(f"the {noisy.size} training images with label_noise={label_noise:g}", noisy, chosen, remedy)
     train_images, test_images = arrays["train_images"][train_rows], arrays["test_images"][test_rows]
     mean, spread = _scaling(image_set, train_images, standardise)
     scaled = partial(_scaled, mean=mean, spread=spread, margins=margins, flatten=flatten)
@@ -162,6 +164,7 @@ def _choose(
     number[chosen] = np.arange(len(chosen))
     rows = np.flatnonzero(number[labels] >= 0)
     if wanted is None:
+        _check_none_missing(f"all {rows.size} {part} images of {image_set.name}", number[labels[rows]], chosen)
         return rows, number[labels[rows]]
     if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or wanted < 1:
         raise ValueError(f"{part} must be a whole number of images, 1 or more, or None for all, not {wanted!r}")
@@ -173,14 +176,19 @@ def _choose(
         )
     rows = rows[_generator(key, part).permutation(rows.size)]
     rows = _first_of_each(image_set, labels, rows, chosen, int(wanted)) if balanced else rows[:wanted]
-    missing = [c for c in chosen if c not in labels[rows]]
-    if missing:
-        otherwise = "set balanced=True" if part == "train" else "take all with test=None"
-        raise ValueError(
-            f"the {wanted} {part} images drawn have none of class {', '.join(map(str, missing))}: ask for more "
-            f"({len(chosen)} at the least), name the classes= you want, or {otherwise}"
-        )
+    otherwise = "set balanced=True" if part == "train" else "take all with test=None"
+    remedy = f"ask for more ({len(chosen)} at the least), name the classes= you want, or {otherwise}"
+    _check_none_missing(f"the {wanted} {part} images drawn", number[labels[rows]], chosen, remedy)
     return rows, number[labels[rows]]
+
+
+def _check_none_missing(
+    what: str, labels: Integers, chosen: list[int], remedy: str = "name the others with classes="
+) -> None:
+    """``labels`` are those numbered anew, ``chosen`` the classes by their own numbers."""
+    missing = [c for c, count in zip(chosen, np.bincount(labels, minlength=len(chosen)), strict=True) if not count]
+    if missing:
+        raise ValueError(f"{what} have none of class {', '.join(map(str, missing))}: {remedy}")
 
 
 def _first_of_each(
