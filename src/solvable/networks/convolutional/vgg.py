@@ -30,10 +30,10 @@ class VGG16(eqx.Module):
     """Thirteen 3x3 convolutions in five groups, each followed by a 2x2 max pool, and one linear layer at the end.
 
     This is the form for small images: at 32 by 32 the last pool leaves one pixel of 8 ``width`` channels, which are the
-    features. Smaller images go without the first pools, so that no convolution sees a single pixel with zeros around it;
-    in larger ones the mean over the pixels that are left is taken. The three large linear layers of the original are not there. Convolutions have biases
-    with and without ``batch_norm``, and start as torchvision's, with variance 2/(9 channels); the last layer is uniform
-    within 1/sqrt(features).
+    features, and the three large linear layers of the original are not there. Smaller images go without the first
+    pools, so that no convolution sees a single pixel with zeros around it; in larger ones the mean over the pixels that
+    are left is taken. Convolutions have biases with and without ``batch_norm``, and start as torchvision's, with
+    variance 2/(9 channels); the last layer is uniform within 1/sqrt(features).
 
     ``richness``, ``learning`` and calls are as in :class:`ResNet18`.
 
