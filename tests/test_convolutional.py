@@ -1,5 +1,7 @@
 """Image networks: the same numbers as PyTorch's, batch statistics, precision, scales, bad input."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,8 @@ from solvable.networks.convolutional.vgg import VGG16
 
 KEY = jax.random.key(0)
 RATE, MOMENTUM, DECAY = 0.05, 0.9, 0.01
+# The networks are tiny: they run in no time, and compiling them is all that takes any.
+QUICKLY = {"compiler_options": {"xla_backend_optimization_level": 0}}
 
 
 def size(make):
@@ -46,12 +50,12 @@ def filled(make):
     return jax.tree.map(fill, eqx.filter_eval_shape(make))
 
 
-@eqx.filter_jit
+@eqx.filter_jit(**QUICKLY)
 def in_use(network, images):
     return jax.vmap(network)(images)
 
 
-@eqx.filter_jit
+@eqx.filter_jit(**QUICKLY)
 def a_step(network, images, labels, optimiser_state, optimiser):
     def loss(network):
         outputs, after = parts.learning(network, images)
@@ -147,7 +151,7 @@ def test_a_small_vgg_is_that_of_torch(batch_norm, monkeypatch):
 def test_batch_norm_far_from_zero():
     """A mean of a thousand standard deviations: exact once the running mean is near, and finite before."""
     images = (1000 + np.random.default_rng(0).normal(size=(8, 4, 4, 2))).astype(np.float32)
-    learn = eqx.filter_jit(lambda norm: norm.learning(jnp.asarray(images)))
+    learn = eqx.filter_jit(lambda norm: norm.learning(jnp.asarray(images)), **QUICKLY)
     norm = BatchNorm(2)
     first, after = learn(norm)
     assert np.isfinite(first).all()
@@ -162,7 +166,11 @@ def test_batch_norm_far_from_zero():
 
 def test_pixels_that_are_halved_and_slopes():
     images = jnp.arange(15.0).reshape(1, 3, 5, 1)
+    slope = jax.grad(lambda images: halved(images).sum())
     np.testing.assert_array_equal(halved(images)[0, :, :, 0], [[6.0, 8.0]])
+    np.testing.assert_array_equal(np.flatnonzero(slope(images)), [6, 8])
+    np.testing.assert_array_equal(np.flatnonzero(slope(jnp.ones((1, 2, 4, 1)))), [0, 2])  # of equals, the first
+    assert np.isnan(halved(images.at[0, 0, 0, 0].set(jnp.nan))[0, 0, 0, 0])
     np.testing.assert_array_equal(jax.vmap(jax.grad(relu))(jnp.array([-1.0, 0.0, 2.0])), [0, 0, 1])
 
 
@@ -225,7 +233,7 @@ def test_sizes_of_cnns_at_the_start(parameterisation):
 def speed(make):
     """Outputs, tangent kernel times the scale of the learning rate, and that scale, of three images at any richness."""
 
-    @jax.jit
+    @functools.partial(jax.jit, **QUICKLY)
     def found(richness, images):
         network = make(richness)
         trained, rest = eqx.partition(network, parts.trainable(network))
