@@ -5,17 +5,18 @@ random (the true one among them). If structure of the images made features few, 
 theory of linear networks only the rank of the targets counts. The three networks fit their labels, all end in the
 minimum-feature regime, and what they have learned is worth much, less, and nothing.
 
-The thesis gives the network, the set, the number of images and the noise. Our choices: no augmentation (each crop or
-mirror image of a picture would have to be learned by heart too); 60 epochs in batches of 100, SGD with momentum 0.9, a
-rate that falls from 0.02 to zero as a cosine and a weight decay of 5e-4. Learning by heart takes a lower rate and a
-weaker decay than those of the thesis' other networks (0.05 and 1e-3); all three are trained alike. bfloat16 for the
-steps. Labels and images are drawn once; seeds differ in initial weights and in the order of batches.
+The thesis gives the network, the set, the number of images and the noise. Rate 0.05, momentum 0.9, weight decay 1e-3
+and the fall of the rate are those of its other networks; 60 epochs in batches of 128, steps in bfloat16, and no
+augmentation (each crop and mirror image of a picture would have to be learned by heart too) are ours. Labels and images
+are drawn once; seeds differ in initial weights and in the order of batches.
 
 The feature basis is that of the training set. κ_CKA and overlaps are taken on the test set and know the learned function
 alone, not the labels: for random ones they say whether a function that is right nowhere is still made of C features.
+D_eff(Q̂) is not claimed. It asks for more than κ_CKA: between its clusters a network that guesses has small parts along
+many features, which an entropy counts and a kernel does not.
 
-Quick scale: a small network and 400 of scikit-learn's 8 x 8 digits. It is too small for κ_CKA < 0.1, and claims that
-fitting moves the features towards the minimum-feature regime, whatever the labels.
+Quick scale: a small network, 200 of scikit-learn's 8 x 8 digits, true or random labels. It is too small for
+κ_CKA < 0.1, and claims that fitting moves the features far towards the minimum-feature regime, whatever the labels.
 """
 
 from typing import TYPE_CHECKING
@@ -24,12 +25,7 @@ import xarray as xr
 
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise._image_comparisons import better_claim
-from solvable.papers.layerwise._image_pictures import (
-    at_end,
-    dimension_claim,
-    feature_figure,
-    minimum_feature_claim,
-)
+from solvable.papers.layerwise._image_pictures import at_end, feature_figure, minimum_feature_claim
 from solvable.papers.layerwise._image_training import Experiment, trained
 
 if TYPE_CHECKING:
@@ -37,16 +33,15 @@ if TYPE_CHECKING:
 
 CLASSES = 10
 NAMES = {0.0: "true labels", 0.1: "10 % random", 1.0: "all random"}
+SHARES = {"quick": (0.0, 1.0), "full": (0.0, 0.1, 1.0)}
 SETTINGS = {
-    "quick": Experiment("cnn-small", "digits", train=400, steps=1200, batch=50, seeds=3),
-    "full": Experiment(
-        train=10_000, steps=60 * 100, batch=100, rate=0.02, decay=5e-4, schedule="cosine", precision="bfloat16", seeds=3
-    ),
+    "quick": Experiment("resnet-small", "digits", train=200, steps=150, batch=50, seeds=2),
+    "full": Experiment(train=10_000, steps=60 * 10_000 // 128, precision="bfloat16", seeds=3),
 }
 
 
 def reproduce(scale: Scale) -> Reproduction:
-    runs = {noise: trained(SETTINGS[scale]._replace(label_noise=noise)) for noise in NAMES}
+    runs = {noise: trained(SETTINGS[scale]._replace(label_noise=noise)) for noise in SHARES[scale]}
     return Reproduction({f"noise_{noise:g}": run for noise, run in runs.items()}, draw(runs), claims(runs, scale))
 
 
@@ -60,8 +55,6 @@ def claims(runs: dict[float, xr.Dataset], scale: Scale) -> list[Claim]:
     made = [_fitted(name, end) for name, end in ends.items()]
     if scale == "full":
         made += [minimum_feature_claim(name, end) for name, end in ends.items()]
-        because = "as many features as classes, within the 5 % asked of networks with true labels"
-        made += [dimension_claim(name, end, CLASSES, 0.05, because) for name, end in ends.items()]
     else:
         made += [_nearer(NAMES[noise], run) for noise, run in runs.items()]
     return made + _accuracies(ends, scale)
@@ -82,37 +75,27 @@ def _nearer(name: str, run: xr.Dataset) -> Claim:
         f"κ_CKA when fitted over that at the start, {name} (largest of {run.sizes['seed']} seeds)",
         (run.mp_distance.isel(step=-1) / run.mp_distance.isel(step=0)).max(),
         0.0,
-        0.8,
-        "training makes the used features fewer, whatever the labels",
+        0.5,
+        "features move most of the way, whatever the labels: six runs had ratios of 0.26 to 0.40 with random ones",
     )
 
 
 def _accuracies(ends: dict[str, xr.Dataset], scale: Scale) -> list[Claim]:
-    """They differ markedly; the margins are a fraction of what fitting wrong labels can cost at most."""
-    none, some, everything = NAMES.values()
-    chance = 1 / CLASSES
-    return [
+    """They differ markedly; margins are a fraction of what fitting wrong labels can cost."""
+    true, some, random = NAMES.values()
+    made = [
         better_claim(
-            none,
-            ends[none],
-            some,
-            ends[some],
-            "nine labels in a hundred are wrong and fitted; if each spoils as much of the test set, 0.09 is lost",
-            least=0.02,
-        ),
-        better_claim(
-            some,
-            ends[some],
-            everything,
-            ends[everything],
-            "nine labels in ten are right, against one in ten",
-            least=0.4,
+            true, ends[true], random, ends[random], "labels that are right, against one in ten by chance", least=0.4
         ),
         Claim(
-            f"test accuracy, {everything} (mean of {ends[everything].sizes['seed']} seeds)",
-            ends[everything].test_accuracy.mean(),
-            chance,
+            f"test accuracy, {random} (mean of {ends[random].sizes['seed']} seeds)",
+            ends[random].test_accuracy.mean(),
+            1 / CLASSES,
             0.03 if scale == "full" else 0.08,
             "chance; images that look alike are guessed alike, so it varies more than independent guesses would",
         ),
     ]
+    if some in ends:
+        because = "nine labels in a hundred are wrong and fitted: if each spoils as much of the test set, 0.09 is lost"
+        made.insert(0, better_claim(true, ends[true], some, ends[some], because, least=0.02))
+    return made
