@@ -29,7 +29,7 @@ def run(
     intensity = np.full(12, 1 / gap)
     intensity[1:used] = np.geomspace(steep, 1, used - 1)
     intensity[0] = 5 * steep
-    utilisation = np.where(MODES <= used, 1 / used, 0.0)
+    utilisation = np.where(used >= MODES, 1 / used, 0.0)
     both = {
         "mp_distance": [start, distance],
         "test_accuracy": [0.1, accuracy],
@@ -67,7 +67,7 @@ def number_report(feature_map: Callable[[np.ndarray], np.ndarray], first: float 
     """A network that gives the digit but for a small error, its digits numbered from ``first`` in steps of 2/9."""
     generator = np.random.default_rng(0)
     samples = []
-    for points in (4000, 2000):
+    for points in (2000, 2000):
         numbers = np.linspace(-1, 1, 10)[generator.permutation(np.arange(points) % 10)]
         outputs = numbers + 0.02 * generator.normal(size=points)
         shift = first + 1
@@ -85,7 +85,7 @@ def test_one_feature_and_a_constant_give_what_is_claimed_of_regression() -> None
     assert (report.rank, report.target_rank, report.output_rank) == (2, 1, 1)
     assert report.mp_distance < 1e-12
     assert report.effective_dimensions["intensity"] == pytest.approx(2)
-    # The bias taken away is 2/n, and features orthogonal on the training set overlap by O(1/√n) on n = 2000 test points.
+    # The bias taken away is 2/n; features orthogonal on the training set overlap by O(1/√n) on n = 2000 test points.
     assert report.cumulative_utilisation[1] == pytest.approx(1, abs=6 / 2000)
 
 

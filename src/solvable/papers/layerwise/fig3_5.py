@@ -10,13 +10,13 @@ and the fall of the rate are those of its other networks; 60 epochs in batches o
 augmentation (each crop and mirror image of a picture would have to be learned by heart too) are ours. Labels and images
 are drawn once; seeds differ in initial weights and in the order of batches.
 
-The feature basis is that of the training set. κ_CKA and overlaps are taken on the test set and know the learned function
-alone, not the labels: for random ones they say whether a function that is right nowhere is still made of C features.
-D_eff(Q̂) is not claimed. It asks for more than κ_CKA: between its clusters a network that guesses has small parts along
-many features, which an entropy counts and a kernel does not.
+The feature basis is that of the training set. κ_CKA and overlaps are taken on the test set and know the learned
+function alone, not the labels: for random ones they say whether a function that is right nowhere is still made of C
+features. D_eff(Q̂) is not claimed. It asks for more than κ_CKA: between its clusters a network that guesses has small
+parts along many features, which an entropy counts and a kernel does not.
 
-Quick scale: a small network, 200 of scikit-learn's 8 x 8 digits, true or random labels. It is too small for
-κ_CKA < 0.1, and claims that fitting moves the features far towards the minimum-feature regime, whatever the labels.
+Quick scale: a small network, 200 of scikit-learn's 8 x 8 digits, true or random labels. It is too small for κ_CKA <
+0.1, and claims that fitting moves the features far towards the minimum-feature regime, whatever the labels.
 """
 
 from typing import TYPE_CHECKING

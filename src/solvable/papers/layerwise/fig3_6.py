@@ -1,9 +1,9 @@
 """Fig. 3.6: asked for the digit as a number, a network uses one feature; asked for its class, ten.
 
-ResNet18 learns MNIST twice: with one output, the digit as a number (squared error), and with ten, its class
-(cross-entropy). The images are the same, so that features of their structure would be ten in both; features that
-follow from the rank of the target are one and ten, a constant among them or beside it. A number is right if it is
-nearer to its digit than to any other.
+ResNet18 learns MNIST twice: with one output, the digit as a number (squared error), and with ten, its class (cross-
+entropy). The images are the same, so that features of their structure would be ten in both; features that follow from
+the rank of the target are one and ten, a constant among them or beside it. A number is right if it is nearer to its
+digit than to any other.
 
 Which measure knows of the constant: κ_CKA is centred, so that exactly one non-constant feature, in line with the
 output, gives 0. Utilisation is not centred: digits are numbered from -1 to 1 here, with a mean near 0, so a constant
@@ -11,10 +11,10 @@ feature is hardly used and D_eff(Q̂) is near 1; with 0 to 9, as in the thesis, 
 claims take both together, Π̂(2). D_eff(ρ) counts the first feature as one, whatever it is, so here 2 is the least.
 
 The thesis gives the network and the set. Our choices, for the number: eight epochs in batches of 128, SGD with momentum
-0.9, a rate that rises over 100 steps to 0.005 and falls to zero as a cosine, weight decay 0.03. A squared error is stable
-in the last layer up to a rate of 1.9/⟨|Φ|²⟩, about 0.01 for a new ResNet18: the thesis' 0.05 for classes
-diverges. What decay removes goes with rate times decay times steps, hence more of it. The classes are those of
-Table 2.2. Images padded to 32 x 32, steps in bfloat16.
+0.9, a rate that rises over 100 steps to 0.005 and falls to zero as a cosine, weight decay 0.03. A squared error is
+stable in the last layer up to a rate of 1.9/⟨|Φ|²⟩, about 0.01 for a new ResNet18: the thesis' 0.05 for classes
+diverges. What decay removes goes with rate times decay times steps, hence more of it. The classes are those of Table
+2.2. Images padded to 32 x 32, steps in bfloat16.
 
 Quick scale: a small network on scikit-learn's 8 x 8 digits.
 """

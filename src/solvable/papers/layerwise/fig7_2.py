@@ -1,14 +1,14 @@
 """Fig. 7.2: learning rate and weight decay: what trains better uses fewer features.
 
 (a) ResNet18 with three learning rates: the lowest leaves the network in the extended-feature regime and is the worst;
-the middle one is the best and the tightest. (b) With three weight decays: the larger, the tighter and the better; without
-any the network is in the minimum-feature regime too, so that decay helps and is not the reason.
+the middle one is the best and the tightest. (b) With three weight decays: the larger, the tighter and the better;
+without any the network is in the minimum-feature regime too, so that decay helps and is not the reason.
 
-The thesis has panel (a) on CIFAR-100, which has no source here: both panels are on CIFAR-10. It prints neither rates nor
-decays. Ours, chosen before any run of this size: rates of 1e-4, 1e-2 and 1e-1, constant over five epochs (the thesis
-trains CIFAR-100 at a constant rate, for 600 epochs), with a decay of 1e-3; decays of 0, 1e-3 and 4e-3 with the thesis'
-rate of 0.05 and its schedule, over eight epochs in place of 200. What decay does grows with rate times steps, hence one
-that is larger than the thesis'. Crops and flips, batches of 128, momentum 0.9, bfloat16 for the steps.
+The thesis has panel (a) on CIFAR-100, which has no source here: both panels are on CIFAR-10. It prints neither rates
+nor decays. Ours, chosen before any run of this size: rates of 1e-4, 1e-2 and 1e-1, constant over five epochs (the
+thesis trains CIFAR-100 at a constant rate, for 600 epochs), with a decay of 1e-3; decays of 0, 1e-3 and 4e-3 with the
+thesis' rate of 0.05 and its schedule, over eight epochs in place of 200. What decay does grows with rate times steps,
+hence one that is larger than the thesis'. Crops and flips, batches of 128, momentum 0.9, bfloat16 for the steps.
 
 So short a training at the lowest rate is not over: that it is worse and extended says less than after 600 epochs, and
 the training accuracy is in the dataset.
