@@ -38,15 +38,13 @@ class Bend(NamedTuple):
 def crossing(sizes: Sequence[float] | np.ndarray, values: Sequence[float] | np.ndarray, level: float) -> float:
     """The size from which values stay below a level, between two sizes by a straight line of the logarithms.
 
-    NaN if the last value is not below. Zero if all are: it was passed before the first size.
+    NaN if it is not passed between the sizes: if the last value is not below, or all are.
     """
     sizes, values = np.asarray(sizes, float), np.asarray(values, float)
     above = np.flatnonzero(~(values < level))
-    if not above.size:
-        return 0.0
-    last = above[-1]
-    if last == values.size - 1:
+    if not above.size or above[-1] == values.size - 1:
         return float("nan")
+    last = above[-1]
     heights = np.log(values[last : last + 2])
     share = (np.log(level) - heights[0]) / (heights[1] - heights[0])
     return float(np.exp((1 - share) * np.log(sizes[last]) + share * np.log(sizes[last + 1])))
@@ -85,8 +83,15 @@ def best_bend(sizes: Sequence[float] | np.ndarray, values: Sequence[float] | np.
 
 def rank_correlation(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
     """Spearman's: the correlation of the ranks, ties sharing theirs. NaN if one of the two does not vary."""
-    from scipy.stats import rankdata
-
-    ranks = [rankdata(values) - (np.size(values) + 1) / 2 for values in (x, y)]
+    ranks = [_ranks(np.asarray(values, float)) for values in (x, y)]
     norms = [np.sqrt(np.sum(rank**2)) for rank in ranks]
     return float(ranks[0] @ ranks[1] / (norms[0] * norms[1])) if all(norms) else float("nan")
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Less their mean; NaN if a value is not a number, which has no rank."""
+    if np.isnan(values).any():
+        return np.full(values.shape, np.nan)
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - (counts + 1) / 2
+    return middle[place] - (values.size - 1) / 2
