@@ -29,9 +29,7 @@ def two_laws(sizes, at, before, after, height=0.3):
 # Estimators on exact power laws.
 
 
-@given(
-    at=st.floats(600, 20_000), before=st.floats(0.05, 0.4), after=st.floats(0.1, 0.9), height=st.floats(0.01, 0.8)
-)
+@given(at=st.floats(600, 20_000), before=st.floats(0.05, 0.4), after=st.floats(0.1, 0.9), height=st.floats(0.01, 0.8))
 def test_exponents_of_two_power_laws_are_found(at, before, after, height):
     bend = _learning_curve.bend_at(SIZES, two_laws(SIZES, at, before, after, height), at)
     assert (bend.before, bend.after, bend.height) == pytest.approx((before, after, height), rel=1e-9)
@@ -51,9 +49,7 @@ def test_errors_of_exponents_are_those_of_repetition():
     """The standard error that one noisy curve gives is the spread over many; a spread of 2000 is known to 2%."""
     generator = np.random.default_rng(0)
     clean = two_laws(SIZES, 3000, 0.2, 0.5)
-    bends = [
-        _learning_curve.bend_at(SIZES, clean * np.exp(0.03 * generator.normal(size=8)), 3000) for _ in range(2000)
-    ]
+    bends = [_learning_curve.bend_at(SIZES, clean * np.exp(0.03 * generator.normal(size=8)), 3000) for _ in range(2000)]
     for name, error in (("before", "before_error"), ("after", "after_error")):
         spread = np.std([getattr(bend, name) for bend in bends])
         # 5 degrees of freedom: the mean square of the errors is the variance, to 2 * sqrt(2 / (5 * 2000)), 3%.
@@ -156,21 +152,21 @@ TURNING = [0.9, 0.3, 0.3, 0.2, 0.15, 0.2, 0.4]
 
 
 def test_few_features_from_early_on():
-    assert all(passed(fig7_4.few_claims(training(FALLING), "full")))
+    assert all(passed(fig7_4.few_claims(training(FALLING), "it", "full")))
     # Few features, but late: neither the regime nor half of the rise by epoch 5.
-    late = passed(fig7_4.few_claims(training([0.9, 0.9, 0.9, 0.8, 0.5, 0.1, 0.02]), "full"))
+    late = passed(fig7_4.few_claims(training([0.9, 0.9, 0.9, 0.8, 0.5, 0.1, 0.02]), "it", "full"))
     assert late == [True, True, False, False]
-    assert passed(fig7_4.few_claims(training(TURNING), "full"))[:2] == [False, False]
+    assert passed(fig7_4.few_claims(training(TURNING), "it", "full"))[:2] == [False, False]
 
 
 def test_many_features_later():
-    assert all(passed(fig7_4.many_claims(training(TURNING), "full")))
+    assert all(passed(fig7_4.many_claims(training(TURNING), "it", "full")))
     # A network that stays where it is at epoch 30 does not use more features later, one that falls uses fewer.
-    assert passed(fig7_4.many_claims(training([*TURNING[:6], 0.2]), "full")) == [True, True, False, False, False]
-    assert passed(fig7_4.many_claims(training(FALLING), "full")) == [False, True, False, False, False]
+    assert passed(fig7_4.many_claims(training([*TURNING[:6], 0.2]), "it", "full")) == [True, True, False, False, False]
+    assert passed(fig7_4.many_claims(training(FALLING), "it", "full")) == [False, True, False, False, False]
     # One seed of two is not every seed.
     one = np.array([TURNING, FALLING])
-    assert not any(passed(fig7_4.many_claims(training(one), "full"))[2:])
+    assert not any(passed(fig7_4.many_claims(training(one), "it", "full"))[2:])
 
 
 def test_ten_features_stand_apart_or_others_come_into_use():
@@ -187,6 +183,11 @@ def test_correlation_of_intensity_and_quality():
     generator = np.random.default_rng(3)
     data["quality"] = data.quality.dims, generator.random(data.quality.shape)
     assert passed(fig7_7.correlation_claims(data, "it")) == [False, True]
+
+
+def test_strong_features_gain_quality_first():
+    assert fig7_7.gain_claim(training(FALLING), "it").passed
+    assert not fig7_7.gain_claim(training(FALLING[::-1]), "it").passed
 
 
 def test_collapse_in_the_terminal_phase():
@@ -210,7 +211,10 @@ def curves(error, distance, seeds=2):
     shape = (len(SIZES), seeds)
     values = {"error": error, "test_loss": np.asarray(error) * 3, "mp_distance": distance, "train_accuracy": np.ones(8)}
     data = xr.Dataset(
-        {name: (("size", "seed"), np.broadcast_to(np.asarray(value)[:, None], shape).copy()) for name, value in values.items()},
+        {
+            name: (("size", "seed"), np.broadcast_to(np.asarray(value)[:, None], shape).copy())
+            for name, value in values.items()
+        },
         {"size": SIZES},
     )
     # Large sizes have one seed.

@@ -96,5 +96,3 @@ def _draw(panel: "Axes", data: xr.Dataset, known: float) -> None:
     panel.set_yscale("log")
     panel.set_ylabel("distance from collapse")
     epoch_axis(panel, data, start=False)
-
-
