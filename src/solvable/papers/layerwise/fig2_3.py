@@ -28,7 +28,6 @@ from solvable.papers.layerwise._image_pictures import (
     at_end,
     dimension_claim,
     draw_features,
-    effective_dimensions,
     extended_feature_claim,
     minimum_feature_claim,
 )
@@ -103,7 +102,7 @@ def claims(runs: Mapping[str, xr.Dataset], scale: Scale) -> list[Claim]:
         ),
     ]
     if scale == "full":
-        intensities = (effective_dimensions(run, "intensity") for run in (whole, last))
+        intensities = (run.effective_dimension_intensity for run in (whole, last))
         found += [minimum_feature_claim(WHOLE, whole), _apart(DIMENSIONS["intensity"], *intensities, setting.factor)]
     return found
 
@@ -136,7 +135,7 @@ def _draw_dimensions(panel: "Axes", runs: Mapping[str, xr.Dataset]) -> None:
     kinds = ("intensity", "utilisation", ABOVE_NOISE, SQUARED)
     for colour, (name, run) in zip(COLOURS, runs.items(), strict=False):
         for index, kind in enumerate(kinds):
-            values = effective_dimensions(run, kind)
+            values = run[f"effective_dimension_{kind}"]
             panel.plot([index] * values.size, values, "o", color=colour, label=name if index == 0 else None)
         printed = [PRINTED[name][kind] for kind in kinds[:2]]
         label = "thesis (all of MNIST)" if name == WHOLE else None

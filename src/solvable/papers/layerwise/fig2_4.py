@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FEW = CIFAR._replace(steps=4400, seeds=1)
+FEW = CIFAR._replace(steps=4400, seeds=1, measured=())
 EXPERIMENTS: dict[str, dict[int, Experiment]] = {
     "quick": {classes: DIGITS._replace(classes=classes, steps=300, seeds=2) for classes in (2, 5, 10)},
     "full": {classes: FEW._replace(classes=classes) for classes in (2, 3, 5, 7)} | {10: CIFAR},
