@@ -2,20 +2,22 @@
 
 The thesis gives the width of the last layer (1024), the data (all of MNIST) and the two ways to train. The rest is our
 choice: two convolutions of 32 and 64 channels with ReLU and pooling, a layer of 1024 neurons with ReLU and the output;
-cross-entropy; SGD with momentum 0.9, weight decay 0.001, rate 0.05 and the falling rate that the thesis states for its
-other networks, 30 epochs in batches of 128, steps in bfloat16. The last layer alone has no decay. Seeds differ in
-initial weights and in the order of batches.
+initial weights with PyTorch's variances; squared error to one-hot targets, summed over outputs; SGD with momentum 0.9,
+rate 0.05, weight decay 0.001 and the falling rate that the thesis states for its other networks (written here for half
+the squared error: twice the rate, half the decay); batches of 128, 30 epochs, steps in bfloat16. The last layer alone
+is a convex problem: it has no decay and 10 epochs. Seeds differ in initial weights and in the order of batches. A
+third training has cross-entropy, rate 0.05 and decay 0.001: the thesis does not say which loss it took, and κ_CKA
+tells them apart.
 
 D_eff(Q̂) as measured counts chance: each of 1024 modes overlaps with the outputs by 1/n_test, together a tenth, which
-weighs more in an entropy than in a sum. A network that uses 10 features exactly would show about 20. The claims are on
-D_eff(Q̂) above noise; the printed 10.5 must be without that bias too.
+weighs more in an entropy than in a sum. A network that uses 10 features exactly would show 21, so the printed 10.5 must
+be something else. D_eff(Q̂²), with the square of eq. 2.5 as printed, makes little of chance; all three are drawn.
 
-The quick scale is a small CNN on 8 x 8 digits with square loss and AdamW: with cross-entropy, digits are too few for
-κ_CKA to fall below 0.1.
+The quick scale is a small CNN on 8 x 8 digits with square loss and AdamW, near κ_CKA = 0.1 and not surely below.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import xarray as xr
 
@@ -39,19 +41,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CLASSES = 10
-WHOLE, LAST = "all layers", "last layer only"
+WHOLE, LAST, ENTROPY = "all layers", "last layer only", "all layers, cross-entropy"
 
 
-class Setting(NamedTuple):
-    """The two trainings, the accuracies asked of them, and how far apart they must be in κ_CKA and D_eff."""
-
-    whole: Experiment
-    last: Experiment
-    accuracies: tuple[float, float]
-    factor: float
-
-
-FULL = Experiment(network="cnn", images="mnist", steps=30 * 60_000 // 128, precision="bfloat16")
+FULL = Experiment(
+    network="cnn",
+    images="mnist",
+    loss="half-mse",
+    steps=30 * 60_000 // 128,
+    rate=0.1,
+    decay=5e-4,
+    precision="bfloat16",
+)
 QUICK = Experiment(
     network="cnn-small",
     images="digits",
@@ -63,34 +64,39 @@ QUICK = Experiment(
     rate=3e-3,
     decay=0.5,
 )
-SETTINGS = {
-    "quick": Setting(QUICK, QUICK._replace(last_layer_only=True, rate=0.03, decay=0.0, steps=500), (0.95, 0.8), 2.0),
-    "full": Setting(FULL, FULL._replace(last_layer_only=True, decay=0.0, steps=10 * 60_000 // 128), (0.95, 0.95), 3.0),
+EXPERIMENTS: dict[Scale, dict[str, Experiment]] = {
+    "quick": {WHOLE: QUICK, LAST: QUICK._replace(last_layer_only=True, rate=0.03, decay=0.0, steps=500)},
+    "full": {
+        WHOLE: FULL,
+        LAST: FULL._replace(last_layer_only=True, decay=0.0, steps=10 * 60_000 // 128),
+        ENTROPY: FULL._replace(loss="cross-entropy", rate=0.05, decay=1e-3),
+    },
 }
+# The least test accuracy, and by what factor trainings must be apart.
+ACCURACIES: dict[Scale, dict[str, float]] = {
+    "quick": {WHOLE: 0.95, LAST: 0.8},
+    "full": {WHOLE: 0.95, LAST: 0.95, ENTROPY: 0.95},
+}
+FACTORS: dict[Scale, float] = {"quick": 2.0, "full": 3.0}
 # What the thesis reads off its networks (section 2.3.1).
 PRINTED = {WHOLE: {"utilisation": 10.5, "intensity": 11.19}, LAST: {"utilisation": 121.0, "intensity": 119.0}}
 
 
 def reproduce(scale: Scale) -> Reproduction:
-    setting = SETTINGS[scale]
-    data = {WHOLE: trained(setting.whole), LAST: trained(setting.last)}
+    data = {name: trained(experiment) for name, experiment in EXPERIMENTS[scale].items()}
     runs = {name: at_end(one) for name, one in data.items()}
-    datasets = {name.replace(" ", "-"): one for name, one in data.items()}
+    datasets = {name.replace(",", "").replace(" ", "-"): one for name, one in data.items()}
     return Reproduction(datasets, _draw(runs), claims(runs, scale))
 
 
 def claims(runs: Mapping[str, xr.Dataset], scale: Scale) -> list[Claim]:
-    setting = SETTINGS[scale]
-    whole, last = runs[WHOLE], runs[LAST]
-    both = "the thesis: above 95 % with both" if scale == "full" else "digits are told apart; chance is a tenth"
-    found = [
-        accuracy_claim(name, run, least, both)
-        for (name, run), least in zip(runs.items(), setting.accuracies, strict=True)
-    ]
+    whole, last, factor = runs[WHOLE], runs[LAST], FACTORS[scale]
+    because = "the thesis: above 95 % with both" if scale == "full" else "digits are told apart; chance is a tenth"
+    found = [accuracy_claim(name, run, ACCURACIES[scale][name], because) for name, run in runs.items()]
     found += [
         extended_feature_claim(LAST, last),
-        _apart("κ_CKA", whole.mp_distance, last.mp_distance, setting.factor),
-        _apart(f"share of the outputs beyond {CLASSES} features", _beyond(whole), _beyond(last), setting.factor),
+        _apart("κ_CKA", whole.mp_distance, last.mp_distance, factor),
+        _apart(f"share of the outputs beyond {CLASSES} features", _beyond(whole), _beyond(last), factor),
         dimension_claim(
             WHOLE,
             whole,
@@ -101,10 +107,27 @@ def claims(runs: Mapping[str, xr.Dataset], scale: Scale) -> list[Claim]:
             printed=PRINTED[WHOLE]["utilisation"] if scale == "full" else None,
         ),
     ]
-    if scale == "full":
-        intensities = (run.effective_dimension_intensity for run in (whole, last))
-        found += [minimum_feature_claim(WHOLE, whole), _apart(DIMENSIONS["intensity"], *intensities, setting.factor)]
-    return found
+    return found + _full_claims(whole, last, runs[ENTROPY]) if scale == "full" else found
+
+
+def _full_claims(whole: xr.Dataset, last: xr.Dataset, entropy: xr.Dataset) -> list[Claim]:
+    """What digits are too few to show."""
+    return [
+        minimum_feature_claim(WHOLE, whole),
+        _apart(
+            DIMENSIONS["intensity"],
+            whole.effective_dimension_intensity,
+            last.effective_dimension_intensity,
+            FACTORS["full"],
+        ),
+        Claim(
+            "seeds in which κ_CKA is larger with cross-entropy than with the squared error",
+            int((entropy.mp_distance > whole.mp_distance).sum()),
+            whole.sizes["seed"],
+            0,
+            "a count; 0.17 and 0.08 in a trial on images of half the size, where one seed was trained",
+        ),
+    ]
 
 
 def _beyond(run: xr.Dataset) -> xr.DataArray:
@@ -137,9 +160,9 @@ def _draw_dimensions(panel: "Axes", runs: Mapping[str, xr.Dataset]) -> None:
         for index, kind in enumerate(kinds):
             values = run[f"effective_dimension_{kind}"]
             panel.plot([index] * values.size, values, "o", color=colour, label=name if index == 0 else None)
-        printed = [PRINTED[name][kind] for kind in kinds[:2]]
+    for name, printed in PRINTED.items():
         label = "thesis (all of MNIST)" if name == WHOLE else None
-        panel.plot([0, 1], printed, "x", color="black", markersize=9, label=label)
+        panel.plot([0, 1], [printed[kind] for kind in kinds[:2]], "x", color="black", markersize=9, label=label)
     panel.axhline(CLASSES, color="0.4", linestyle=":", linewidth=1.2, label=f"C = {CLASSES}")
     panel.set_yscale("log")
     panel.set_xticks(range(len(kinds)), [DIMENSIONS[kind].replace(" above", "\nabove") for kind in kinds])
