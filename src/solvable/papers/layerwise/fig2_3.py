@@ -86,7 +86,7 @@ def reproduce(scale: Scale) -> Reproduction:
     data = {name: trained(experiment) for name, experiment in EXPERIMENTS[scale].items()}
     runs = {name: at_end(one) for name, one in data.items()}
     datasets = {name.replace(",", "").replace(" ", "-"): one for name, one in data.items()}
-    return Reproduction(datasets, _draw(runs), claims(runs, scale))
+    return Reproduction(datasets, _draw(runs, scale), claims(runs, scale))
 
 
 def claims(runs: Mapping[str, xr.Dataset], scale: Scale) -> list[Claim]:
@@ -139,30 +139,30 @@ def _apart(name: str, whole: xr.DataArray, last: xr.DataArray, factor: float) ->
     """Every seed that is trained whole is below every seed with its last layer alone, by a factor."""
     return Claim(
         f"{name}, {WHOLE} (largest seed) over {LAST} (smallest seed)",
-        whole.max() / last.min(),
+        float(whole.max() / last.min()),
         0.0,
         1 / factor,
         f"clearly apart: a factor of {factor:g} between any two of {whole.size} seeds each; ten in the thesis",
     )
 
 
-def _draw(runs: Mapping[str, xr.Dataset]) -> "Figure":
+def _draw(runs: Mapping[str, xr.Dataset], scale: Scale) -> "Figure":
     figure, grid = new_figure(2, rows=2)
     draw_features(grid.ravel()[:3], runs, CLASSES)
-    _draw_dimensions(grid.ravel()[3], runs)
+    _draw_dimensions(grid.ravel()[3], runs, PRINTED if scale == "full" else {})
     return figure
 
 
-def _draw_dimensions(panel: "Axes", runs: Mapping[str, xr.Dataset]) -> None:
+def _draw_dimensions(panel: "Axes", runs: Mapping[str, xr.Dataset], printed: Mapping[str, Mapping[str, float]]) -> None:
     """Effective dimensions, a point a seed, with what the thesis prints."""
     kinds = ("intensity", "utilisation", ABOVE_NOISE, SQUARED)
     for colour, (name, run) in zip(COLOURS, runs.items(), strict=False):
         for index, kind in enumerate(kinds):
             values = run[f"effective_dimension_{kind}"]
             panel.plot([index] * values.size, values, "o", color=colour, label=name if index == 0 else None)
-    for name, printed in PRINTED.items():
-        label = "thesis (all of MNIST)" if name == WHOLE else None
-        panel.plot([0, 1], [printed[kind] for kind in kinds[:2]], "x", color="black", markersize=9, label=label)
+    for name, numbers in printed.items():
+        label = "printed in the thesis" if name == WHOLE else None
+        panel.plot([0, 1], [numbers[kind] for kind in kinds[:2]], "x", color="black", markersize=9, label=label)
     panel.axhline(CLASSES, color="0.4", linestyle=":", linewidth=1.2, label=f"C = {CLASSES}")
     panel.set_yscale("log")
     panel.set_xticks(range(len(kinds)), [DIMENSIONS[kind].replace(" above", "\nabove") for kind in kinds])
