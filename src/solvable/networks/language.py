@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from solvable.models.base import check_count
-from solvable.networks.mlp import Constant
+from solvable.networks.parts import Constant
 
 
 class LanguageBlock(eqx.Module):

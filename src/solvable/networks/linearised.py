@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array
 
-from solvable.networks.mlp import Constant, trainable
+from solvable.networks.parts import Constant, trainable
 
 
 class Linearised(eqx.Module):
