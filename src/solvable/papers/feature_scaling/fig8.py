@@ -27,13 +27,15 @@ from solvable.plotting import log_losses, new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-RICHNESS = {"quick": (0.3,), "full": (0.1, 0.3, 1.0)}
+RICHNESS = {"quick": (0.3,), "full": (0.125, 0.5, 1.0)}
 PACKAGES: dict[str, tuple[str, ...]] = {"quick": (), "full": ("numpy", "scipy", "jax")}
 SHAPE: dict[str, dict[str, int]] = {
     "quick": {"width": 32, "layers": 2, "heads": 2},
     "full": {"width": 256, "layers": 4, "heads": 4},
 }
 LENGTH, BATCH, STEPS = {"quick": 16, "full": 128}, {"quick": 32, "full": 64}, {"quick": 300, "full": 2000}
+STOPS = {"quick": log_steps(300, 12), "full": [50 * n for n in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 19, 24, 30, 40)]}
+PRECISION: dict[str, Any] = {"quick": "float32", "full": "bfloat16"}
 SEEDS, TEST = {"quick": 2, "full": 3}, {"quick": 64, "full": 256}
 # One rate for all networks, in units in which logits move as fast at any width and richness. It is about half of what
 # the richest bear.
@@ -68,7 +70,10 @@ def _trained(text: Text, scale: Scale) -> xr.DataArray:
         "batch": BATCH[scale],
         "loss": next_token_loss,
         "seeds": SEEDS[scale],
-        "at": log_steps(STEPS[scale], 12),
+        "at": STOPS[scale],
+        "precision": PRECISION[scale],
+        # One after the other by one program: on a GPU products of many small stacks are slower.
+        "at_once": None if scale == "quick" else 1,
     }
     lazy = train(lambda key: linearised(network(key)), data, optax.sgd(RATE[scale] * width), **settings)
     rich = train(
