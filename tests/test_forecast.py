@@ -19,7 +19,8 @@ from solvable.models.feature_scaling import FeatureScaling, fit_source_capacity
 from solvable.networks.forecast import forecast
 from solvable.networks.forecast_report import ForecastReport
 from solvable.networks.initialisations import built_in, initial_networks, make
-from solvable.networks.mlp import MLP, Constant
+from solvable.networks.mlp import MLP
+from solvable.networks.parts import Constant
 from solvable.networks.spectral_laws import Modes, Window, clearance, estimate, last_decade
 
 quiet = functools.partial(forecast, progress=False)

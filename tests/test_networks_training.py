@@ -16,7 +16,7 @@ import pytest
 import solvable.networks as networks
 from solvable.networks import memory
 from solvable.networks.losses import point_loss
-from solvable.networks.program import Recipe, start, stretch
+from solvable.networks.program import Recipe, beginning, stretch
 
 POINTS = np.linspace(-1, 1, 16)[:, None]
 DATA = networks.Fixed(POINTS, POINTS**2, POINTS[:5], POINTS[:5] ** 2)
@@ -120,15 +120,110 @@ def test_variants_and_groups_do_not_touch_each_other(tmp_path):
 
 
 def test_parts_of_a_batch_add_up():
-    recipe = Recipe(small, DATA, optax.sgd(0.1), 16, 1, point_loss("mse"), jnp.float32, {}, 1e6)
+    recipe = Recipe(small, DATA, optax.sgd(0.1), 16, 1, point_loss("mse"), jnp.float32, None, {}, 1e6)
     keys = jax.random.key(0)[None]
     found = []
     for pieces in (1, 4):
-        state, runs = start(recipe, keys, {})
+        state, runs = beginning(recipe)(keys, {})
         step = jnp.asarray(0, jnp.int32)
         advance = jax.jit(stretch(recipe._replace(pieces=pieces), runs))
         found.append(advance(state, eqx.filter(runs, eqx.is_array), step, step + 2).parameters.layers[0].weight)
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+
+
+class Counting(eqx.Module):
+    """A linear network that divides its outputs by a running mean of the inputs' sizes, and counts its batches."""
+
+    weight: jax.Array
+    size: networks.Running
+    batches: networks.Running
+
+    def learning(self, inputs):
+        size = jnp.mean(jnp.abs(inputs.astype(jnp.float32)))
+        kept = 0.5 * self.size.held + 0.5 * jax.lax.stop_gradient(size)
+        new = eqx.tree_at(lambda tree: (tree.size.value, tree.batches.value), self, (kept, self.batches.value + 1.0))
+        return (inputs @ self.weight) / size.astype(inputs.dtype), new
+
+    def __call__(self, x):
+        return (x @ self.weight) / self.size.held
+
+
+def counting(key):
+    weight = jnp.ones((1, 1), jnp.float32)
+    return Counting(weight, networks.Running(jnp.float32(1.0)), networks.Running(jnp.float32(0.0)))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_running_values_are_carried_along_and_augmentation_is_for_training_only(precision, tmp_path):
+    inputs = np.full((8, 1), 2.0, np.float32)
+    seen = []
+
+    def doubled(key, batch):
+        seen.append((batch.shape, batch.dtype))
+        return 2 * batch
+
+    data = networks.Fixed(inputs, np.ones((8, 1), np.float32), augment=doubled)
+    options = {"steps": 4, "batch": 4, "seeds": 2, "at_once": 1, "at": [0, 4], "snapshots_at": [1]}
+    options["precision"] = precision
+    training = networks.train(counting, data, optax.sgd(0.1), checkpoint=tmp_path / "run", **options)
+    assert set(seen) == {((4, 1), jnp.dtype("float32"))}
+    # Batches are of size 4 after doubling: 1 -> 2.5 -> 3.25 -> 3.625 -> 3.8125, whatever the precision of the step.
+    for step, size in ((1, 2.5), (4, 3.8125)):
+        network = training.network(1, step=step)
+        assert (float(network.size.value), float(network.batches.value)) == (size, step)
+        assert network.size.value.dtype == network.weight.dtype == jnp.float32
+    # Outputs in training are the weight itself, here trained with loss (w - 1)^2 from 1: it stays. What is measured
+    # is the network with its running size on the inputs as they are, 2 / 1 at first.
+    np.testing.assert_allclose(training.curves.train_loss[:, 0], (2 / 1 - 1) ** 2, rtol=1e-6)
+    np.testing.assert_allclose(training.curves.train_loss[:, -1], (2 / 3.8125 - 1) ** 2, rtol=1e-5)
+    # Resumed from the end: the same, running values included.
+    again = networks.train(counting, data, optax.sgd(0.1), checkpoint=tmp_path / "run", **options)
+    assert float(again.network(1).size.value) == 3.8125
+
+
+def test_running_values_need_learning():
+    class Mute(eqx.Module):
+        weight: jax.Array
+        size: networks.Running
+
+        def __call__(self, x):
+            return x @ self.weight
+
+    network = Mute(jnp.ones((1, 1), jnp.float32), networks.Running(jnp.float32(0)))
+    with pytest.raises(TypeError, match="Mute has networks.Running parts, and so needs a method learning"):
+        networks.train(network, DATA, optax.sgd(0.1), steps=1)
+
+
+def test_steps_of_bfloat16_round_and_the_rest_does_not():
+    """In bfloat16 1 + 2^-9 is 1, so the gradient of (w x - 1)^2 at w = 1 + 2^-9 is exactly 0; in float32 it is not."""
+    data = networks.Fixed(np.ones((4, 1), np.float32), np.ones((4, 1), np.float32))
+    start = 1 + 2.0**-9
+
+    class Line(eqx.Module):
+        weight: jax.Array
+
+        def __call__(self, x):
+            return self.weight @ x
+
+    line = Line(jnp.full((1, 1), start, jnp.float32))
+    ends = {
+        precision: networks.train(line, data, optax.sgd(0.1), steps=1, at=[1], precision=precision)
+        for precision in ("float32", "bfloat16")
+    }
+    assert float(ends["bfloat16"].network().weight[0, 0]) == start
+    assert float(ends["bfloat16"].curves.train_loss[0, 0]) == pytest.approx(2.0**-18, rel=1e-4)  # measured in float32
+    assert float(ends["float32"].network().weight[0, 0]) == pytest.approx(1 + 0.8 * 2.0**-9, abs=1e-7)
+
+
+def test_one_program_serves_all_groups(monkeypatch):
+    compiled = []
+    original = networks.training._compiled_program
+    monkeypatch.setattr(networks.training, "_compiled_program", lambda *given: compiled.append(1) or original(*given))
+    options = {"steps": 3, "batch": 8, "seeds": 3, "at": [3]}
+    apart = networks.train(small, DATA, optax.sgd(0.1), at_once=1, **options)
+    assert len(compiled) == 2  # a program that trains, and one that measures
+    together = networks.train(small, DATA, optax.sgd(0.1), **options)
+    np.testing.assert_allclose(apart.curves.train_loss, together.curves.train_loss, rtol=1e-5)
 
 
 def test_accuracy_and_losses_of_classes():
@@ -312,8 +407,7 @@ def test_a_full_device_is_told_as_such(monkeypatch):
     def full(*_):
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12 bytes")
 
-    always = property(lambda self: full, lambda self, value: None)
-    monkeypatch.setattr(networks.training._Group, "advance", always, raising=False)
+    monkeypatch.setattr(networks.training._Compiled, "advance", property(lambda self: full))
     monkeypatch.setattr(memory, "needed", lambda compiled: None)
     with pytest.raises(MemoryError, match="2 runs side by side at 8 points a step do not fit into the device"):
         networks.train(small, DATA, optax.sgd(0.1), steps=2, batch=8, seeds=2)

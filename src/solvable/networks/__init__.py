@@ -8,7 +8,8 @@ from solvable.networks.data import Images, data_folder, fetch_images, image_sets
 from solvable.networks.forecast import forecast
 from solvable.networks.forecast_report import ForecastReport
 from solvable.networks.measures import feature_metrics, kernel_metrics
-from solvable.networks.mlp import MLP, Constant, centred, trainable
+from solvable.networks.mlp import MLP, centred
+from solvable.networks.parts import Constant, Running, trainable
 from solvable.networks.results import DivergedError, Training
 from solvable.networks.schedule import log_steps
 from solvable.networks.sources import Fixed, Fresh
@@ -29,6 +30,7 @@ __all__ = [
     "Fresh",
     "Images",
     "ModularArithmetic",
+    "Running",
     "SparseParity",
     "Training",
     "Transformer",

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 
 from solvable.diagnostics.tangent import is_torch
 from solvable.models.base import check_count
-from solvable.networks.mlp import MLP, Constant
+from solvable.networks.mlp import MLP
+from solvable.networks.parts import Constant
 
 DRAWS = 3
 _BUILT_IN = re.compile(r"mlp:(\d+)x(\d+)")

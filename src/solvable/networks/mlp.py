@@ -1,4 +1,4 @@
-"""Fully connected networks in three parameterisations, and what is constant in a network while it trains."""
+"""Fully connected networks in three parameterisations."""
 
 import math
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from solvable.models.base import check_choice, check_count
+from solvable.networks.parts import Constant
 
 Parameterisation = Literal["standard", "ntk", "mean-field"]
 Initialisation = Literal["normal", "uniform"]
@@ -21,37 +22,6 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": jax.nn.gelu,
     "linear": lambda inputs: inputs,
 }
-
-
-class Constant(eqx.Module):
-    """A part of a network that training leaves alone: no gradient, no weight decay.
-
-    Read it by ``held``, which has no derivative, so that kernels of gradients do not count it as a parameter.
-    """
-
-    value: Any
-
-    @property
-    def held(self) -> Any:
-        return jax.lax.stop_gradient(self.value)
-
-
-def trainable(network: Any) -> Any:
-    """Which leaves of a network are trained, as a filter for :func:`equinox.partition`: its arrays of real numbers.
-
-    >>> import equinox, jax, solvable.networks
-    >>> network = solvable.networks.MLP(2, 1, width=3, depth=2, key=jax.random.key(0))
-    >>> trained, rest = equinox.partition(network, solvable.networks.trainable(network))
-    >>> sum(leaf.size for leaf in jax.tree.leaves(trained))
-    13
-    """
-
-    def one(node: Any) -> Any:
-        if isinstance(node, Constant):
-            return jax.tree.map(lambda _: False, node)
-        return eqx.is_inexact_array(node)
-
-    return jax.tree.map(one, network, is_leaf=lambda node: isinstance(node, Constant))
 
 
 class Dense(eqx.nn.Linear):
@@ -72,11 +42,14 @@ class Dense(eqx.nn.Linear):
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         # The factors go to the small side: a batch of activations is not read once more for them.
-        weight = self.weight if self.input_factor is None else self.weight * self.input_factor.held
+        # They are kept in full precision also where the rest is not, and must not widen what they multiply.
+        weight = self.weight
+        if self.input_factor is not None:
+            weight = weight * jnp.asarray(self.input_factor.held, weight.dtype)
         summed = weight @ x
         if self.bias is not None:
             summed = summed + self.bias
-        return summed if self.output_factor is None else summed * self.output_factor.held
+        return summed if self.output_factor is None else summed * jnp.asarray(self.output_factor.held, summed.dtype)
 
 
 class PowerReLU(eqx.Module):

@@ -14,9 +14,9 @@ import optax
 from jaxtyping import Array
 
 from solvable.networks.losses import PointLoss, correct, is_classification
-from solvable.networks.mlp import trainable
+from solvable.networks.parts import cast, forward, running, trainable
 from solvable.networks.schedule import BLOCK
-from solvable.networks.sources import Fixed, Fresh, Source, first_order, next_batch, weights_of
+from solvable.networks.sources import Fixed, Fresh, Source, equal_pieces, first_order, next_batch, weights_of
 
 PyTree = Any
 Variant = dict[str, Array]
@@ -26,13 +26,22 @@ _PIECE = 4096
 
 
 class State(NamedTuple):
-    """What a step changes. ``diverged`` is the step at which a run was stopped, -1 as long as it goes."""
+    """What a step changes. ``diverged`` is the step at which a run was stopped, -1 as long as it goes.
+
+    ``parameters`` are the trained arrays of the network, ``running`` those it carries along (batch statistics).
+    """
 
     parameters: PyTree
+    running: PyTree
     optimiser: PyTree
     order: Array | None
     diverged: Array
     first_loss: Array
+
+    @property
+    def changing(self) -> PyTree:
+        """All that training changes of the network."""
+        return eqx.combine(self.parameters, self.running)
 
 
 class Runs(NamedTuple):
@@ -55,7 +64,10 @@ def pick(tree: PyTree, run: int) -> PyTree:
 
 
 class Recipe(NamedTuple):
-    """All that says how a run is trained."""
+    """All that says how a run is trained. ``low`` is the precision inside a step, if it is not ``precision``.
+
+    ``whole_blocks`` says that every stretch is a multiple of ``BLOCK`` steps.
+    """
 
     network: Any
     data: Any
@@ -64,8 +76,10 @@ class Recipe(NamedTuple):
     pieces: int
     loss: PointLoss
     precision: Any
+    low: Any
     measures: Mapping[str, Measure]
     diverged_above: float
+    whole_blocks: bool = False
 
     @property
     def own_data(self) -> bool:
@@ -73,22 +87,24 @@ class Recipe(NamedTuple):
         return _is_maker(self.data)
 
 
-def cast(tree: PyTree, precision: Any) -> PyTree:
-    """Arrays of real numbers in the precision of the training; the rest as it is."""
-    return jax.tree.map(lambda leaf: leaf.astype(precision) if eqx.is_inexact_array(leaf) else leaf, tree)
+def beginning(recipe: Recipe) -> Callable[[Array, Variant], tuple[State, Runs]]:
+    """A function of keys and settings of the runs that gives all of them at step 0.
 
-
-def start(recipe: Recipe, keys: Array, variants: Variant) -> tuple[State, Runs]:
-    """All runs at step 0. Data that are given as they are, not made for each run, are kept once."""
+    Data that are given as they are, not made for each run, are kept once.
+    """
     shared = not recipe.own_data
+    common = cast(arrays_of(recipe.data), recipe.precision) if shared else None
 
     def one(key: jax.Array, variant: Variant) -> tuple[State, PyTree, Any, jax.Array]:
         network_key, data_key, step_key = jax.random.split(key, 3)
         network = recipe.network(network_key, **variant) if _is_maker(recipe.network) else recipe.network
         data = None if shared else cast(arrays_of(recipe.data(data_key, **variant)), recipe.precision)
-        parameters, rest = eqx.partition(cast(network, recipe.precision), trainable(network))
+        network = cast(network, recipe.precision)
+        parameters, rest = eqx.partition(network, trainable(network))
+        carried, rest = eqx.partition(rest, running(rest))
         state = State(
             parameters,
+            carried,
             optimiser_of(recipe, variant).init(parameters),
             None,
             jnp.asarray(-1, jnp.int32),
@@ -98,12 +114,17 @@ def start(recipe: Recipe, keys: Array, variants: Variant) -> tuple[State, Runs]:
             state = state._replace(order=first_order(data, recipe.batch))
         return state, rest, data, step_key
 
-    state, rest, data, step_keys = eqx.filter_jit(eqx.filter_vmap(one))(keys, variants)
-    if shared:
-        data = cast(arrays_of(recipe.data), recipe.precision)
-        order = first_order(data, recipe.batch)
-        state = state._replace(order=None if order is None else jnp.tile(order, (len(keys), 1)))
-    return state, Runs(rest, data, step_keys, variants)
+    compiled = eqx.filter_jit(eqx.filter_vmap(one))
+
+    def all_runs(keys: Array, variants: Variant) -> tuple[State, Runs]:
+        state, rest, data, step_keys = compiled(keys, variants)
+        if shared:
+            data = common
+            order = first_order(data, recipe.batch)
+            state = state._replace(order=None if order is None else jnp.tile(order, (len(keys), 1)))
+        return state, Runs(rest, data, step_keys, variants)
+
+    return all_runs
 
 
 def arrays_of(data: Any) -> Source:
@@ -138,27 +159,27 @@ def stretch(recipe: Recipe, runs: Runs) -> Callable[..., State]:
         (inputs, targets), order = next_batch(run.data, recipe.batch, state.order, key, step)
         counted = weights_of(run.data) if recipe.batch is None and isinstance(run.data, Fixed) else None
 
-        def objective(parameters: PyTree, inputs: Array, targets: Array, counted: Array | None) -> Array:
-            network = eqx.combine(parameters, run.rest)
-            return _mean(recipe.loss(jax.vmap(network)(inputs), targets), counted)
+        def objective(parameters: PyTree, inputs: Array, targets: Array, counted: Array | None) -> tuple[Array, PyTree]:
+            outputs, after = forward(eqx.combine(parameters, state.running, run.rest), inputs, recipe.low)
+            return _mean(recipe.loss(outputs, targets), counted), eqx.filter(after, running(after))
 
-        gradient_of = jax.value_and_grad(objective)
+        gradient_of = jax.value_and_grad(objective, has_aux=True)
         if recipe.pieces > 1:
-            loss, gradient = _in_parts(gradient_of, state.parameters, (inputs, targets), recipe.pieces)
+            (loss, carried), gradient = _in_parts(gradient_of, state.parameters, (inputs, targets), recipe.pieces)
         else:
-            loss, gradient = gradient_of(state.parameters, inputs, targets, counted)
+            (loss, carried), gradient = gradient_of(state.parameters, inputs, targets, counted)
         updates, optimiser = optimiser_of(recipe, run.variants).update(gradient, state.optimiser, state.parameters)
         parameters = optax.apply_updates(state.parameters, updates)
         first = jnp.where(step == 0, loss, state.first_loss)
         bad = ~(loss <= recipe.diverged_above * first)  # NaN is bad too
         diverged = jnp.where((state.diverged < 0) & bad, step.astype(jnp.int32), state.diverged)
         # A run that diverged stays where it was when it did.
-        parameters, optimiser = jax.tree.map(
+        parameters, carried, optimiser = jax.tree.map(
             lambda new, old: jnp.where(diverged < 0, new, old),
-            (parameters, optimiser),
-            (state.parameters, state.optimiser),
+            (parameters, carried, optimiser),
+            (state.parameters, state.running, state.optimiser),
         )
-        return State(parameters, optimiser, order, diverged, first)
+        return State(parameters, carried, optimiser, order, diverged, first)
 
     def many(state: State, arrays: Runs, begin: Array, end: Array) -> State:
         alone = arrays.keys.shape[0] == 1
@@ -179,6 +200,9 @@ def stretch(recipe: Recipe, runs: Runs) -> Callable[..., State]:
             # length does not. On an accelerator that is half the time of a small step.
             blocks = (end - begin) // BLOCK
             state = jax.lax.fori_loop(0, blocks, block, state)
+            if recipe.whole_blocks:
+                # Nothing is left over, and a large network is not compiled a second time for it.
+                return state
             begin = begin + blocks * BLOCK
         return jax.lax.fori_loop(begin, end, lambda step, inner: every(inner, arrays, step), state)
 
@@ -186,9 +210,9 @@ def stretch(recipe: Recipe, runs: Runs) -> Callable[..., State]:
 
 
 def _in_parts(
-    gradient_of: Callable[..., tuple[Array, PyTree]], parameters: PyTree, batch: tuple[Array, Array], pieces: int
-) -> tuple[Array, PyTree]:
-    """Loss and gradient of a batch, part by part: as little memory as one part needs."""
+    gradient_of: Callable[..., tuple[Any, PyTree]], parameters: PyTree, batch: tuple[Array, Array], pieces: int
+) -> tuple[Any, PyTree]:
+    """Loss, running values and gradient of a batch, means over its parts: as little memory as one part needs."""
     parts = jax.tree.map(lambda leaf: leaf.reshape(pieces, -1, *leaf.shape[1:]), batch)
 
     def add(total: PyTree, part: tuple[Array, Array]) -> tuple[PyTree, None]:
@@ -206,7 +230,7 @@ def measurement(recipe: Recipe, runs: Runs) -> Callable[..., dict[str, PyTree]]:
 
     def one(state: State, arrays: Runs, step: Array) -> dict[str, PyTree]:
         run = eqx.combine(arrays, static)
-        network = eqx.combine(state.parameters, run.rest)
+        network = eqx.combine(state.changing, run.rest)
         key = jax.random.fold_in(jax.random.fold_in(run.keys, 1), step)
         found = losses(network, run.data, recipe.loss, recipe.batch, key)
         for index, (name, measure) in enumerate(recipe.measures.items()):
@@ -214,6 +238,9 @@ def measurement(recipe: Recipe, runs: Runs) -> Callable[..., dict[str, PyTree]]:
         return found
 
     def many(state: State, arrays: Runs, step: Array) -> dict[str, PyTree]:
+        if arrays.keys.shape[0] == 1:
+            found = one(pick(state, 0), arrays.alone(0, recipe.own_data), step)
+            return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], found)
         return jax.vmap(one, in_axes=(0, _mapped(recipe), None))(state, arrays, step)
 
     return many
@@ -243,7 +270,7 @@ def in_pieces(network: Any, inputs: Array) -> Array:
     """The outputs of a network on many points, in bounded memory."""
     if len(inputs) <= _PIECE:
         return jax.vmap(network)(inputs)
-    return jax.lax.map(network, inputs, batch_size=_PIECE)
+    return jax.lax.map(network, inputs, batch_size=equal_pieces(len(inputs), _PIECE))
 
 
 def _mean(values: Array, weights: Array | None) -> Array:

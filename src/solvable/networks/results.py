@@ -134,8 +134,8 @@ def _gathered(pieces: list[Piece], name: str) -> np.ndarray:
 
 
 def parameters(pieces: list[Piece]) -> dict[int, PyTree]:
-    """The trained parts of all runs' networks by the step they were kept at, on the host."""
-    leaves, structure = jax.tree.flatten(pieces[0].state.parameters)
+    """All that was trained of all runs' networks, by the step they were kept at, on the host."""
+    leaves, structure = jax.tree.flatten(pieces[0].state.changing)
     steps = {int(name.split("/")[2]) for name in pieces[0].found if name.startswith("kept/")}
     done = min(piece.done for piece in pieces)
     kept = {
@@ -143,7 +143,7 @@ def parameters(pieces: list[Piece]) -> dict[int, PyTree]:
         for step in steps
         if step <= done
     }
-    last = [piece.state.parameters for piece in pieces]
+    last = [piece.state.changing for piece in pieces]
     kept[done] = jax.tree.map(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *last)
     return kept
 

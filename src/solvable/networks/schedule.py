@@ -24,6 +24,7 @@ class Schedule:
             segment = -(-segment // BLOCK) * BLOCK
         bars = range(0, steps, segment)
         self.stops = sorted({*self.at, *self.inspect_at, *self.snapshots_at, *bars, 0, steps})
+        self.whole_blocks = all(stop % BLOCK == 0 for stop in self.stops)
 
 
 def _steps(name: str, values: Any, most: int) -> list[int]:

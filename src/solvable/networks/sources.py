@@ -9,13 +9,16 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 Batch = tuple[Array, Array]
+# Tells draws of augmentations from those of orders, which are folded in by epoch.
+_AUGMENTED = 2**31 - 1
 
 
 class Fixed(eqx.Module):
     """A training set, and a test set if there is one.
 
     ``count`` says how many of the first rows belong to the training set; it may be traced, so that sets of many sizes
-    train side by side in arrays of one size.
+    train side by side in arrays of one size. ``augment(key, inputs)`` changes the inputs of every batch that is trained
+    on, each time anew; what is measured is measured on the points as they are.
     """
 
     inputs: Array = eqx.field(converter=jnp.asarray)
@@ -23,6 +26,7 @@ class Fixed(eqx.Module):
     test_inputs: Any = None
     test_targets: Any = None
     count: Any = None
+    augment: Callable[[jax.Array, Array], Array] | None = None
 
     def __check_init__(self) -> None:
         check_rows("inputs", self.inputs, "targets", self.targets)
@@ -72,7 +76,17 @@ def first_order(data: Source, batch: int | None) -> Array | None:
 def next_batch(
     data: Source, batch: int | None, order: Array | None, key: jax.Array, step: Array
 ) -> tuple[Batch, Array | None]:
-    """The points of a step. A fixed set is gone through in a new order every epoch, as many whole batches as it has.
+    """The points of a step, augmented where that is asked for, and the order of this epoch."""
+    (inputs, targets), order = _points(data, batch, order, key, step)
+    if isinstance(data, Fixed) and data.augment is not None:
+        inputs = data.augment(jax.random.fold_in(jax.random.fold_in(key, _AUGMENTED), step), inputs)
+    return (inputs, targets), order
+
+
+def _points(
+    data: Source, batch: int | None, order: Array | None, key: jax.Array, step: Array
+) -> tuple[Batch, Array | None]:
+    """The points of a step. A fixed set is gone through in a new order every epoch, in whole batches.
 
     A set with a ``count`` is drawn from with replacement instead: how many batches it has is not known beforehand.
     """
@@ -99,3 +113,12 @@ def next_batch(
 def weights_of(data: Fixed) -> Array | None:
     """1 for the rows that count, 0 for the others; None if all do."""
     return None if data.count is None else (jnp.arange(data.size) < data.count)
+
+
+def equal_pieces(count: int, most: int) -> int:
+    """How many points to take at a time, at most ``most``: in equal pieces, since every other size is compiled anew.
+
+    Where only very small ones are equal, the last piece is shorter.
+    """
+    equal = max(size for size in range(1, min(count, most) + 1) if count % size == 0)
+    return equal if equal >= most // 4 or equal == count else most

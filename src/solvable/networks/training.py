@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -15,13 +15,14 @@ from solvable.engines.progress import progress_bar
 from solvable.models.base import Stopwatch, check_choice, check_count
 from solvable.networks import checkpoints, memory
 from solvable.networks.losses import LossName, PointLoss, point_loss
-from solvable.networks.program import Measure, Recipe, State, measurement, pick, start, stretch
+from solvable.networks.program import Measure, Recipe, Runs, State, beginning, measurement, pick, stretch
 from solvable.networks.results import DivergedError, Piece, Training, dataset, parameters, together, which
 from solvable.networks.schedule import Schedule
 from solvable.networks.sources import Fixed, Source
 
 PyTree = Any
-Inspect = Callable[[Any, Source, Any], Mapping[str, float]]
+Inspect = Callable[[Any, Source, Any], Mapping[str, Any]]
+Precision = Literal["float32", "float64", "bfloat16"]
 
 _CHECKPOINT_SECONDS = 60.0
 
@@ -43,7 +44,7 @@ def train(
     inspect: Inspect | Sequence[Inspect] = (),
     inspect_at: Sequence[int] | None = None,
     snapshots_at: Sequence[int] = (),
-    precision: Literal["float32", "float64"] = "float32",
+    precision: Precision = "float32",
     matmul_precision: Literal["default", "high", "highest"] = "default",
     at_once: int | None = None,
     checkpoint: str | Path | None = None,
@@ -61,18 +62,24 @@ def train(
     numbers in every variant. Variants are traced, so scales, rates, decays and masked widths all go in one program.
 
     Each step takes ``batch`` points; without it, the whole training set. Fixed sets are gone through in a new order
-    every epoch. Losses are measured at the steps ``at`` (by default 0, ``steps`` and about twenty a decade between),
-    with accuracies of classes and whatever ``measure`` adds: functions of (network, data, key) that JAX can compile.
-    ``inspect`` is for what it cannot: functions of (network, data, initial network) that return a dict of numbers, for
-    example :func:`feature_metrics`, called for each run at ``inspect_at`` (by default first and last). Networks are
-    kept at the end and at ``snapshots_at``.
+    every epoch. Losses are measured at the steps ``at`` (by default 0, ``steps`` and about twenty a decade between;
+    with an empty list nowhere), with accuracies of classes and whatever ``measure`` adds: functions of (network, data,
+    key) that JAX can compile.
+    ``inspect`` is for what it cannot: functions of (network, data, initial network) that return a dict of numbers or
+    arrays, for example :func:`feature_metrics`, called for each run at ``inspect_at`` (by default first and last).
+    Networks are kept at the end and at ``snapshots_at``.
+
+    Networks with batch statistics have :class:`Running` parts; they learn from whole batches and are measured with
+    what they carry. ``precision="bfloat16"`` makes each step's products of that kind; parameters, the optimiser,
+    running values and all that is measured stay float32.
 
     With ``checkpoint``, a path, the state is written there once in ``checkpoint_seconds`` and when interrupted; the
     same call goes on from it, and what comes out is the same, bit for bit, on the same device. A run whose loss is not
     finite, or above ``diverged_above`` times its first, is stopped: ``on_divergence="raise"`` says which and when, in a
     :class:`DivergedError` that carries what there is; ``"keep"`` lets the others go on and notes the step in
     ``diverged_at``. Where memory is short, ``at_once`` trains that many runs at a time, and ``pieces`` takes the
-    gradient of a batch in that many parts.
+    gradient of a batch in that many parts. Convolutions of many networks side by side are slow: give ``at_once=1``, and
+    one program, compiled once, trains one after the other.
 
     >>> import jax, optax, solvable.networks as networks
     >>> points = jax.numpy.linspace(-1, 1, 32)[:, None]
@@ -87,7 +94,7 @@ def train(
     watch = Stopwatch()
     check_count("steps", steps)
     check_count("seeds", seeds)
-    check_choice("precision", precision, ("float32", "float64"))
+    check_choice("precision", precision, get_args(Precision))
     check_choice("matmul_precision", matmul_precision, ("default", "high", "highest"))
     check_choice("on_divergence", on_divergence, ("raise", "keep"))
     if batch is not None:
@@ -104,9 +111,11 @@ def train(
         batch,
         _pieces(pieces, batch),
         point_loss(loss),
-        jnp.dtype(precision),
+        jnp.dtype("float32" if precision == "bfloat16" else precision),
+        jnp.dtype(precision) if precision == "bfloat16" else None,
         dict(measure or {}),
         diverged_above,
+        schedule.whole_blocks,
     )
     runs = seeds * max(1, *(len(values) for values in lists.values())) if lists else seeds
     group = runs if at_once is None else min(check_count("at_once", at_once), runs)
@@ -132,6 +141,7 @@ def train(
         for name, values in lists.items()
     }
     groups = []
+    begin, programs = beginning(recipe), _Programs(recipe, bool(schedule.at), memory_limit, checkpoint is not None)
     with (
         jax.default_matmul_precision(None if matmul_precision == "default" else matmul_precision),
         progress_bar("training", runs * steps, progress) as advance,
@@ -139,8 +149,8 @@ def train(
         for first in range(0, runs, group):
             chosen = slice(first, first + group)
             path = None if checkpoint is None else _path_of(Path(checkpoint), first // group, runs > group)
-            trainer = _Group(recipe, keys[chosen], {name: values[chosen] for name, values in each.items()}, settings)
-            trainer.compile(memory_limit, path is not None)
+            started = begin(keys[chosen], {name: values[chosen] for name, values in each.items()})
+            trainer = _Group(recipe, programs, *started, settings)
             groups.append(trainer.go(schedule, inspectors, path, checkpoint_seconds, on_divergence, advance))
     curves = dataset(groups, lists, seeds, schedule, settings, watch)
     training = Training(curves, together(groups, recipe.own_data), parameters(groups), seeds, recipe.own_data)
@@ -192,16 +202,78 @@ def _compiled_program(lowered: Any, resumable: bool) -> Any:
     return lowered.compile()
 
 
-class _Group:
-    """Runs that are trained side by side: compiled programs, their arrays, and the loop over stretches."""
+class _Compiled(NamedTuple):
+    """The programs of a group of runs, and the text of the first, by which checkpoints know it."""
 
-    def __init__(self, recipe: Recipe, keys: jax.Array, variants: dict[str, Any], settings: dict[str, Any]) -> None:
-        self.recipe, self.settings = recipe, settings
-        self.state, self.runs = start(recipe, keys, variants)
-        self.arrays = eqx.filter(self.runs, eqx.is_array)
-        self.count = len(keys)
-        self.initial = self.state.parameters
+    advance: Any
+    measure: Any
+    text: str
+
+
+class _Programs:
+    """What is compiled for groups of runs, once for every size of group."""
+
+    def __init__(self, recipe: Recipe, measured: bool, limit: float | None, resumable: bool) -> None:
+        self.recipe, self.measured, self.resumable = recipe, measured, resumable
+        self.limit = memory.available() if limit is None else limit
+        self._compiled: dict[int, _Compiled] = {}
+
+    def of(self, state: State, runs: Runs) -> _Compiled:
+        """Both programs; what surely does not fit is said before anything is trained."""
+        count = len(runs.keys)
+        if count not in self._compiled:
+            try:
+                self._compiled[count] = self._compile(state, runs)
+            except Exception as error:
+                if memory.is_full(error) and not isinstance(error, MemoryError):
+                    raise self.too_large(state, runs) from error
+                raise
+        return self._compiled[count]
+
+    def _compile(self, state: State, runs: Runs) -> _Compiled:
+        lowered = self._lowered(self.recipe, state, runs)
+        advance = _compiled_program(lowered, self.resumable)
+        need = memory.needed(advance)
+        if self.limit is not None and need is not None and need > self.limit:
+            raise self.too_large(state, runs)
+        measure = None
+        if self.measured:
+            step = jnp.asarray(0, jnp.int32)
+            measure = jax.jit(measurement(self.recipe, runs)).lower(state, eqx.filter(runs, eqx.is_array), step)
+            measure = _compiled_program(measure, self.resumable)
+        return _Compiled(advance, measure, lowered.as_text() if self.resumable else "")
+
+    @staticmethod
+    def _lowered(recipe: Recipe, state: State, runs: Runs) -> Any:
+        step = jnp.asarray(0, jnp.int32)
+        return jax.jit(stretch(recipe, runs)).lower(state, eqx.filter(runs, eqx.is_array), step, step)
+
+    def too_large(self, state: State, runs: Runs) -> MemoryError:
+        def cost(batch: int) -> float | None:
+            smaller = self.recipe if self.recipe.batch is None else self.recipe._replace(batch=batch)
+            return memory.needed(self._lowered(smaller, state, runs).compile())
+
+        batch = self.recipe.batch
+        if batch is None:
+            batch = 1 if not isinstance(runs.data, Fixed) else runs.data.inputs.shape[self.recipe.own_data]
+        return memory.too_large(batch, len(runs.keys), self.limit, cost)
+
+
+class _Group:
+    """Runs that are trained side by side: their arrays, and the loop over stretches."""
+
+    def __init__(self, recipe: Recipe, programs: _Programs, state: State, runs: Runs, settings: dict[str, Any]) -> None:
+        self.recipe, self.programs, self.state, self.runs = recipe, programs, state, runs
+        self.arrays = eqx.filter(runs, eqx.is_array)
+        self.count = len(runs.keys)
+        self.initial = state.changing
         self._check()
+        self.program = programs.of(state, runs)
+        self.mark = ""
+        if programs.resumable:
+            # What must be equal for a checkpoint to be continued: a changed optimiser or network shows in its program.
+            platform = f"{jax.default_backend()} {jax.devices()[0].device_kind} {jax.__version__}"
+            self.mark = checkpoints.fingerprint(settings, platform + self.program.text, state, self.arrays)
 
     def _check(self) -> None:
         data, batch = self.runs.data, self.recipe.batch
@@ -214,45 +286,8 @@ class _Group:
                 raise ValueError(
                     f"batch must be at most the training set's {size} points, not {batch}: or leave it out"
                 )
-        if not jax.tree.leaves(self.initial):
+        if not jax.tree.leaves(self.state.parameters):
             raise ValueError("the network has nothing to train: its arrays of real numbers are all networks.Constant")
-
-    def _compiled(self, recipe: Recipe) -> Any:
-        step = jnp.asarray(0, jnp.int32)
-        return jax.jit(stretch(recipe, self.runs)).lower(self.state, self.arrays, step, step)
-
-    def compile(self, limit: float | None, resumable: bool) -> None:
-        """Both programs; what surely does not fit is said before anything is trained."""
-        limit = memory.available() if limit is None else limit
-        self.limit = limit
-        lowered = self._compiled(self.recipe)
-        self.mark = ""
-        if resumable:
-            # What must be equal for a checkpoint to be continued: a changed optimiser or network shows in its program.
-            platform = f"{jax.default_backend()} {jax.devices()[0].device_kind} {jax.__version__}"
-            self.mark = checkpoints.fingerprint(self.settings, platform + lowered.as_text(), self.state, self.arrays)
-        try:
-            self.advance = _compiled_program(lowered, resumable)
-            need = memory.needed(self.advance)
-            if limit is not None and need is not None and need > limit:
-                raise self._too_large()
-            step = jnp.asarray(0, jnp.int32)
-            measure = jax.jit(measurement(self.recipe, self.runs)).lower(self.state, self.arrays, step)
-            self.measure = _compiled_program(measure, resumable)
-        except Exception as error:
-            if memory.is_full(error) and not isinstance(error, MemoryError):
-                raise self._too_large() from error
-            raise
-
-    def _too_large(self) -> MemoryError:
-        def cost(batch: int) -> float | None:
-            smaller = self.recipe if self.recipe.batch is None else self.recipe._replace(batch=batch)
-            return memory.needed(self._compiled(smaller).compile())
-
-        batch = self.recipe.batch
-        if batch is None:
-            batch = 1 if not isinstance(self.runs.data, Fixed) else self.runs.data.inputs.shape[self.recipe.own_data]
-        return memory.too_large(batch, self.count, self.limit, cost)
 
     def go(
         self,
@@ -295,12 +330,12 @@ class _Group:
 
     def _stretch(self, state: State, begin: int, end: int) -> State:
         try:
-            state = self.advance(state, self.arrays, jnp.asarray(begin, jnp.int32), jnp.asarray(end, jnp.int32))
+            state = self.program.advance(state, self.arrays, jnp.asarray(begin, jnp.int32), jnp.asarray(end, jnp.int32))
             # Dispatch is asynchronous; without waiting the bar would run ahead of the work.
             return jax.block_until_ready(state)
         except Exception as error:
             if memory.is_full(error):
-                raise self._too_large() from error
+                raise self.programs.too_large(state, self.runs) from error
             raise
 
     def _look(
@@ -309,21 +344,21 @@ class _Group:
         """What is to be measured, inspected and kept at this step, under names that end in the step."""
         found: dict[str, np.ndarray] = {}
         if step in schedule.at:
-            measured = self.measure(state, self.arrays, jnp.asarray(step, jnp.int32))
+            measured = self.program.measure(state, self.arrays, jnp.asarray(step, jnp.int32))
             found |= {f"curve/{name}/{step}": np.asarray(value) for name, value in measured.items()}
         if step in schedule.inspect_at and inspectors:
             rows = [self._inspected(state, run, inspectors) for run in range(self.count)]
             for name in rows[0]:
                 found[f"inspected/{name}/{step}"] = np.asarray([row[name] for row in rows], float)
         if step in schedule.snapshots_at:
-            for index, leaf in enumerate(jax.tree.leaves(state.parameters)):
+            for index, leaf in enumerate(jax.tree.leaves(state.changing)):
                 found[f"kept/{index}/{step}"] = np.asarray(leaf)
         return found
 
-    def _inspected(self, state: State, run: int, inspectors: tuple[Inspect, ...]) -> dict[str, float]:
+    def _inspected(self, state: State, run: int, inspectors: tuple[Inspect, ...]) -> dict[str, Any]:
         one = self.runs.alone(run, self.recipe.own_data)
-        network, initial = (eqx.combine(pick(part, run), one.rest) for part in (state.parameters, self.initial))
-        numbers: dict[str, float] = {}
+        network, initial = (eqx.combine(pick(part, run), one.rest) for part in (state.changing, self.initial))
+        numbers: dict[str, Any] = {}
         for inspector in inspectors:
             numbers |= inspector(network, one.data, initial)
         return numbers

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -22,7 +23,8 @@ class Images:
     """A training and a test set. Inputs and targets are float32, labels are 0, 1, … in the order of ``classes``.
 
     ``train_labels`` and ``train_targets`` carry the label noise; ``clean_labels`` are the training labels without it.
-    ``classes`` are the names of the classes, ``source`` says where the data came from.
+    ``classes`` are the names of the classes, ``source`` says where the data came from, and ``black`` is the value that
+    a black pixel has in each channel: not 0 where the inputs are standardised.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Images:
     clean_labels: Integers
     classes: tuple[str, ...]
     source: str
+    black: tuple[float, ...] = (0.0,)
 
     def __repr__(self) -> str:
         train, test = self.train_inputs.shape, self.test_inputs.shape
@@ -53,6 +56,7 @@ def load_images(
     target_scale: float = 1.0,
     flatten: bool = True,
     standardise: bool = False,
+    size: int | None = None,
     key: int = 0,
     folder: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
@@ -68,6 +72,8 @@ def load_images(
       two classes are -1 and 1. Both are multiplied by ``target_scale``.
     - ``flatten``: one axis of pixels, else (n, rows, columns, channels). Pixels lie in [0, 1]; ``standardise`` takes
       away the mean of the training images drawn and divides by their spread (one number each for a channel).
+    - ``size``: images of this many rows and columns, with black around what there is: MNIST as 32 x 32. The numbers
+      of ``standardise`` are those of the images without what is added.
     - ``folder``: where the file is kept, see :func:`data_folder`. Nothing is downloaded if it is there.
 
     >>> from solvable.networks import load_images
@@ -79,26 +85,30 @@ def load_images(
     """
     image_set = find(name)
     _check_options(label_noise, targets, target_scale, balanced, train)
+    margins = _margins(image_set, size)
     chosen = _check_classes(image_set, classes)
     arrays, source = obtain(image_set, folder, _speaker(progress))
 
     train_rows, train_labels = _choose(image_set, "train", arrays["train_labels"], chosen, train, balanced, key)
     test_rows, test_labels = _choose(image_set, "test", arrays["test_labels"], chosen, test, False, key)
     noisy = _with_noise(train_labels, label_noise, len(chosen), key)
-    train_inputs, test_inputs = _inputs(
-        image_set, arrays["train_images"][train_rows], arrays["test_images"][test_rows], flatten, standardise
-    )
+    remedy = "ask for more with train=, for less label_noise, or take another key="
+    _check_none_missing(f"the {noisy.size} training images with label_noise={label_noise:g}", noisy, chosen, remedy)
+    train_images, test_images = arrays["train_images"][train_rows], arrays["test_images"][test_rows]
+    mean, spread = _scaling(image_set, train_images, standardise)
+    scaled = partial(_scaled, mean=mean, spread=spread, margins=margins, flatten=flatten)
     return Images(
         name=name,
-        train_inputs=train_inputs,
+        train_inputs=scaled(train_images),
         train_labels=noisy,
         train_targets=_targets(noisy, len(chosen), targets, target_scale),
-        test_inputs=test_inputs,
+        test_inputs=scaled(test_images),
         test_labels=test_labels,
         test_targets=_targets(test_labels, len(chosen), targets, target_scale),
         clean_labels=train_labels,
         classes=tuple(image_set.classes[number] for number in chosen),
         source=source,
+        black=tuple(((0 - mean) / spread).tolist()),
     )
 
 
@@ -154,6 +164,7 @@ def _choose(
     number[chosen] = np.arange(len(chosen))
     rows = np.flatnonzero(number[labels] >= 0)
     if wanted is None:
+        _check_none_missing(f"all {rows.size} {part} images of {image_set.name}", number[labels[rows]], chosen)
         return rows, number[labels[rows]]
     if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or wanted < 1:
         raise ValueError(f"{part} must be a whole number of images, 1 or more, or None for all, not {wanted!r}")
@@ -165,14 +176,19 @@ def _choose(
         )
     rows = rows[_generator(key, part).permutation(rows.size)]
     rows = _first_of_each(image_set, labels, rows, chosen, int(wanted)) if balanced else rows[:wanted]
-    missing = [c for c in chosen if c not in labels[rows]]
-    if missing:
-        otherwise = "set balanced=True" if part == "train" else "take all with test=None"
-        raise ValueError(
-            f"the {wanted} {part} images drawn have none of class {', '.join(map(str, missing))}: ask for more "
-            f"({len(chosen)} at the least), name the classes= you want, or {otherwise}"
-        )
+    otherwise = "set balanced=True" if part == "train" else "take all with test=None"
+    remedy = f"ask for more ({len(chosen)} at the least), name the classes= you want, or {otherwise}"
+    _check_none_missing(f"the {wanted} {part} images drawn", number[labels[rows]], chosen, remedy)
     return rows, number[labels[rows]]
+
+
+def _check_none_missing(
+    what: str, labels: Integers, chosen: list[int], remedy: str = "name the others with classes="
+) -> None:
+    """``labels`` are those numbered anew, ``chosen`` the classes by their own numbers."""
+    missing = [c for c, count in zip(chosen, np.bincount(labels, minlength=len(chosen)), strict=True) if not count]
+    if missing:
+        raise ValueError(f"{what} have none of class {', '.join(map(str, missing))}: {remedy}")
 
 
 def _first_of_each(
@@ -206,23 +222,36 @@ def _targets(labels: Integers, classes: int, kind: str, scale: float) -> Floats:
     return (scale * np.linspace(-1, 1, classes)).astype(np.float32)[labels][:, None]
 
 
-def _inputs(
-    image_set: ImageSet, train: np.ndarray, test: np.ndarray, flatten: bool, standardise: bool
-) -> tuple[Floats, Floats]:
-    colour = train.ndim == 4
-    mean: np.ndarray | float = 0.0
-    spread: np.ndarray | float = float(image_set.brightest)
-    if standardise:
-        axes = (0, 1, 2) if colour else None
-        mean, spread = train.mean(axis=axes), train.std(axis=axes)
-        if not np.all(spread > 0):
-            raise ValueError(f"the {len(train)} training images drawn are all the same: they cannot be standardised")
+def _margins(image_set: ImageSet, size: int | None) -> list[tuple[int, int]]:
+    """How many rows and columns to add before and after; an odd one goes after."""
+    if size is None:
+        return [(0, 0), (0, 0)]
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < max(image_set.shape[:2]):
+        rows, columns = image_set.shape[:2]
+        raise ValueError(
+            f"size={size!r} must be a whole number of pixels, not less than the {rows} x {columns} of "
+            f"{image_set.name}: images are padded and never shrunk; give {max(rows, columns)} or more, or leave it out"
+        )
+    return [((size - side) // 2, (size - side + 1) // 2) for side in image_set.shape[:2]]
 
-    def scaled(images: np.ndarray) -> Floats:
-        values = ((images - np.float32(mean)) / np.float32(spread)).astype(np.float32)
-        return values.reshape(len(values), -1) if flatten else values.reshape(*values.shape[:3], -1)
 
-    return scaled(train), scaled(test)
+def _scaling(image_set: ImageSet, train: np.ndarray, standardise: bool) -> tuple[Floats, Floats]:
+    """What is taken away from each channel, and what it is divided by."""
+    channels = train[..., None] if train.ndim == 3 else train
+    if not standardise:
+        return np.zeros(channels.shape[-1], np.float32), np.full(channels.shape[-1], image_set.brightest, np.float32)
+    mean, spread = channels.mean(axis=(0, 1, 2)), channels.std(axis=(0, 1, 2))
+    if not np.all(spread > 0):
+        raise ValueError(f"the {len(train)} training images drawn are all the same: they cannot be standardised")
+    return mean.astype(np.float32), spread.astype(np.float32)
+
+
+def _scaled(images: np.ndarray, mean: Floats, spread: Floats, margins: list[tuple[int, int]], flatten: bool) -> Floats:
+    images = images.reshape(*images.shape[:3], -1)
+    # Pixels of 0 are black before they are scaled, so that what is added is scaled like the rest.
+    padded = np.pad(images, [(0, 0), *margins, (0, 0)])
+    values = ((padded - mean) / spread).astype(np.float32, copy=False)
+    return values.reshape(len(values), -1) if flatten else values
 
 
 def _generator(key: int, purpose: str) -> np.random.Generator:

@@ -1,0 +1,230 @@
+"""Layers of image networks: convolution, batch normalisation, pools. They take batches (image, row, column, channel).
+
+They compute in the type of their input; sums over a batch are float32, or wider where the input is.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from solvable.models.base import check_count
+from solvable.networks.mlp import Dense
+from solvable.networks.parts import Constant, Running
+
+Shape = tuple[int, int, int]
+
+_EPSILON = 1e-5
+# How much of a running value a batch leaves; PyTorch calls one minus this the momentum.
+_KEPT = 0.9
+_DIMENSIONS = ("NHWC", "HWIO", "NHWC")
+_WITHIN_CHANNELS = (0, 1, 2)
+
+
+class Convolution(eqx.Module):
+    """A convolution with zeros around the image, so that only the stride makes it smaller; ``factor`` as in Dense."""
+
+    weight: Array  # row, column, channel below, channel
+    bias: Array | None
+    factor: Constant | None
+    stride: int = eqx.field(static=True)
+
+    def __init__(self, weight: Array, bias: Array | None = None, factor: Any = None, stride: int = 1) -> None:
+        self.weight, self.bias, self.stride = weight, bias, stride
+        self.factor = None if factor is None else Constant(factor)
+
+    def without_bias(self, images: Array) -> Array:
+        weight = self.weight.astype(images.dtype)
+        if self.factor is not None:
+            weight = weight * jnp.asarray(self.factor.held, images.dtype)
+        around = [(size // 2, size // 2) for size in weight.shape[:2]]
+        strides = (self.stride, self.stride)
+        return jax.lax.conv_general_dilated(images, weight, strides, around, dimension_numbers=_DIMENSIONS)
+
+    def __call__(self, images: Array) -> Array:
+        summed = self.without_bias(images)
+        return summed if self.bias is None else summed + self.bias.astype(summed.dtype)
+
+
+class BatchNorm(eqx.Module):
+    """Each channel with mean ``shift`` and standard deviation ``scale``: over the batch while learning, else as it was.
+
+    The running mean and variance keep 0.9 of what they were at each batch; the variance among them is the unbiased one.
+    Both are as in PyTorch, where this number is called ``momentum=0.1``.
+    """
+
+    scale: Array
+    shift: Array
+    mean: Running
+    variance: Running
+
+    def __init__(self, channels: int, dtype: Any = jnp.float32) -> None:
+        self.scale, self.shift = jnp.ones(channels, dtype), jnp.zeros(channels, dtype)
+        self.mean, self.variance = Running(jnp.zeros(channels, dtype)), Running(jnp.ones(channels, dtype))
+
+    def __call__(self, images: Array) -> Array:
+        """With the running mean and variance: one product and one sum."""
+        wide = _sums(images.dtype)
+        factor = self.scale.astype(wide) * jax.lax.rsqrt(self.variance.held.astype(wide) + _EPSILON)
+        offset = self.shift.astype(wide) - self.mean.held.astype(wide) * factor
+        return (images.astype(wide) * factor + offset).astype(images.dtype)
+
+    def learning(self, images: Array, bias: Array | None = None) -> tuple[Array, "BatchNorm"]:
+        """With the mean and variance of this batch; and the layer with the running values after it.
+
+        A ``bias`` of the layer below moves the running mean and nothing else, so it need not be added to the images.
+        """
+        count = images.size // images.shape[-1]
+        if count < 2:
+            raise ValueError("batch normalisation needs more than one number a channel: take a batch of 2 or more")
+        normalised, mean, variance = _normalised(images, self.scale, self.shift, self.mean.held)
+        mean, variance = jax.lax.stop_gradient((mean, variance))
+        if bias is not None:
+            mean = mean + jax.lax.stop_gradient(bias).astype(mean.dtype)
+        fresh = mean, variance * (count / (count - 1))
+        values = tuple(
+            (_KEPT * old.held + (1 - _KEPT) * new).astype(old.value.dtype)
+            for old, new in zip((self.mean, self.variance), fresh, strict=True)
+        )
+        return normalised, eqx.tree_at(lambda norm: (norm.mean.value, norm.variance.value), self, values)
+
+
+def _sums(dtype: Any) -> Any:
+    return jnp.promote_types(dtype, jnp.float32)
+
+
+@jax.custom_vjp
+def _normalised(images: Array, scale: Array, shift: Array, about: Array) -> tuple[Array, Array, Array]:
+    return _normalise(images, scale, shift, about)[0]
+
+
+def _normalise(images: Array, scale: Array, shift: Array, about: Array) -> tuple[tuple[Array, Array, Array], Any]:
+    """Normalised images, mean and variance of the batch, from one pass for both sums and one to normalise.
+
+    The variance is that ``about`` a number near the mean, less the distance squared: nothing cancels if it is near,
+    as the running mean is. The derivatives are written out because the general ones would keep the images a second
+    time in float32. Those of mean and variance by themselves are not given: running values have no gradient.
+    """
+    wide = _sums(images.dtype)
+    about = about.astype(wide)
+    away = images.astype(wide) - about
+    distance = jnp.mean(away, _WITHIN_CHANNELS)
+    variance = jnp.maximum(jnp.mean(away * away, _WITHIN_CHANNELS) - distance * distance, 0)
+    inverse = jax.lax.rsqrt(variance + _EPSILON)
+    mean = about + distance
+    normalised = (images.astype(wide) - mean) * (inverse * scale.astype(wide)) + shift.astype(wide)
+    return (normalised.astype(images.dtype), mean, variance), (images, scale, shift, mean, inverse)
+
+
+def _normalise_backward(kept: Any, slopes: tuple[Array, Array, Array]) -> tuple[Array, Array, Array, None]:
+    images, scale, shift, mean, inverse = kept
+    wide = mean.dtype
+    slope = slopes[0].astype(wide)
+    unit = (images.astype(wide) - mean) * inverse
+    along_shift = jnp.sum(slope, _WITHIN_CHANNELS)
+    along_scale = jnp.sum(slope * unit, _WITHIN_CHANNELS)
+    count = images.size // images.shape[-1]
+    inside = slope - along_shift / count - unit * (along_scale / count)
+    images_slope = (inside * (inverse * scale.astype(wide))).astype(images.dtype)
+    return images_slope, along_scale.astype(scale.dtype), along_shift.astype(shift.dtype), None
+
+
+_normalised.defvjp(_normalise, _normalise_backward)
+
+
+class ConvolutionLayer(eqx.Module):
+    """A convolution, normalised or not. Calling it gives the images and the layer as it is after a batch."""
+
+    convolution: Convolution
+    norm: BatchNorm | None
+
+    def __call__(self, images: Array, learning: bool) -> tuple[Array, "ConvolutionLayer"]:
+        if self.norm is None:
+            return self.convolution(images), self
+        if not learning:
+            return self.norm(self.convolution(images)), self
+        images, norm = self.norm.learning(self.convolution.without_bias(images), self.convolution.bias)
+        return images, ConvolutionLayer(self.convolution, norm)
+
+
+def he_layer(
+    key: jax.Array, below: int, channels: int, size: int = 3, stride: int = 1, *, bias: bool, norm: bool, dtype: Any
+) -> ConvolutionLayer:
+    """Gaussian weights of variance 2/(size² channels), "fan out" as torchvision draws them; biases zero."""
+    spread = jnp.sqrt(jnp.asarray(2 / (size * size * channels), dtype))
+    weight = spread * jax.random.normal(key, (size, size, below, channels), dtype)
+    offset = jnp.zeros(channels, dtype) if bias else None
+    convolution = Convolution(weight, offset, stride=stride)
+    return ConvolutionLayer(convolution, BatchNorm(channels, dtype) if norm else None)
+
+
+def last_layer(key: jax.Array, features: int, outputs: int, richness: Any, dtype: Any) -> tuple[Dense, Constant]:
+    """The linear layer at the end, and what a step of gradient descent must be multiplied by.
+
+    Without a richness, weights and biases are uniform within 1/sqrt(features), as PyTorch draws them. With one, the
+    layer is that of a mean-field MLP: ``f = (W φ / sqrt(features) + b) / (richness sqrt(features))`` with weights of
+    variance 1 and b = 0, and steps are to be multiplied by richness² features.
+    """
+    weight_key, bias_key = jax.random.split(key)
+    if richness is None:
+        bound = features**-0.5
+        weight = jax.random.uniform(weight_key, (outputs, features), dtype, -bound, bound)
+        return Dense(weight, jax.random.uniform(bias_key, (outputs,), dtype, -bound, bound)), Constant(
+            jnp.ones((), dtype)
+        )
+    check_positive("richness", richness)
+    root = jnp.sqrt(jnp.asarray(features, dtype))
+    richness = jnp.asarray(richness, dtype)
+    weight = jax.random.normal(weight_key, (outputs, features), dtype)
+    layer = Dense(weight, jnp.zeros(outputs, dtype), 1 / root, 1 / (richness * root))
+    return layer, Constant(richness**2 * features)
+
+
+@jax.custom_jvp
+def relu(inputs: Array) -> Array:
+    """``max(h, 0)``; the derivative is read off the output, which is kept anyway, so that the input need not be."""
+    return jnp.maximum(inputs, 0)
+
+
+relu.defjvps(lambda slope, output, inputs: jnp.where(output > 0, slope, jnp.zeros_like(slope)))
+
+
+def halved(images: Array) -> Array:
+    """The largest of each two by two pixels; an odd row or column at the end is left out."""
+    count, rows, columns, channels = images.shape
+    even = images[:, : rows // 2 * 2, : columns // 2 * 2]
+    # Not reduce_window: on accelerators its derivative is slow, and not the same from run to run.
+    return even.reshape(count, rows // 2, 2, columns // 2, 2, channels).max((2, 4))
+
+
+def mean_of_pixels(images: Array) -> Array:
+    return jnp.mean(images.astype(_sums(images.dtype)), (1, 2)).astype(images.dtype)
+
+
+def check_positive(name: str, value: Any) -> None:
+    if not isinstance(value, jax.core.Tracer) and not 0 < float(value) < float("inf"):
+        raise ValueError(f"{name} must be a positive finite number, not {value!r}")
+
+
+def check_shape(shape: Any) -> Shape:
+    """Rows, columns and channels of an image."""
+    if not isinstance(shape, tuple | list) or len(shape) != 3:
+        raise ValueError(f"shape must be (rows, columns, channels) of an image, for example (32, 32, 3), not {shape!r}")
+    rows, columns, channels = (
+        check_count(f"{name} of the shape", value)
+        for name, value in zip(("rows", "columns", "channels"), shape, strict=True)
+    )
+    return rows, columns, channels
+
+
+def check_images(images: Any, shape: Shape) -> Array:
+    """Images as an array of real numbers with the shape that the network was made for."""
+    images = jnp.asarray(images)
+    if images.ndim != 4 or images.shape[1:] != shape:
+        raise ValueError(
+            f"this network takes images (rows, columns, channels) of {shape}, not of {images.shape[1:]}: "
+            "one by one, or a batch of them to `learning`"
+        )
+    return images if jnp.issubdtype(images.dtype, jnp.inexact) else images.astype(jnp.float32)

@@ -1,0 +1,107 @@
+"""VGG16 for small images."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from solvable.models.base import check_count
+from solvable.networks.convolutional.layers import (
+    ConvolutionLayer,
+    Shape,
+    check_images,
+    check_shape,
+    halved,
+    he_layer,
+    last_layer,
+    mean_of_pixels,
+    relu,
+)
+from solvable.networks.mlp import Dense
+from solvable.networks.parts import Constant
+
+# Convolutions of each group, and their channels as multiples of the width.
+_GROUPS = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
+
+
+class VGG16(eqx.Module):
+    """Thirteen 3x3 convolutions in five groups, each followed by a 2x2 max pool, and one linear layer at the end.
+
+    This is the form for small images: at 32 by 32 the last pool leaves one pixel of 8 ``width`` channels, which are the
+    features. Smaller images go without the first pools, so that no convolution sees a single pixel with zeros around it;
+    in larger ones the mean over the pixels that are left is taken. The three large linear layers of the original are not there. Convolutions have biases
+    with and without ``batch_norm``, and start as torchvision's, with variance 2/(9 channels); the last layer is uniform
+    within 1/sqrt(features).
+
+    ``richness``, ``learning`` and calls are as in :class:`ResNet18`.
+
+    >>> import jax
+    >>> from solvable.networks.convolutional.vgg import VGG16
+    >>> network = VGG16((8, 8, 1), 10, key=jax.random.key(0), width=2)
+    >>> network(jax.numpy.ones((8, 8, 1))).shape, network.features(jax.numpy.ones((8, 8, 1))).shape
+    ((10,), (16,))
+    """
+
+    groups: tuple[tuple[ConvolutionLayer, ...], ...]
+    last: Dense
+    learning_rate: Constant
+    shape: Shape = eqx.field(static=True)
+
+    def __init__(
+        self,
+        shape: Shape = (32, 32, 3),
+        outputs: int = 10,
+        *,
+        key: jax.Array,
+        width: int = 64,
+        batch_norm: bool = True,
+        richness: Any = None,
+        dtype: Any = jnp.float32,
+    ) -> None:
+        self.shape = check_shape(shape)
+        outputs, width = check_count("outputs", outputs), check_count("width", width)
+        keys = iter(jax.random.split(key, sum(number for number, _ in _GROUPS) + 1))
+        groups, below = [], self.shape[2]
+        for number, times in _GROUPS:
+            group = []
+            for _ in range(number):
+                group.append(he_layer(next(keys), below, times * width, bias=True, norm=batch_norm, dtype=dtype))
+                below = times * width
+            groups.append(tuple(group))
+        self.groups = tuple(groups)
+        self.last, self.learning_rate = last_layer(next(keys), below, outputs, richness, dtype)
+
+    @property
+    def learning_rate_scale(self) -> Array:
+        """What the step of gradient descent is to be multiplied by: richness² features, or 1 without a richness."""
+        return self.learning_rate.value
+
+    def _forward(self, images: Array, learning: bool) -> tuple[Array, "VGG16"]:
+        """The features of a batch, and the network after it."""
+        images = check_images(images, self.shape)
+        without_pool = len(self.groups) - min(self.shape[:2]).bit_length() + 1
+        groups = []
+        for index, group in enumerate(self.groups):
+            layers = []
+            for layer in group:
+                images, layer = layer(images, learning)
+                images = relu(images)
+                layers.append(layer)
+            groups.append(tuple(layers))
+            if index >= without_pool:
+                images = halved(images)
+        return mean_of_pixels(images), eqx.tree_at(lambda network: network.groups, self, tuple(groups))
+
+    def features(self, x: Array) -> Array:
+        """What the last layer reads: the last pool, or the mean over its pixels."""
+        return self._forward(jnp.asarray(x)[None], learning=False)[0][0]
+
+    def __call__(self, x: Array) -> Array:
+        return self.last(self.features(x))
+
+    def learning(self, inputs: Array) -> tuple[Array, "VGG16"]:
+        """The outputs of a whole batch in training, and the network with the running values after it."""
+        features, after = self._forward(inputs, learning=True)
+        return jax.vmap(self.last)(features), after
