@@ -146,6 +146,20 @@ def _stream(
             advance()
 
 
+def features_and_outputs(model: Any, inputs: Array, last_layer: Where, *, precision: str = "highest") -> Any:
+    """What goes into a layer that is known to be the last, and what comes out, for one batch; compiled once.
+
+    With ``precision="default"`` an accelerator may shorten the products below that layer (as in training); the layer
+    itself is computed in full, so that outputs are what the layer makes of these features.
+    """
+    return _run(*_split(model, last_layer), _vmapped, inputs, precision)
+
+
+def find_last_layer(model: Any, inputs: Any) -> Where:
+    """A function that picks a network's last linear layer, found by trying them on a few inputs."""
+    return _find(model, inputs, _vmapped)
+
+
 def _cut(batches: Any) -> tuple[Iterable[tuple[Any, Any]], int]:
     """Batches as they are; a pair of whole arrays in pieces. And how many there are, 0 if that is not known."""
     if isinstance(batches, tuple) and len(batches) == 2 and all(hasattr(array, "shape") for array in batches):
@@ -172,10 +186,13 @@ def _split(model: Any, where: Where) -> tuple[Any, eqx.nn.Linear]:
 
 
 @eqx.filter_jit
-def _run(body: Any, layer: eqx.nn.Linear, apply: Apply, inputs: Array) -> tuple[Array, Array]:
+def _run(
+    body: Any, layer: eqx.nn.Linear, apply: Apply, inputs: Array, precision: str = "highest"
+) -> tuple[Array, Array]:
     # Accelerators round factors of float32 products to ten bits unless told otherwise: too coarse to measure with.
-    with jax.default_matmul_precision("highest"):
+    with jax.default_matmul_precision(precision):
         features = apply(body, inputs)
+    with jax.default_matmul_precision("highest"):
         return features, jax.vmap(layer)(features)
 
 

@@ -7,7 +7,7 @@ from solvable.networks.compensation import compensated
 from solvable.networks.data import Images, data_folder, fetch_images, image_sets, load_images
 from solvable.networks.forecast import forecast
 from solvable.networks.forecast_report import ForecastReport
-from solvable.networks.measures import feature_metrics, kernel_metrics
+from solvable.networks.measures import feature_metrics, feature_record, kernel_metrics
 from solvable.networks.mlp import MLP, centred
 from solvable.networks.parts import Constant, Running, trainable
 from solvable.networks.results import DivergedError, Training
@@ -40,6 +40,7 @@ __all__ = [
     "compensated",
     "data_folder",
     "feature_metrics",
+    "feature_record",
     "fetch_images",
     "forecast",
     "fourier_decay",

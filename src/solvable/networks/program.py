@@ -149,8 +149,11 @@ def _mapped(recipe: Recipe) -> Runs:
     return Runs(0, 0 if recipe.own_data else None, 0, 0)  # type: ignore[arg-type]
 
 
-def stretch(recipe: Recipe, runs: Runs) -> Callable[..., State]:
-    """A function of (state, arrays of the runs, begin, end) that trains every run from step begin to step end."""
+def stretch(recipe: Recipe, runs: Runs, single: bool = False) -> Callable[..., State]:
+    """A function of (state, arrays of the runs, begin, end) that trains every run from step begin to step end.
+
+    A ``single`` one goes one step from begin, whatever the end.
+    """
     static = eqx.filter(runs, eqx.is_array, inverse=True)
 
     def one_step(state: State, arrays: Runs, step: Array) -> State:
@@ -187,7 +190,7 @@ def stretch(recipe: Recipe, runs: Runs) -> Callable[..., State]:
             # Products of single matrices are faster than stacks of one.
             state, arrays = pick(state, 0), arrays.alone(0, recipe.own_data)
         every = one_step if alone else jax.vmap(one_step, in_axes=(0, _mapped(recipe), None))
-        state = loop(every, state, arrays, begin, end)
+        state = every(state, arrays, begin) if single else loop(every, state, arrays, begin, end)
         return jax.tree.map(lambda leaf: leaf[None], state) if alone else state
 
     def loop(every: Callable[..., State], state: State, arrays: Runs, begin: Array, end: Array) -> State:

@@ -203,11 +203,15 @@ def _compiled_program(lowered: Any, resumable: bool) -> Any:
 
 
 class _Compiled(NamedTuple):
-    """The programs of a group of runs, and the text of the first, by which checkpoints know it."""
+    """The programs of a group of runs, and the text of the first, by which checkpoints know it.
+
+    ``single`` says that it goes one step at a time.
+    """
 
     advance: Any
     measure: Any
     text: str
+    single: bool
 
 
 class _Programs:
@@ -232,6 +236,10 @@ class _Programs:
 
     def _compile(self, state: State, runs: Runs) -> _Compiled:
         lowered = self._lowered(self.recipe, state, runs)
+        # On a CPU the compiler's convolutions are several times slower inside a loop than outside of one.
+        single = jax.default_backend() == "cpu" and "stablehlo.convolution" in lowered.as_text()
+        if single:
+            lowered = self._lowered(self.recipe, state, runs, single)
         advance = _compiled_program(lowered, self.resumable)
         need = memory.needed(advance)
         if self.limit is not None and need is not None and need > self.limit:
@@ -241,12 +249,12 @@ class _Programs:
             step = jnp.asarray(0, jnp.int32)
             measure = jax.jit(measurement(self.recipe, runs)).lower(state, eqx.filter(runs, eqx.is_array), step)
             measure = _compiled_program(measure, self.resumable)
-        return _Compiled(advance, measure, lowered.as_text() if self.resumable else "")
+        return _Compiled(advance, measure, lowered.as_text() if self.resumable else "", single)
 
     @staticmethod
-    def _lowered(recipe: Recipe, state: State, runs: Runs) -> Any:
+    def _lowered(recipe: Recipe, state: State, runs: Runs, single: bool = False) -> Any:
         step = jnp.asarray(0, jnp.int32)
-        return jax.jit(stretch(recipe, runs)).lower(state, eqx.filter(runs, eqx.is_array), step, step)
+        return jax.jit(stretch(recipe, runs, single)).lower(state, eqx.filter(runs, eqx.is_array), step, step)
 
     def too_large(self, state: State, runs: Runs) -> MemoryError:
         def cost(batch: int) -> float | None:
@@ -330,7 +338,10 @@ class _Group:
 
     def _stretch(self, state: State, begin: int, end: int) -> State:
         try:
-            state = self.program.advance(state, self.arrays, jnp.asarray(begin, jnp.int32), jnp.asarray(end, jnp.int32))
+            for first in range(begin, end) if self.program.single else (begin,):
+                state = self.program.advance(
+                    state, self.arrays, jnp.asarray(first, jnp.int32), jnp.asarray(end, jnp.int32)
+                )
             # Dispatch is asynchronous; without waiting the bar would run ahead of the work.
             return jax.block_until_ready(state)
         except Exception as error:

@@ -1,5 +1,6 @@
 """A small convolutional network in three parameterisations."""
 
+import math
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -15,6 +16,7 @@ from solvable.networks.convolutional.layers import (
     check_images,
     check_positive,
     check_shape,
+    gaussians,
     halved,
     relu,
 )
@@ -82,31 +84,27 @@ class CNN(eqx.Module):
         self.parameterisation = parameterisation
         self.activation = relu if activation == "relu" else _activation(activation, 1)
         plain = parameterisation == "standard"
-        keys = iter(jax.random.split(key, len(channels) + 2))
-
-        def parts(*weight_shape: int, fan_in: int) -> tuple[Array, Array | None]:
-            """Weights, and the factor of the layer where it has one."""
-            root = jnp.sqrt(jnp.asarray(fan_in, dtype))
-            spread = jnp.asarray(weight_scale, dtype) / (root if plain else 1)
-            return spread * jax.random.normal(next(keys), weight_shape, dtype), None if plain else 1 / root
-
-        def start(count: int) -> Array | None:
-            return jnp.zeros(count, dtype) if bias else None
-
-        convolutions = []
+        shapes: list[tuple[int, ...]] = []
         for number in channels:
-            weight, factor = parts(3, 3, below, number, fan_in=9 * below)
-            convolutions.append(Convolution(weight, start(number), factor))
+            shapes.append((3, 3, below, number))
             rows, columns, below = rows // 2, columns // 2, number
-        self.convolutions = tuple(convolutions)
-        flat = rows * columns * below
-        weight, factor = parts(width, flat, fan_in=flat)
-        self.hidden = Dense(weight, start(width), factor)
-        weight, factor = parts(outputs, width, fan_in=width)
+        shapes += [(width, rows * columns * below), (outputs, width)]
+        fan_in = [math.prod(shape[:-1]) for shape in shapes[:-2]] + [shape[1] for shape in shapes[-2:]]
+        factors = [1 / jnp.sqrt(jnp.asarray(number, dtype)) for number in fan_in]
+        scale = jnp.asarray(weight_scale, dtype)
+        weights = gaussians(key, tuple(shapes), [scale * factor if plain else scale for factor in factors], dtype)
+        numbers = [*channels, width, outputs]
+        parts = [
+            (weight, jnp.zeros(number, dtype) if bias else None, None if plain else factor)
+            for weight, number, factor in zip(weights, numbers, factors, strict=True)
+        ]
+        self.convolutions = tuple(Convolution(*part) for part in parts[:-2])
+        self.hidden = Dense(*parts[-2])
         mean_field = parameterisation == "mean-field"
-        scale = jnp.asarray(richness, dtype) * jnp.sqrt(jnp.asarray(width, dtype))
-        self.last = Dense(weight, start(outputs), factor, 1 / scale if mean_field else None)
-        self.learning_rate = Constant(scale**2 if mean_field else jnp.ones((), dtype))
+        divisor = jnp.asarray(richness, dtype) * jnp.sqrt(jnp.asarray(width, dtype))
+        self.last = Dense(*parts[-1], 1 / divisor if mean_field else None)
+        rate = jnp.asarray(richness, dtype) ** 2 * width if mean_field else 1.0
+        self.learning_rate = Constant(jnp.asarray(rate, dtype))
 
     @property
     def learning_rate_scale(self) -> Array:

@@ -3,6 +3,10 @@
 They compute in the type of their input; sums over a batch are float32, or wider where the input is.
 """
 
+import functools
+import itertools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -149,15 +153,35 @@ class ConvolutionLayer(eqx.Module):
         return images, ConvolutionLayer(self.convolution, norm)
 
 
-def he_layer(
-    key: jax.Array, below: int, channels: int, size: int = 3, stride: int = 1, *, bias: bool, norm: bool, dtype: Any
-) -> ConvolutionLayer:
-    """Gaussian weights of variance 2/(size² channels), "fan out" as torchvision draws them; biases zero."""
-    spread = jnp.sqrt(jnp.asarray(2 / (size * size * channels), dtype))
-    weight = spread * jax.random.normal(key, (size, size, below, channels), dtype)
-    offset = jnp.zeros(channels, dtype) if bias else None
-    convolution = Convolution(weight, offset, stride=stride)
-    return ConvolutionLayer(convolution, BatchNorm(channels, dtype) if norm else None)
+def he_layers(
+    key: jax.Array, plan: Sequence[tuple[int, int, int, int]], *, bias: bool, norm: bool, dtype: Any
+) -> list[ConvolutionLayer]:
+    """Layers as planned: channels below, channels, size of the filter, stride.
+
+    Weights are Gaussian with variance 2/(size² channels), "fan out" as torchvision draws them; biases are zero.
+    """
+    shapes = tuple((size, size, below, channels) for below, channels, size, _ in plan)
+    spreads = tuple((2 / (size * size * channels)) ** 0.5 for _, channels, size, _ in plan)
+    layers = []
+    for weight, (_, channels, _, stride) in zip(gaussians(key, shapes, spreads, dtype), plan, strict=True):
+        offset = jnp.zeros(channels, dtype) if bias else None
+        convolution = Convolution(weight, offset, stride=stride)
+        layers.append(ConvolutionLayer(convolution, BatchNorm(channels, dtype) if norm else None))
+    return layers
+
+
+@functools.partial(jax.jit, static_argnums=(1, 3))
+def gaussians(key: jax.Array, shapes: tuple[tuple[int, ...], ...], spreads: Sequence[Any], dtype: Any) -> list[Array]:
+    """Gaussian arrays with these standard deviations, cut from one draw.
+
+    A draw for each of twenty layers takes longer to compile than all the rest of the network.
+    """
+    sizes = [math.prod(shape) for shape in shapes]
+    pieces = jnp.split(jax.random.normal(key, (sum(sizes),), dtype), list(itertools.accumulate(sizes))[:-1])
+    return [
+        piece.reshape(shape) * jnp.asarray(spread, dtype)
+        for piece, shape, spread in zip(pieces, shapes, spreads, strict=True)
+    ]
 
 
 def last_layer(key: jax.Array, features: int, outputs: int, richness: Any, dtype: Any) -> tuple[Dense, Constant]:
@@ -167,17 +191,14 @@ def last_layer(key: jax.Array, features: int, outputs: int, richness: Any, dtype
     layer is that of a mean-field MLP: ``f = (W φ / sqrt(features) + b) / (richness sqrt(features))`` with weights of
     variance 1 and b = 0, and steps are to be multiplied by richness² features.
     """
-    weight_key, bias_key = jax.random.split(key)
     if richness is None:
         bound = features**-0.5
-        weight = jax.random.uniform(weight_key, (outputs, features), dtype, -bound, bound)
-        return Dense(weight, jax.random.uniform(bias_key, (outputs,), dtype, -bound, bound)), Constant(
-            jnp.ones((), dtype)
-        )
+        drawn = jax.random.uniform(key, (outputs, features + 1), dtype, -bound, bound)
+        return Dense(drawn[:, :-1], drawn[:, -1]), Constant(jnp.ones((), dtype))
     check_positive("richness", richness)
     root = jnp.sqrt(jnp.asarray(features, dtype))
     richness = jnp.asarray(richness, dtype)
-    weight = jax.random.normal(weight_key, (outputs, features), dtype)
+    weight = jax.random.normal(key, (outputs, features), dtype)
     layer = Dense(weight, jnp.zeros(outputs, dtype), 1 / root, 1 / (richness * root))
     return layer, Constant(richness**2 * features)
 

@@ -13,7 +13,7 @@ from solvable.networks.convolutional.layers import (
     Shape,
     check_images,
     check_shape,
-    he_layer,
+    he_layers,
     last_layer,
     mean_of_pixels,
     relu,
@@ -84,25 +84,20 @@ class ResNet18(eqx.Module):
         groups = [check_count("each of blocks", number) for number in blocks]
         if not groups:
             raise ValueError("blocks must have the number of blocks of one group or more, for example (2, 2, 2, 2)")
-        keys = iter(jax.random.split(key, 3 * sum(groups) + 2))
-
-        def layer(below: int, channels: int, size: int = 3, stride: int = 1) -> ConvolutionLayer:
-            return he_layer(
-                next(keys), below, channels, size, stride, bias=not batch_norm, norm=batch_norm, dtype=dtype
-            )
-
-        self.stem = layer(self.shape[2], width)
-        made, below = [], width
+        plan, below = [(self.shape[2], width, 3, 1)], width
         for group, number in enumerate(groups):
             channels = width * 2**group
             for index in range(number):
                 stride = 2 if group > 0 and index == 0 else 1
-                first, second = layer(below, channels, stride=stride), layer(channels, channels)
-                same = stride == 1 and below == channels
-                made.append(Block(first, second, None if same else layer(below, channels, 1, stride)))
+                plan += [(below, channels, 3, stride), (channels, channels, 3, 1)]
+                plan += [(below, channels, 1, stride)] if stride > 1 else []
                 below = channels
-        self.blocks = tuple(made)
-        self.last, self.learning_rate = last_layer(next(keys), below, outputs, richness, dtype)
+        layers_key, last_key = jax.random.split(key)
+        layers = iter(he_layers(layers_key, plan, bias=not batch_norm, norm=batch_norm, dtype=dtype))
+        self.stem = next(layers)
+        halves = [group > 0 and index == 0 for group, number in enumerate(groups) for index in range(number)]
+        self.blocks = tuple(Block(next(layers), next(layers), next(layers) if halving else None) for halving in halves)
+        self.last, self.learning_rate = last_layer(last_key, below, outputs, richness, dtype)
 
     @property
     def learning_rate_scale(self) -> Array:

@@ -1,5 +1,6 @@
 """VGG16 for small images."""
 
+import itertools
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from solvable.networks.convolutional.layers import (
     check_images,
     check_shape,
     halved,
-    he_layer,
+    he_layers,
     last_layer,
     mean_of_pixels,
     relu,
@@ -30,10 +31,10 @@ class VGG16(eqx.Module):
     """Thirteen 3x3 convolutions in five groups, each followed by a 2x2 max pool, and one linear layer at the end.
 
     This is the form for small images: at 32 by 32 the last pool leaves one pixel of 8 ``width`` channels, which are the
-    features. Smaller images go without the first pools, so that no convolution sees a single pixel with zeros around it;
-    in larger ones the mean over the pixels that are left is taken. The three large linear layers of the original are not there. Convolutions have biases
-    with and without ``batch_norm``, and start as torchvision's, with variance 2/(9 channels); the last layer is uniform
-    within 1/sqrt(features).
+    features, and the three large linear layers of the original are not there. Smaller images go without the first
+    pools, so that no convolution sees a single pixel with zeros around it; in larger ones the mean over the pixels that
+    are left is taken. Convolutions have biases with and without ``batch_norm``, and start as torchvision's, with
+    variance 2/(9 channels); the last layer is uniform within 1/sqrt(features).
 
     ``richness``, ``learning`` and calls are as in :class:`ResNet18`.
 
@@ -62,16 +63,12 @@ class VGG16(eqx.Module):
     ) -> None:
         self.shape = check_shape(shape)
         outputs, width = check_count("outputs", outputs), check_count("width", width)
-        keys = iter(jax.random.split(key, sum(number for number, _ in _GROUPS) + 1))
-        groups, below = [], self.shape[2]
-        for number, times in _GROUPS:
-            group = []
-            for _ in range(number):
-                group.append(he_layer(next(keys), below, times * width, bias=True, norm=batch_norm, dtype=dtype))
-                below = times * width
-            groups.append(tuple(group))
-        self.groups = tuple(groups)
-        self.last, self.learning_rate = last_layer(next(keys), below, outputs, richness, dtype)
+        channels = [times * width for number, times in _GROUPS for _ in range(number)]
+        plan = [(below, above, 3, 1) for below, above in zip([self.shape[2], *channels], channels, strict=False)]
+        layers_key, last_key = jax.random.split(key)
+        layers = iter(he_layers(layers_key, plan, bias=True, norm=batch_norm, dtype=dtype))
+        self.groups = tuple(tuple(itertools.islice(layers, number)) for number, _ in _GROUPS)
+        self.last, self.learning_rate = last_layer(last_key, channels[-1], outputs, richness, dtype)
 
     @property
     def learning_rate_scale(self) -> Array:

@@ -31,7 +31,7 @@ class CropsAndFlips:
     fill: Any
 
     def __call__(self, key: jax.Array, images: Array) -> Array:
-        _check_images(images)
+        _check_images(images, self.fill)
         count, rows, columns, _ = images.shape
         for_shift, for_flip = jax.random.split(key)
         shift = jax.random.randint(for_shift, (2, count, 1), -self.padding, self.padding + 1, dtype=jnp.int32)
@@ -89,9 +89,9 @@ class Heavy:
         return {**(COLOUR if channels == 3 else GREY), **dict(self.asked)}
 
     def __call__(self, key: jax.Array, images: Array) -> Array:
-        _check_images(images)
-        count, height, width, channels = images.shape
-        of = self.ranges(channels)
+        of = self.ranges(images.shape[-1])
+        _check_images(images, of["fill"])
+        count, height, width, _ = images.shape
         for_place, for_colour, for_hole = jax.random.split(key, 3)
         rows, columns = _coordinates(for_place, count, (height, width), of)
         changed = _recoloured(for_colour, warp(images.astype(jnp.float32), rows, columns, of["fill"]), of)
@@ -296,12 +296,14 @@ def _inside(index: Array, size: int, fill: Any) -> Array:
     return jnp.abs((index + size - 1) % max(2 * (size - 1), 1) - (size - 1))
 
 
-def _check_images(images: Array) -> None:
+def _check_images(images: Array, fill: Any) -> None:
     if images.ndim != 4 or not jnp.issubdtype(images.dtype, jnp.floating):
         raise ValueError(
             f"augmentation takes real images (n, rows, columns, channels), not {images.dtype} of the shape "
             f"{images.shape}: load them with flatten=False, and give a single image as images[None]"
         )
+    if isinstance(fill, tuple) and len(fill) not in (1, images.shape[-1]):
+        raise ValueError(f"fill has {len(fill)} numbers, but the images {images.shape[-1]} channels: give one for each")
 
 
 def _check_fill(fill: Any) -> Any:

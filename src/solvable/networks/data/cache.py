@@ -84,7 +84,7 @@ def _attempts(image_set: ImageSet, path: Path) -> Iterator[tuple[str, Callable[[
 def _keep(image_set: ImageSet, collect: Callable[[], Arrays], source: str, path: Path) -> tuple[Arrays, str]:
     arrays = _checked(image_set, collect())
     # What lies on this machine can be had again: a cache that cannot be written costs time and nothing else.
-    with contextlib.suppress(OSError), _new_file(path) as stream:
+    with contextlib.suppress(OSError), new_file(path) as stream:
         _write(stream, arrays, source)
     return arrays, source
 
@@ -138,7 +138,7 @@ def _write(stream: IO[bytes], arrays: Arrays, source: str) -> None:
 
 
 @contextlib.contextmanager
-def _new_file(path: Path) -> Iterator[IO[bytes]]:
+def new_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes its place only when it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
