@@ -59,7 +59,7 @@ class Task(NamedTuple):
         )
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=4)
 def stream(task: Task) -> Fresh:
     """Heavily augmented images, new ones at every step; the test set is of held-out images, augmented alike and fixed.
 
