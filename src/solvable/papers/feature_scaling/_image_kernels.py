@@ -1,5 +1,6 @@
-"""The tangent kernel of a CNN on images, the gradient flow it gives, and its capacity and source."""
+"""The tangent kernel of a CNN on images, the descent it gives, and its capacity and source."""
 
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -93,35 +94,38 @@ def _patches(image: Array) -> Array:
     return jnp.concatenate([wide[i : i + rows, j : j + columns] for i in range(3) for j in range(3)], axis=-1)
 
 
-class Flow(NamedTuple):
-    """Losses of kernel gradient flow at given times, on the points it learns from and on others."""
+class Descent(NamedTuple):
+    """Losses of descent with a fixed kernel, on the points it learns from and on others."""
 
     train: np.ndarray
     test: np.ndarray
 
 
-def kernel_flow(kernel: Any, targets: Any, points: int, times: Any) -> Flow:
-    """Half the squared error of flow on the first ``points`` of a kernel, on those and on the rest.
+def kernel_descent(kernel: Any, targets: Any, points: int, rate: float, at: Any) -> Descent:
+    """Half the squared error of gradient descent on the first ``points`` of a kernel, on those and on the rest.
 
-    ``f(t) = K_*n V (1 - e^(-λ t)) / (n λ) V^T y`` from the eigenvalues λ of ``K_nn / n``. Points that are learned from
-    come out too well and others too badly: a network that sees new points all the time lies between the two, and
-    where they are close to each other there are points enough.
+    What is missing of the targets goes as ``r <- r - rate K_*n r_n / n``. Points that are learned from come out too
+    well and others too badly: a network that sees new points all the time lies between the two, and where they are
+    close to each other there are points enough. One product a step costs much less than the modes of the kernel.
     """
     kernel, targets = jnp.asarray(kernel), jnp.asarray(targets, jnp.float64)
-    values, vectors = jnp.linalg.eigh(kernel[:points, :points] / points)
-    values = jnp.maximum(values, 0.0)
-    known = vectors.T @ targets[:points]
-    across = kernel[points:, :points] @ vectors / points
+    descend = _descend(points)
+    missing, done, losses = targets, 0, []
+    for step in np.asarray(at, int):
+        missing = descend(kernel, missing, rate / points, int(step) - done)
+        done = int(step)
+        losses.append([float(jnp.sum(part**2) / (2 * len(part))) for part in (missing[:points], missing[points:])])
+    return Descent(*np.transpose(losses))
 
-    def losses(time: Array) -> tuple[Array, Array]:
-        faded = jnp.exp(-values * time)[:, None] * known
-        # (1 - e^(-λt)) / λ is t where the eigenvalue is rounding.
-        grown = time * jnp.where(values * time > 1e-12, -jnp.expm1(-values * time) / (values * time), 1.0)
-        missing = targets[points:] - across @ (grown[:, None] * known)
-        return jnp.sum(faded**2) / (2 * points), jnp.sum(missing**2) / (2 * (len(targets) - points))
 
-    times = jnp.maximum(jnp.asarray(times, jnp.float64), 1e-30)
-    return Flow(*(np.asarray(part) for part in jax.lax.map(jax.jit(losses), times)))
+@functools.cache
+def _descend(points: int) -> Any:
+    @jax.jit
+    def descend(kernel: Array, missing: Array, rate: Array, steps: Array) -> Array:
+        across = kernel[:, :points]
+        return jax.lax.fori_loop(0, steps, lambda _, left: left - rate * (across @ left[:points]), missing)
+
+    return descend
 
 
 class Source(NamedTuple):

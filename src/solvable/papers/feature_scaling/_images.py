@@ -17,7 +17,7 @@ import optax
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.networks import Constant, Fresh, Training, centred, load_images, log_steps, train, trainable
+from solvable.networks import Constant, Fresh, Training, centred, load_images, train, trainable
 from solvable.networks.convolutional.cnn import CNN
 from solvable.networks.data.augmentation import heavy, streamed
 from solvable.networks.program import in_pieces
@@ -108,6 +108,12 @@ def linearised(network: Any) -> Linearised:
     return Linearised(network, Constant(jax.tree.map(lambda leaf: leaf, network)))
 
 
+def measured_steps(last: int, per_decade: int = 12) -> list[int]:
+    """Zero, and steps that are evenly spaced in the logarithm, multiples of 50, which an accelerator takes at a time."""
+    wanted = np.geomspace(50, last, int(per_decade * np.log10(last / 50)) + 1)
+    return sorted({0, last, *(50 * np.round(wanted / 50).astype(int)).tolist()})
+
+
 def training(
     task: Task,
     richness: Sequence[float],
@@ -142,7 +148,7 @@ def training(
         lambda richness, rate: optax.sgd(rate * richness**2 * task.width),
         steps=steps,
         batch=task.batch,
-        at=log_steps(steps, per_decade),
+        at=measured_steps(steps, per_decade),
         loss="half-mse",
         measure={"stream_loss": stream_loss},
         variants={"richness": list(richness), "rate": list(rates)},
