@@ -69,10 +69,11 @@ def correlation_claims(data: xr.Dataset, name: str) -> list[Claim]:
             Claim(
                 f"rank correlation of intensity and {variable} over features 2 to {SHOWN} of {name} at the end "
                 + (f"(smallest of {seeds} seeds)" if seeds > 1 else "(one seed)"),
-                end.min(),
+                float(end.min()),
                 1.0,
                 1 - CHANCE,
-                f"one in two hundred sets of 20 unrelated pairs is above {CHANCE}; at the start {float(start.mean()):.2f}",
+                f"one in two hundred sets of 20 unrelated pairs is above {CHANCE}; at the start "
+                f"{float(start.mean()):.2f}",
             )
         )
     return claims
@@ -83,7 +84,7 @@ def gain_claim(data: xr.Dataset, name: str) -> Claim:
     gain = data.quality.isel(step=1) - data.quality.isel(step=0)
     strong, weak = (gain.sel(mode=slice(*ends)).mean("mode") for ends in ((2, CLASSES), (CLASSES + 1, SHOWN)))
     return seeds_claim(
-        f"features 2 to {CLASSES} of {name} gain more quality than the next by {epoch_name(data, float(data.epoch[1]))}",
+        f"features 2 to {CLASSES} of {name} gain more quality by {epoch_name(data, float(data.epoch[1]))} than the next",
         strong > weak,
         f"larger features gain quality faster, section 7.4.1; means {told(strong)} and {told(weak)}",
     )
