@@ -216,6 +216,19 @@ def test_unrelated_targets_have_quality_1_over_n_and_no_cumulative_drift() -> No
     assert np.count_nonzero(above) < 3
 
 
+def test_the_square_of_utilisation_weighs_chance_less() -> None:
+    """Two features carry all outputs; of 300 samples and 60 more features, chance makes many in the plain count."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(600, 62)) * np.where(np.arange(62) < 2, 30.0, 1.0)
+    outputs = x[:, :2] @ rng.normal(size=(2, 2))
+    halves = [(x[half], outputs[half], rng.normal(size=(300, 2))) for half in (slice(300), slice(300, None))]
+    sizes = features(*halves).effective_dimensions
+    assert sizes["utilisation"] > 3.5
+    assert sizes["utilisation_squared"] == pytest.approx(2, abs=0.15)
+    shares = features(*halves).utilisation
+    assert sizes["utilisation_squared"] == effective_dimension(shares**2 / np.sum(shares**2))
+
+
 def test_effective_dimension_of_known_spectra() -> None:
     assert effective_dimension(np.array([2.0, 2, 2, 0])) == pytest.approx(3, rel=1e-14)
     assert effective_dimension(np.array([])) == 0

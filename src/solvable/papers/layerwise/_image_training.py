@@ -258,7 +258,6 @@ _MEANINGS = {
     "self_duality": Meaning("distance of the weights from the class means", "1", "NC3"),
     "nearest_class": Meaning("disagreement with the nearest class mean", "1", "NC4"),
 }
-_SPECTRA = ("intensity", "quality", "utilisation")
 
 
 def _dataset(curves: xr.Dataset, experiment: Experiment, own: int) -> xr.Dataset:
@@ -267,10 +266,6 @@ def _dataset(curves: xr.Dataset, experiment: Experiment, own: int) -> xr.Dataset
     variables: dict[str, Any] = {
         name: (("seed", "step", "mode")[: found[name].ndim], found[name].values) for name in names
     }
-    for name in ("quality", "utilisation"):
-        values = variables[name][1]
-        summed = np.where(np.isnan(values), np.nan, np.nancumsum(values, axis=-1))
-        variables[f"cumulative_{name}"] = (("seed", "step", "mode"), summed)
     steps = found.inspected_at.values
     modes = variables["intensity"][1].shape[-1]
     attributes = {f"experiment_{name}": _plain(value) for name, value in experiment._asdict().items()}
