@@ -66,8 +66,9 @@ def bend_at(sizes: Sequence[float] | np.ndarray, values: Sequence[float] | np.nd
     free = x.size - 3
     covariance = np.linalg.inv(columns.T @ columns) * (scatter / free if free > 0 else np.nan)
     difference = covariance[1, 1] + covariance[2, 2] - 2 * covariance[1, 2]
-    errors = [float(np.sqrt(variance)) for variance in (covariance[1, 1], covariance[2, 2], difference)]
-    return Bend(at, -float(found[1]), -float(found[2]), *errors, height=float(np.exp(found[0])), scatter=scatter)
+    before_error, after_error, difference_error = np.sqrt([covariance[1, 1], covariance[2, 2], difference]).tolist()
+    height, before, after = np.exp(found[0]).item(), -found[1].item(), -found[2].item()
+    return Bend(at, before, after, before_error, after_error, difference_error, height, scatter)
 
 
 def best_bend(sizes: Sequence[float] | np.ndarray, values: Sequence[float] | np.ndarray) -> Bend:

@@ -59,9 +59,9 @@ def reproduce(scale: Scale) -> Reproduction:
     for panel, name in zip(panels[0], LABELS, strict=True):
         _draw(panel, curves, name)
     draw_features(panels[1], augmented, CLASSES)
-    panels[0][0].set_title(f"(a) {experiments.title(setting.plain[-1])}", fontsize="medium")
+    panels[0][0].set_title(f"(a) {experiments.title(setting.plain[-1])}", fontsize="medium", loc="left")
     how = ", augmented" if setting.augmented[-1].augmented else ""
-    panels[1][0].set_title(f"(b) {experiments.title(setting.augmented[-1])}{how}", fontsize="medium")
+    panels[1][0].set_title(f"(b) {experiments.title(setting.augmented[-1])}{how}", fontsize="medium", loc="left")
     claims = size_claims(curves) + transition_claims(curves, scale) + augmented_claims(augmented)
     datasets = {"learning-curves": curves}
     datasets |= {f"augmented-{experiments.images_of(one)}": trained(one) for one in setting.augmented}
