@@ -36,7 +36,9 @@ def measured(spread: float, classes: int = 10, seeds: int = 2, width: int = 32, 
 
     names = ("intensity", "quality", "utilisation", "cumulative_quality", "cumulative_utilisation")
     variables = {name: (("seed", "step", "mode"), curves(name)) for name in names}
-    scalars = {f"effective_dimension_{name}": [r.effective_dimensions[name] for r in reports] for name in pictures.DIMENSIONS}
+    scalars = {
+        f"effective_dimension_{name}": [r.effective_dimensions[name] for r in reports] for name in pictures.DIMENSIONS
+    }
     scalars |= {"mp_distance": [r.mp_distance for r in reports], "test_accuracy": [accuracy] * seeds}
     variables |= {name: (("seed", "step"), np.array(values)[:, None]) for name, values in scalars.items()}
     return xr.Dataset(variables, {"step": [100], "mode": np.arange(1, modes + 1), "seed": np.arange(seeds)})
