@@ -3,8 +3,7 @@
 The thesis trains ResNet18 on 10, 20 and 100 classes of CIFAR-100. This package has no checked source of those images:
 here are the first 2, 3, 5, 7 and all 10 classes of CIFAR-10, all 5000 training images of each. Fewer classes are
 trained for 4400 steps (56 epochs of two classes, 16 of seven), since what weight decay does depends on steps; all ten
-are the network of Table 2.2. Rates, decay and schedule are those of the thesis; batches of 128, steps in bfloat16, one
-seed for each number of classes below ten.
+are the network of Table 2.2, and how it is trained is said there. One seed for each number of classes below ten.
 
 The number of features in use is D_eff(Q̂²), see Table 2.2. The outputs of C classes span C functions: C - 1 that tell
 classes apart, and their sum, which cross-entropy leaves alone and weight decay shrinks.
