@@ -19,6 +19,7 @@ import xarray as xr
 
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise._image_pictures import (
+    ABOVE_NOISE,
     DIMENSIONS,
     SQUARED,
     at_end,
@@ -85,7 +86,8 @@ def _draw_dimensions(panel: "Axes", ends: Mapping[int, xr.Dataset]) -> None:
     """Effective dimensions over the number of classes, a point a seed."""
     line = np.array([0, max(ends)])
     panel.plot(line, line, color="0.4", linestyle=":", linewidth=1.2, label="number of classes")
-    for kind, marker, colour in (("intensity", "o", COLOURS[0]), (SQUARED, "s", COLOURS[1])):
+    kinds = (("intensity", "o", COLOURS[0]), (SQUARED, "s", COLOURS[1]), (ABOVE_NOISE, "^", COLOURS[2]))
+    for kind, marker, colour in kinds:
         for index, (classes, end) in enumerate(ends.items()):
             values = end[f"effective_dimension_{kind}"]
             label = DIMENSIONS[kind] if index == 0 else None

@@ -208,9 +208,8 @@ def _draw_dimensions(panel: "Axes", rows: tuple[Row, ...], runs: Mapping[str, xr
             if row.printed and kind in printed:
                 panel.plot(getattr(row.printed, printed[kind]), height + shift, "x", color="black", markersize=9)
     panel.axvline(CLASSES, color="0.4", linestyle=":", linewidth=1.2, label=f"C = {CLASSES}")
-    panel.set_xscale("log")
     panel.set_xlabel("effective number of features")
-    panel.legend(fontsize="small")
+    panel.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
     _name_rows(panel, rows)
 
 
