@@ -15,6 +15,7 @@ from solvable.papers.layerwise import (
     fig7_1,
     fig7_4,
     fig7_5,
+    fig7_6,
     fig7_7,
 )
 
@@ -261,6 +262,36 @@ def test_seeds_that_a_size_has_not_are_left_out():
     sizes, values = fig7_1.points(data, "error")
     assert len(sizes) == len(values) == 6 * 2 + 2
     assert np.isfinite(values).all()
+
+
+def made_up(experiment):
+    """In place of training: all measures at the experiment's own steps, as :func:`trained` gives them."""
+    steps = sorted({0, *experiment.measured, experiment.steps})
+    size = _epoch_experiments.images_of(experiment)
+    epochs = np.array(steps) * experiment.batch / size
+    outside = np.geomspace(0.9, 0.1 * (size / 5000) ** -0.3, len(steps))
+    data = training(outside, seeds=experiment.seeds, batch_epochs=tuple(epochs))
+    return data.assign(test_loss=1 - data.test_accuracy).assign_coords(step=steps)
+
+
+def test_sizes_with_different_seeds_make_one_curve(monkeypatch):
+    monkeypatch.setattr(fig7_1, "trained", made_up)
+    found = fig7_1.learning_curves(fig7_1.SETTINGS["full"].plain)
+    assert found["size"].values.tolist() == SIZES.tolist()
+    assert found.error.notnull().sum("seed").values.tolist() == [2] * 5 + [1] * 3
+    # κ = 0.1 (n / 5000)^-0.3 was put in.
+    assert _learning_curve.crossing(*fig7_1.means(found, "mp_distance"), 0.1) == pytest.approx(5000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", [fig7_1, fig7_4, fig7_5, fig7_6, fig7_7, collapse_epochs])
+def test_full_scale_is_drawn_and_claimed(figure, monkeypatch):
+    """Everything but the training, at the settings of the GPU."""
+    monkeypatch.setattr(figure, "trained", made_up)
+    result = figure.reproduce("full")
+    assert len(result.claims) >= 3
+    assert all(isinstance(claim.passed, bool) for claim in result.claims)
+    result.figure.canvas.draw()
 
 
 def test_experiments_have_titles_and_share_trainings():
