@@ -51,7 +51,7 @@ def reproduce(scale: Scale) -> Reproduction:
     figure, panels = new_figure(3, rows=len(runs), width=4.7)
     claims: list[Claim] = []
     for row, letter, (name, data) in zip(panels, "abc", runs.items(), strict=False):
-        draw_features(row, moments(data), CLASSES)
+        draw_features(row, moments(data, (0, 1, EARLY, TURN[scale], np.inf)), CLASSES)
         row[0].set_title(f"({letter}) {name}", fontsize="medium", loc="left")
         claims += few_claims(data, name, scale) if letter == "a" else many_claims(data, name, scale)
     return Reproduction(
