@@ -108,7 +108,9 @@ def _apart(name: str, whole: xr.DataArray, last: xr.DataArray, factor: float) ->
 
 def _dimension_claims(whole: xr.Dataset) -> list[Claim]:
     """Eq. 2.7: both effective dimensions are near the number of classes."""
-    because = f"eq. 2.7; the thesis' own network is {{:.0%}} off, and a fifth is clear of any other whole number {CLASSES}"
+    because = (
+        f"eq. 2.7; the thesis' own network is {{:.0%}} off, and a fifth is clear of any other whole number {CLASSES}"
+    )
     printed = PRINTED[WHOLE]
     return [
         dimension_claim(WHOLE, whole, CLASSES, 0.2, because, kind=kind, printed=value)
