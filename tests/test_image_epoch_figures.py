@@ -235,7 +235,7 @@ def test_learning_curve_that_bends_where_features_do():
     assert all(passed(fig7_1.size_claims(bent)))
     claims = fig7_1.transition_claims(bent, "full")
     assert all(passed(claims))
-    assert "3.5e+03 images" in claims[0].because
+    assert "3,500 images" in claims[0].because
 
 
 def test_learning_curves_that_do_not():
