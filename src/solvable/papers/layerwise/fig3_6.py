@@ -47,8 +47,10 @@ NUMBERS = Experiment(
 )
 SETTINGS = {
     "quick": {
-        NUMBER: NUMBERS._replace(network="resnet-small", images="digits", steps=300, batch=50, rate=0.02, seeds=2),
-        CLASS: Experiment("resnet-small", "digits", steps=200, batch=50, seeds=2),
+        NUMBER: NUMBERS._replace(
+            network="resnet-small", images="digits", steps=300, batch=50, rate=0.02, decay=0.05, warmup=0, seeds=2
+        ),
+        CLASS: Experiment("resnet-small", "digits", steps=150, batch=50, seeds=2),
     },
     "full": {NUMBER: NUMBERS._replace(steps=8 * 60_000 // 128, precision="bfloat16", seeds=3), CLASS: MNIST},
 }
