@@ -63,7 +63,7 @@ def claims(runs: dict[float, xr.Dataset], scale: Scale) -> list[Claim]:
 def _fitted(name: str, end: xr.Dataset) -> Claim:
     return Claim(
         f"training accuracy, {name} (lowest of {end.sizes['seed']} seeds)",
-        end.train_accuracy.min(),
+        end.train_accuracy.min(skipna=False),
         1.0,
         0.01,
         "nearly every label is fitted: all but one in a hundred",
@@ -73,7 +73,7 @@ def _fitted(name: str, end: xr.Dataset) -> Claim:
 def _nearer(name: str, run: xr.Dataset) -> Claim:
     return Claim(
         f"κ_CKA when fitted over that at the start, {name} (largest of {run.sizes['seed']} seeds)",
-        (run.mp_distance.isel(step=-1) / run.mp_distance.isel(step=0)).max(),
+        (run.mp_distance.isel(step=-1) / run.mp_distance.isel(step=0)).max(skipna=False),
         0.0,
         2 / 3,
         "the distance falls by a third or more, whatever the labels; eight small networks had ratios of 0.26 to 0.44",
@@ -89,7 +89,7 @@ def _accuracies(ends: dict[str, xr.Dataset], scale: Scale) -> list[Claim]:
         ),
         Claim(
             f"test accuracy, {random} (mean of {ends[random].sizes['seed']} seeds)",
-            ends[random].test_accuracy.mean(),
+            ends[random].test_accuracy.mean(skipna=False),
             1 / CLASSES,
             0.03 if scale == "full" else 0.08,
             "chance; images that look alike are guessed alike, so it varies more than independent guesses would",

@@ -73,7 +73,7 @@ def _draw_scores(panel: "Axes", what: str, runs: dict[float, xr.Dataset]) -> Non
         panel.plot(run.mp_distance, 1 - run.test_accuracy, "o", color=colour, alpha=0.8, label=f"{what} {value:g}")
     panel.axvline(THRESHOLD, color="0.4", linestyle="--", linewidth=1, label="minimum-feature below")
     panel.set_xscale("log")
-    panel.set_yscale("log")
+    panel.set_ylim(bottom=0)
     panel.set_xlabel("distance to minimum projection, κ_CKA")
     panel.set_ylabel("test error")
     panel.legend(fontsize="small")
@@ -138,7 +138,7 @@ def flatter_claim(name: str, run: xr.Dataset, other: str, steeper: xr.Dataset) -
     """ρ_2/ρ_C of ``run`` is below that of ``steeper``, in means over seeds."""
     return Claim(
         f"ρ_2/ρ_{CLASSES}, {name} over {other}, below 1 (means over seeds)",
-        flatness(run).mean() / flatness(steeper).mean(),
+        flatness(run).mean(skipna=False) / flatness(steeper).mean(skipna=False),
         0.0,
         1.0,
         "the first eigenvalues are flatter; the first of all belongs to the constant",
