@@ -33,7 +33,7 @@ from solvable.papers.layerwise._image_pictures import (
     minimum_feature_claim,
 )
 from solvable.papers.layerwise._image_training import Experiment, trained
-from solvable.papers.layerwise.table2_2 import MNIST
+from solvable.papers.layerwise.table2_2 import MNIST_ON_ITS_WAY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +52,7 @@ SETTINGS = {
         ),
         CLASS: Experiment("resnet-small", "digits", steps=150, batch=50, seeds=2),
     },
-    "full": {NUMBER: NUMBERS._replace(steps=8 * 60_000 // 128, precision="bfloat16", seeds=3), CLASS: MNIST},
+    "full": {NUMBER: NUMBERS._replace(steps=8 * 60_000 // 128, precision="bfloat16", seeds=3), CLASS: MNIST_ON_ITS_WAY},
 }
 
 
