@@ -90,7 +90,7 @@ def claims(runs: dict[str, xr.Dataset], scale: Scale) -> list[Claim]:
         made += [
             Claim(
                 f"share of ρ_2 in the intensity after the first, {NUMBER} (lowest of {number.sizes['seed']} seeds)",
-                share_of_second(number).min(skipna=False),
+                float(share_of_second(number).min(skipna=False)),
                 1.0,
                 0.5,
                 "one feature is more than all others together, but for the first, the constant",
@@ -105,8 +105,10 @@ def claims(runs: dict[str, xr.Dataset], scale: Scale) -> list[Claim]:
             accuracy_claim(NUMBER, number, 0.5, "the number is learned: a constant would be right in one of ten"),
             Claim(
                 f"D_eff(Q̂) above noise, {CLASS} over {NUMBER} (smallest seed over largest)",
-                classes.effective_dimension_utilisation_above_noise.min(skipna=False)
-                / number.effective_dimension_utilisation_above_noise.max(skipna=False),
+                float(
+                    classes.effective_dimension_utilisation_above_noise.min(skipna=False)
+                    / number.effective_dimension_utilisation_above_noise.max(skipna=False)
+                ),
                 CLASSES,
                 CLASSES / 2,
                 "ten features against one, with the same images; half as many leave no doubt",

@@ -82,7 +82,7 @@ def _draw_scores(panel: "Axes", what: str, runs: dict[float, xr.Dataset]) -> Non
 def rate_claims(runs: dict[float, xr.Dataset], scale: Scale) -> list[Claim]:
     """``runs`` by learning rate, in rising order; two at quick scale, which has no high one."""
     names = [f"rate {rate:g}" for rate in runs]
-    slow, best, *fast = runs.values()
+    slow, best = list(runs.values())[:2]
     of: Of = "every seed" if scale == "full" else "means"
     made = [
         better_claim(names[1], best, names[0], slow, "the lowest rate is the worst"),
@@ -90,12 +90,13 @@ def rate_claims(runs: dict[float, xr.Dataset], scale: Scale) -> list[Claim]:
         extended_feature_claim(names[0], slow),
     ]
     if scale == "full":
+        fast = list(runs.values())[2]
         made += [
             minimum_feature_claim(names[1], best),
-            minimum_feature_claim(names[2], *fast),
-            better_claim(names[2], *fast, names[0], slow, "the lowest rate is the worst"),
-            better_claim(names[1], best, names[2], *fast, "the middle rate is the best of three"),
-            tighter_claim(names[1], best, names[2], *fast, "the middle rate has the smallest κ_CKA", of="means"),
+            minimum_feature_claim(names[2], fast),
+            better_claim(names[2], fast, names[0], slow, "the lowest rate is the worst"),
+            better_claim(names[1], best, names[2], fast, "the middle rate is the best of three"),
+            tighter_claim(names[1], best, names[2], fast, "the middle rate has the smallest κ_CKA", of="means"),
         ]
     return made
 
@@ -122,7 +123,7 @@ def _outside_claim(name: str, run: xr.Dataset, other: str, looser: xr.Dataset) -
     outside, more = (1 - one.cumulative_utilisation.sel(mode=CLASSES) for one in (run, looser))
     return Claim(
         f"1 - Π̂({CLASSES}), {name} over {other}, below 1 (means over seeds)",
-        outside.mean(skipna=False) / more.mean(skipna=False),
+        float(outside.mean(skipna=False) / more.mean(skipna=False)),
         0.0,
         1.0,
         "decay removes features beyond the classes",
@@ -138,7 +139,7 @@ def flatter_claim(name: str, run: xr.Dataset, other: str, steeper: xr.Dataset) -
     """ρ_2/ρ_C of ``run`` is below that of ``steeper``, in means over seeds."""
     return Claim(
         f"ρ_2/ρ_{CLASSES}, {name} over {other}, below 1 (means over seeds)",
-        flatness(run).mean(skipna=False) / flatness(steeper).mean(skipna=False),
+        float(flatness(run).mean(skipna=False) / flatness(steeper).mean(skipna=False)),
         0.0,
         1.0,
         "the first eigenvalues are flatter; the first of all belongs to the constant",
@@ -149,7 +150,7 @@ def _monotone(what: str, values: list[xr.DataArray]) -> Claim:
     means = [float(value.mean(skipna=False)) for value in values]
     return Claim(
         f"steps from one decay to the next larger in which {what} (means over seeds)",
-        np.sum(np.diff(means) > 0),
+        float(np.sum(np.diff(means) > 0)),
         len(values) - 1,
         0.0,
         "the thesis: larger decay, tighter and better; means, since neighbours lie within the spread of seeds",
