@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from solvable.models.base import check_count
-from solvable.networks.mlp import Constant
+from solvable.networks.parts import Constant
 
 
 class LanguageBlock(eqx.Module):
@@ -48,7 +48,9 @@ class LanguageBlock(eqx.Module):
         )
         scores = jnp.einsum("qhd,khd->hqk", query, key) * (width // self.heads) ** -0.5
         seen = jnp.tril(jnp.ones((places, places), bool))
-        weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1)
+        # Sums in 32 bits, whatever the products have.
+        scores = jnp.where(seen, scores.astype(jnp.promote_types(scores.dtype, jnp.float32)), -jnp.inf)
+        weights = jax.nn.softmax(scores, axis=-1).astype(states.dtype)
         return _through(jnp.einsum("hqk,khd->qhd", weights, value).reshape(places, width), self.mix)
 
 
@@ -58,8 +60,9 @@ def _through(states: Array, matrix: Array) -> Array:
 
 def normalised(states: Array) -> Array:
     """Rows with mean 0 and variance 1: a LayerNorm without parameters."""
-    states = states - jnp.mean(states, axis=-1, keepdims=True)
-    return states * jax.lax.rsqrt(jnp.mean(states**2, axis=-1, keepdims=True) + 1e-5)
+    exact = states.astype(jnp.promote_types(states.dtype, jnp.float32))
+    exact = exact - jnp.mean(exact, axis=-1, keepdims=True)
+    return (exact * jax.lax.rsqrt(jnp.mean(exact**2, axis=-1, keepdims=True) + 1e-5)).astype(states.dtype)
 
 
 class LanguageModel(eqx.Module):
@@ -143,5 +146,5 @@ def next_token_loss(outputs: Float[Array, "point place vocabulary"], targets: In
     """Cross entropy of the next token, nats, the mean over all places of each window: for ``train(loss=...)``."""
     # A comparison in place of an index, whose gradient would be a scatter.
     right = targets[..., None] == jnp.arange(outputs.shape[-1])
-    found = jax.nn.log_softmax(outputs.astype(jnp.float32), axis=-1)
+    found = jax.nn.log_softmax(outputs, axis=-1)
     return -jnp.mean(jnp.sum(jnp.where(right, found, 0), axis=-1), axis=-1)

@@ -4,34 +4,36 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
-from solvable.networks.mlp import Constant, trainable
+from solvable.networks.parts import Constant, trainable
 
 
 class Linearised(eqx.Module):
-    """A network to first order in its parameters, about those it was made with; see :func:`linearised`."""
+    """A network to first order in its parameters, about those it was made with; see :func:`linearised`.
 
-    network: Any
+    What is trained is how far they ``moved``: small numbers, which keep their digits in any precision.
+    """
+
     initial: Constant
+    moved: Any
 
     def __call__(self, x: Array) -> Array:
-        wanted = trainable(self.network)
-        now, rest = eqx.partition(self.network, wanted)
-        start = jax.lax.stop_gradient(eqx.filter(self.initial.value, wanted))
-        moved = jax.tree.map(lambda new, old: new - old, now, start)
-        return jax.jvp(lambda parameters: eqx.combine(parameters, rest)(x), (start,), (moved,))[1]
+        start, rest = eqx.partition(self.initial.held, trainable(self.initial.value))
+        return jax.jvp(lambda parameters: eqx.combine(parameters, rest)(x), (start,), (self.moved,))[1]
 
     @property
     def learning_rate_scale(self) -> Array:
-        return self.network.learning_rate_scale
+        return self.initial.value.learning_rate_scale
 
 
 def linearised(network: Any) -> Linearised:
     """``J(x) (θ - θ₀)``: the derivative of the network at its parameters θ₀ as they are now, and zero to begin with.
 
     A centred network of vanishing richness becomes this; trained as it is, its output would be a small difference of
-    large numbers, which needs many digits. This one needs none to spare, and costs about two forward passes.
+    large numbers, which needs many digits. This one needs none to spare, and costs about two forward passes. Descent,
+    momentum and adaptive rates act on it as on the network; weight decay would pull towards θ₀, and not towards zero.
 
     >>> import equinox, jax, solvable.networks
     >>> from solvable.networks.linearised import linearised
@@ -39,4 +41,4 @@ def linearised(network: Any) -> Linearised:
     >>> float(linearised(network)(jax.numpy.ones(2))[0])
     0.0
     """
-    return Linearised(network, Constant(jax.tree.map(lambda leaf: leaf, network)))
+    return Linearised(Constant(network), jax.tree.map(jnp.zeros_like, eqx.filter(network, trainable(network))))
