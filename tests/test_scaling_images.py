@@ -1,4 +1,4 @@
-"""Scaling on images: the tangent kernel of a CNN, descent with a kernel, linearised networks, and the figure itself."""
+"""Scaling on images: the tangent kernel of a CNN, descent with a kernel, and the figure itself."""
 
 import equinox as eqx
 import jax
@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from solvable.networks import MLP, trainable
+from solvable.networks import trainable
 from solvable.networks.convolutional.cnn import CNN
 from solvable.papers.feature_scaling import fig6
 from solvable.papers.feature_scaling._image_kernels import kernel_descent, source_of, tangent_kernel
-from solvable.papers.feature_scaling._images import curves, linearised, measured_steps, training
+from solvable.papers.feature_scaling._images import curves, measured_steps, training
 
 
 def test_kernel_of_a_cnn_is_that_of_its_gradients() -> None:
@@ -81,29 +81,10 @@ def test_source_of_a_kernel_with_known_exponents() -> None:
     kernel, targets, _ = power_law_features(3, 600, 1.5, 0.5)
     found = source_of(kernel, targets)
     assert found.capacity == pytest.approx(1.5, abs=2 * found.capacity_error)
-    # The power is that of the modes but for sampling, about sqrt(2 / 600) of a mode's own and of each of its neighbours.
+    # The power is that of the modes but for sampling, about sqrt(2 / 600) of a mode's own and of its neighbours.
     assert found.source == pytest.approx(0.5, abs=0.1)
     assert found.capacity_error < 0.3
     assert found.power.sum() == pytest.approx(1)
-
-
-def test_linearised_network_is_the_first_order() -> None:
-    """Its outputs are those of the network to first order, and its parameters move its outputs by a straight line."""
-    network = MLP(3, 2, width=4, depth=3, key=jax.random.key(0), activation="tanh", dtype=jnp.float64)
-    tangent, x = linearised(network), jnp.array([0.3, -1.0, 2.0])
-    generator = np.random.default_rng(1)
-    moves = jax.tree.map(lambda leaf: generator.normal(size=leaf.shape), eqx.filter(network, trainable(network)))
-
-    @eqx.filter_jit
-    def both(size: float) -> tuple[jax.Array, jax.Array]:
-        moved = eqx.apply_updates(network, jax.tree.map(lambda move: size * move, moves))
-        return eqx.tree_at(lambda whole: whole.network, tangent, moved)(x), moved(x)
-
-    np.testing.assert_array_equal(both(jnp.asarray(0.0))[0], 0)
-    (far, _), (near, above), (_, below) = both(jnp.asarray(2.0)), both(jnp.asarray(1e-5)), both(jnp.asarray(-1e-5))
-    # Rounding of 1e-16 in a difference of 1e-5; the third order is smaller.
-    np.testing.assert_allclose(near, (above - below) / 2, rtol=1e-8)
-    np.testing.assert_allclose(far, 2e5 * near, rtol=1e-8)
 
 
 def test_steps_measured_are_whole_stretches() -> None:
