@@ -186,8 +186,10 @@ def _draw_exponents(ax: "Axes", panels: tuple[Panel, ...], datasets: dict[str, x
         found = datasets[f"{panel.task.images}-exponents"]
         spread = np.hypot(np.nan_to_num(found.seed_error), found.window_change)
         ax.errorbar(found.richness, found.fitted, spread, fmt="o", color=colour, capsize=3, label=panel.task.images)
-        for name, style, text in (("lazy", ":", "lazy forecast, β"), ("rich", "-.", "rich forecast, 2β/(1 + β)")):
-            ax.axhline(float(found[name]), color=colour, linestyle=style, linewidth=1.2, label=text)
+        for name, style in (("lazy", ":"), ("rich", "-.")):
+            ax.axhline(float(found[name]), color=colour, linestyle=style, linewidth=1.2)
+    ax.plot([], [], ":", color="grey", label="lazy forecast, β")
+    ax.plot([], [], "-.", color="grey", label="rich forecast, 2β/(1 + β)")
     ax.set(xscale="log", xlabel="richness, γ₀", ylabel="exponent of the loss in time")
     ax.set_title("fitted exponents; bars: seeds and window", fontsize="medium")
     ax.legend(fontsize="small")
@@ -198,7 +200,13 @@ def _claims(panel: Panel, found: Measured, scale: Scale) -> list[Claim]:
     label = f"({panel.letter}) {panel.task.images}"
     stopped = int((found.trained.diverged_at >= 0).sum())
     claims = [
-        Claim(f"{label}: runs that diverged", stopped, 0, 0, "rate times largest eigenvalue is about 0.3 at the start, and descent is stable up to 2"),
+        Claim(
+            f"{label}: runs that diverged",
+            stopped,
+            0,
+            0,
+            "rate times largest eigenvalue is about 0.3 at the start, and descent is stable up to 2",
+        ),
         _bounds_claim(label, panel, found),
         _order_claim(label, panel, found, seeds),
     ]
