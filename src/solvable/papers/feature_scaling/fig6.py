@@ -199,14 +199,9 @@ def _claims(panel: Panel, found: Measured, scale: Scale) -> list[Claim]:
     seeds = f"{panel.seeds} seed{'s' if panel.seeds > 1 else ''}"
     label = f"({panel.letter}) {panel.task.images}"
     stopped = int((found.trained.diverged_at >= 0).sum())
+    stable = "rate times largest eigenvalue is about 0.3 at the start, and descent is stable up to 2"
     claims = [
-        Claim(
-            f"{label}: runs that diverged",
-            stopped,
-            0,
-            0,
-            "rate times largest eigenvalue is about 0.3 at the start, and descent is stable up to 2",
-        ),
+        Claim(f"{label}: runs that diverged", stopped, 0, 0, stable),
         _bounds_claim(label, panel, found),
         _order_claim(label, panel, found, seeds),
     ]
