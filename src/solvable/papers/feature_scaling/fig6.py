@@ -223,7 +223,8 @@ def _claims(panel: Panel, found: Measured, scale: Scale) -> list[Claim]:
 def _bounds_claim(label: str, panel: Panel, found: Measured) -> Claim:
     """The lazy network between what its kernel has on images it learns from and on others."""
     kernel, lazy = found.kernel, found.trained.test_loss.isel(richness=0, seed=0).values
-    low, high = kernel.learned.values, kernel.held_out.values
+    # Early on, chance decides which images are the easier ones.
+    low, high = np.sort([kernel.learned.values, kernel.held_out.values], axis=0)
     close = high < (1 + TIGHT) * low
     beyond = np.maximum(np.maximum(low - lazy, lazy - high), 0) / high
     until = float(kernel.time[close].max())
