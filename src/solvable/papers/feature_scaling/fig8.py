@@ -98,7 +98,7 @@ def _fits(losses: xr.DataArray) -> xr.Dataset:
     """Exponents of each curve with nothing taken away and with a fitted irreducible loss; the paper's prediction."""
     window = float(BEGIN * losses.tokens[-1]), float(losses.tokens[-1])
     after = losses.isel(tokens=slice(1, None))
-    found = {}
+    found: dict[str, xr.DataArray] = {}
     for name, offset in (("", False), ("_excess", True)):
         law = power_law(after.mean("seed"), "tokens", window=window, offset=offset, resamples=0)
         # Three seeds are too few to draw them anew: each has its own fit, and their spread is the error.
