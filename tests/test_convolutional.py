@@ -1,5 +1,7 @@
 """Image networks: the same numbers as PyTorch's, batch statistics, precision, scales, bad input."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,15 +9,16 @@ import numpy as np
 import optax
 import pytest
 
-from solvable import diagnostics
 from solvable.networks import parts
 from solvable.networks.convolutional.cnn import CNN
-from solvable.networks.convolutional.layers import BatchNorm, halved, relu
+from solvable.networks.convolutional.layers import BatchNorm, halved, last_layer, relu
 from solvable.networks.convolutional.resnet import ResNet18
 from solvable.networks.convolutional.vgg import VGG16
 
 KEY = jax.random.key(0)
 RATE, MOMENTUM, DECAY = 0.05, 0.9, 0.01
+# The networks are tiny: they run in no time, and compiling them is all that takes any.
+QUICKLY = {"compiler_options": {"xla_backend_optimization_level": 0}}
 
 
 def size(make):
@@ -32,25 +35,27 @@ def test_numbers_of_parameters():
     assert size(lambda: CNN(key=KEY)) == (9 + 1) * 32 + (9 * 32 + 1) * 64 + (7 * 7 * 64 + 1) * 1024 + 1025 * 10
 
 
-def disturbed(network):
-    """All trained numbers and running values away from where they start, where errors would hide in ones and zeros."""
-    leaves, tree = jax.tree.flatten(network)
-    keys = jax.random.split(KEY, len(leaves))
-    moved = [
-        leaf * (1 + 0.3 * jax.random.uniform(key, leaf.shape, leaf.dtype)) + 0.1
-        if eqx.is_inexact_array(leaf) and leaf.ndim == 1
-        else leaf
-        for leaf, key in zip(leaves, keys, strict=True)
-    ]
-    return jax.tree.unflatten(tree, moved)
+def filled(make):
+    """The network with other numbers than it starts with: errors hide in ones and zeros. NumPy compiles nothing."""
+    random = np.random.default_rng(0)
+
+    def fill(leaf):
+        if not isinstance(leaf, jax.ShapeDtypeStruct):
+            return leaf
+        if leaf.ndim < 2:
+            return jnp.asarray(random.uniform(0.2, 1.5, leaf.shape), leaf.dtype)
+        fan_in = leaf.shape[1] if leaf.ndim == 2 else np.prod(leaf.shape[:-1])
+        return jnp.asarray(random.normal(size=leaf.shape) * (2 / fan_in) ** 0.5, leaf.dtype)
+
+    return jax.tree.map(fill, eqx.filter_eval_shape(make))
 
 
-@eqx.filter_jit
+@eqx.filter_jit(**QUICKLY)
 def in_use(network, images):
     return jax.vmap(network)(images)
 
 
-@eqx.filter_jit
+@eqx.filter_jit(**QUICKLY)
 def a_step(network, images, labels, optimiser_state, optimiser):
     def loss(network):
         outputs, after = parts.learning(network, images)
@@ -63,16 +68,15 @@ def a_step(network, images, labels, optimiser_state, optimiser):
     return outputs, slope, eqx.apply_updates(after, updates), optimiser_state
 
 
-def compare_with_torch(network, module, shape, rtol, trained=True):
+def compare_with_torch(network, module, shape, rtol):
     """In use; then two steps of SGD with momentum and weight decay: outputs, gradients, weights, running values."""
     import torch
-
     from torch_images import as_torch, given_weights, pairs
 
     dtype = network.last.weight.dtype
     module = given_weights(module.to(torch.float64 if dtype == jnp.float64 else torch.float32), network)
-    draws = jax.random.normal(jax.random.key(1), (3, 6, *shape), dtype)
-    labels = jnp.arange(6) % 10
+    draws = np.random.default_rng(1).normal(size=(3, 6, *shape)).astype(dtype)
+    labels = np.arange(6)
 
     def close(ours, theirs):
         theirs = theirs.detach().numpy()
@@ -80,8 +84,6 @@ def compare_with_torch(network, module, shape, rtol, trained=True):
 
     with torch.no_grad():
         close(in_use(network, draws[0]), module.eval()(as_torch(draws[0])))
-    if not trained:
-        return
     module.train()
     ours = optax.chain(optax.add_decayed_weights(DECAY), optax.sgd(RATE, momentum=MOMENTUM))
     theirs = torch.optim.SGD(module.parameters(), RATE, momentum=MOMENTUM, weight_decay=DECAY)
@@ -90,7 +92,7 @@ def compare_with_torch(network, module, shape, rtol, trained=True):
         outputs, slope, network, state = a_step(network, images, labels, state, ours)
         theirs.zero_grad()
         expected = module(as_torch(images))
-        torch.nn.functional.cross_entropy(expected, torch.from_numpy(np.array(labels))).backward()
+        torch.nn.functional.cross_entropy(expected, torch.from_numpy(labels)).backward()
         close(outputs, expected)
         for array, tensor in pairs(eqx.combine(slope, network), module):
             if tensor.grad is not None:
@@ -107,7 +109,7 @@ def test_a_small_resnet_is_that_of_torch():
     pytest.importorskip("torch")
     import torch_images
 
-    network = disturbed(ResNet18((7, 6, 2), 10, key=KEY, width=3, blocks=(1, 1), dtype=jnp.float64))
+    network = filled(lambda: ResNet18((7, 6, 2), 10, key=KEY, width=3, blocks=(1, 1), dtype=jnp.float64))
     compare_with_torch(network, torch_images.resnet(2, 10, 3, (1, 1)), (7, 6, 2), rtol=1e-10)
 
 
@@ -117,7 +119,7 @@ def test_resnet18_is_that_of_torch(dtype):
     pytest.importorskip("torch")
     import torch_images
 
-    network = disturbed(ResNet18((16, 16, 3), 10, key=KEY, width=4, dtype=dtype))
+    network = filled(lambda: ResNet18((16, 16, 3), 10, key=KEY, width=4, dtype=dtype))
     compare_with_torch(network, torch_images.resnet(3, 10, 4), (16, 16, 3), 1e-9 if dtype == "float64" else 1e-4)
 
 
@@ -128,38 +130,47 @@ def test_vgg16_is_that_of_torch(batch_norm, rows, pools):
     pytest.importorskip("torch")
     import torch_images
 
-    network = disturbed(VGG16((rows, rows, 3), 10, key=KEY, width=2, batch_norm=batch_norm, dtype=jnp.float64))
+    network = filled(lambda: VGG16((rows, rows, 3), 10, key=KEY, width=2, batch_norm=batch_norm, dtype=jnp.float64))
     module = torch_images.vgg(3, 10, 2, batch_norm, pools)
     compare_with_torch(network, module, (rows, rows, 3), rtol=1e-9)
 
 
-def test_vgg16_in_use_is_that_of_torch():
+@pytest.mark.parametrize("batch_norm", [True, False])
+def test_a_small_vgg_is_that_of_torch(batch_norm, monkeypatch):
+    """Two groups and one pool, as the whole network has five: biases under batch normalisation, odd rows."""
     pytest.importorskip("torch")
     import torch_images
 
-    network = disturbed(VGG16((9, 8, 1), 10, key=KEY, width=1, dtype=jnp.float64))
-    compare_with_torch(network, torch_images.vgg(1, 10, 1, pools=3), (9, 8, 1), rtol=1e-10, trained=False)
+    groups = ((1, 1), (1, 2))
+    monkeypatch.setattr("solvable.networks.convolutional.vgg._GROUPS", groups)
+    network = filled(lambda: VGG16((3, 2, 2), 10, key=KEY, width=3, batch_norm=batch_norm, dtype=jnp.float64))
+    module = torch_images.vgg(2, 10, 3, batch_norm, pools=1, groups=groups)
+    compare_with_torch(network, module, (3, 2, 2), rtol=1e-10)
 
 
 def test_batch_norm_far_from_zero():
     """A mean of a thousand standard deviations: exact once the running mean is near, and finite before."""
+    images = (1000 + np.random.default_rng(0).normal(size=(8, 4, 4, 2))).astype(np.float32)
+    learn = eqx.filter_jit(lambda norm: norm.learning(jnp.asarray(images)), **QUICKLY)
     norm = BatchNorm(2)
-    images = 1000 + jax.random.normal(KEY, (8, 4, 4, 2), jnp.float32)
-    first, after = norm.learning(images)
+    first, after = learn(norm)
     assert np.isfinite(first).all()
-    near = eqx.tree_at(lambda norm: norm.mean.value, norm, jnp.full(2, 995.0, jnp.float32))
-    normalised, _ = near.learning(images)
-    exact = np.asarray(images, np.float64)
+    normalised, _ = learn(eqx.tree_at(lambda norm: norm.mean.value, norm, jnp.full(2, 995.0, jnp.float32)))
+    exact = images.astype(np.float64)
     exact = (exact - exact.mean((0, 1, 2))) / np.sqrt(exact.var((0, 1, 2)) + 1e-5)
     np.testing.assert_allclose(normalised, exact, atol=3e-4)  # float32 has steps of 6e-5 at a thousand
     np.testing.assert_allclose(after.mean.value, 100, rtol=1e-2)
     with pytest.raises(ValueError, match="take a batch of 2 or more"):
-        norm.learning(images[:1, :1, :1])
+        norm.learning(jnp.asarray(images[:1, :1, :1]))
 
 
 def test_pixels_that_are_halved_and_slopes():
     images = jnp.arange(15.0).reshape(1, 3, 5, 1)
+    slope = jax.grad(lambda images: halved(images).sum())
     np.testing.assert_array_equal(halved(images)[0, :, :, 0], [[6.0, 8.0]])
+    np.testing.assert_array_equal(np.flatnonzero(slope(images)), [6, 8])
+    np.testing.assert_array_equal(np.flatnonzero(slope(jnp.ones((1, 2, 4, 1)))), [0, 2])  # of equals, the first
+    assert np.isnan(halved(images.at[0, 0, 0, 0].set(jnp.nan))[0, 0, 0, 0])
     np.testing.assert_array_equal(jax.vmap(jax.grad(relu))(jnp.array([-1.0, 0.0, 2.0])), [0, 0, 1])
 
 
@@ -207,54 +218,74 @@ def test_a_bfloat16_step_multiplies_nothing_wider(network):
 
 @pytest.mark.parametrize("parameterisation", ["standard", "ntk", "mean-field"])
 def test_sizes_of_cnns_at_the_start(parameterisation):
-    """Weights have unit spread or that over the root of the fan-in; outputs are of size one, or richness sqrt(width)."""
+    """Weights have unit spread, or one over the root of the fan-in; outputs are of size one, or 1/sqrt(width)."""
     made = CNN((8, 8, 3), 5, key=KEY, channels=(64,), width=512, parameterisation=parameterisation, weight_scale=2**0.5)
     fan_in = np.array([27, 1024, 512]) if parameterisation == "standard" else np.ones(3)
     weights = [made.convolutions[0].weight, made.hidden.weight, made.last.weight]
     for weight, fan in zip(weights, fan_in, strict=True):
         # The variance of n Gaussian numbers has the relative error sqrt(2/n): four of these.
         assert np.var(weight) == pytest.approx(2 / fan, rel=4 * (2 / weight.size) ** 0.5)
-    images = jax.random.normal(jax.random.key(3), (40, 8, 8, 3), jnp.float32)
-    outputs = np.asarray(jax.vmap(made)(images)) * (512**0.5 if parameterisation == "mean-field" else 1)
+    images = jnp.asarray(np.random.default_rng(0).normal(size=(40, 8, 8, 3)), jnp.float32)
+    outputs = np.asarray(in_use(made, images)) * (512**0.5 if parameterisation == "mean-field" else 1)
     assert 0.5 < outputs.std() < 3
+
+
+def speed(make):
+    """Outputs, tangent kernel times the scale of the learning rate, and that scale, of three images at any richness."""
+
+    @functools.partial(jax.jit, **QUICKLY)
+    def found(richness, images):
+        network = make(richness)
+        trained, rest = eqx.partition(network, parts.trainable(network))
+        outputs, slopes = (
+            function(lambda trained: jax.vmap(eqx.combine(trained, rest))(images)[:, 0], trained)
+            for function in (lambda f, x: f(x), lambda f, x: jax.jacrev(f)(x))
+        )
+        flat = jnp.concatenate([slope.reshape(len(images), -1) for slope in jax.tree.leaves(slopes)], 1)
+        return outputs, flat @ flat.T * network.learning_rate_scale, network.learning_rate_scale
+
+    images = jnp.asarray(np.random.default_rng(0).normal(size=(3, 4, 4, 1)), jnp.float32)
+    return lambda richness: found(jnp.asarray(richness, jnp.float32), images)
 
 
 def test_mean_field_cnns_learn_at_a_speed_without_width_and_richness():
     """The kernel times the learning-rate scale is the same at any richness, and tends to a limit in the width."""
-    images = jax.random.normal(jax.random.key(3), (3, 4, 4, 1), jnp.float64)
     kernels = {}
-    for width, richness in ((2048, 1.0), (2048, 0.01), (512, 1.0)):
-        network = CNN(
-            (4, 4, 1), 1, key=KEY, channels=(8,), width=width, parameterisation="mean-field", richness=richness,
-            dtype=jnp.float64,
-        )  # fmt: skip
-        assert float(network.learning_rate_scale) == pytest.approx(richness**2 * width)
-        kernels[width, richness] = diagnostics.ntk(network, images).values * float(network.learning_rate_scale)
-    np.testing.assert_allclose(kernels[2048, 1.0], kernels[2048, 0.01], rtol=1e-9)
-    # Entries are means over neurons with spread about that of the diagonal: four standard errors of the smaller width.
-    np.testing.assert_allclose(
-        kernels[2048, 1.0], kernels[512, 1.0], atol=4 * kernels[2048, 1.0].max() * 512**-0.5, rtol=0
-    )
+    for width in (1024, 256):
+        settings = {"channels": (8,), "width": width, "parameterisation": "mean-field"}
+        of = speed(lambda richness, settings=settings: CNN((4, 4, 1), 1, key=KEY, richness=richness, **settings))
+        (outputs, kernels[width], scale), (lazy_outputs, lazy_kernel, lazy_scale) = of(1.0), of(0.01)
+        assert float(scale) == pytest.approx(width)
+        assert float(lazy_scale) == pytest.approx(1e-4 * width)
+        np.testing.assert_allclose(lazy_kernel, kernels[width], rtol=1e-4)  # float32
+        np.testing.assert_allclose(0.01 * lazy_outputs, outputs, rtol=1e-4)
+    # Entries are means over neurons of numbers about as large as the diagonal: four standard errors at width 256.
+    np.testing.assert_allclose(kernels[1024], kernels[256], atol=4 * kernels[1024].max() / 16, rtol=0)
 
 
 def test_richness_of_a_resnet_scales_outputs_and_not_the_speed():
-    """Gradient times the scale of the rate times gradient: the first change of the function, same at any richness."""
-    images = jax.random.normal(jax.random.key(3), (2, 4, 4, 1), jnp.float64)
-    found = {}
-    for richness in (1.0, 0.01):
-        network = ResNet18((4, 4, 1), 2, key=KEY, width=4, blocks=(1,), richness=richness, dtype=jnp.float64)
-        assert float(network.learning_rate_scale) == pytest.approx(richness**2 * 4)
-        kernel = diagnostics.ntk(network, images).values * float(network.learning_rate_scale)
-        found[richness] = np.asarray(jax.vmap(network)(images)) * richness, kernel
-    for one, other in zip(found[1.0], found[0.01], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9)
-    plain = ResNet18((4, 4, 1), 2, key=KEY, width=4, blocks=(1,))
-    assert float(plain.learning_rate_scale) == 1
-    # The features are read by weights of variance one: f = W φ / (richness · 4).
-    features = jax.vmap(network.features)(images)
-    np.testing.assert_allclose(found[0.01][0], features @ network.last.weight.T / 4, rtol=1e-12)
+    of = speed(lambda richness: ResNet18((4, 4, 1), 1, key=KEY, width=4, blocks=(1,), richness=richness))
+    (outputs, kernel, scale), (lazy_outputs, lazy_kernel, lazy_scale) = of(1.0), of(0.01)
+    np.testing.assert_allclose(0.01 * lazy_outputs, outputs, rtol=1e-4)
+    np.testing.assert_allclose(lazy_kernel, kernel, rtol=1e-4)
+    assert (float(scale), float(lazy_scale)) == pytest.approx((4, 4e-4))
 
 
+def test_the_last_layer_with_a_richness():
+    """f = W φ / (richness n) with weights of variance one; without a richness it is PyTorch's, and so is its rate."""
+    layer, scale = last_layer(KEY, 500, 20, 0.1, jnp.float32)
+    features = np.random.default_rng(0).uniform(size=500).astype(np.float32)
+    np.testing.assert_allclose(layer(features), np.asarray(layer.weight) @ features / (0.1 * 500), rtol=1e-4)
+    # The variance of n Gaussian numbers has the relative error sqrt(2/n): four of these.
+    assert np.var(layer.weight) == pytest.approx(1, rel=4 * (2 / layer.weight.size) ** 0.5)
+    assert float(scale.value) == pytest.approx(0.1**2 * 500)
+    plain, scale = last_layer(KEY, 500, 20, None, jnp.float32)
+    assert np.abs(plain.weight).max() <= 500**-0.5
+    assert np.std(plain.weight) == pytest.approx((3 * 500) ** -0.5, rel=0.02)
+    assert float(scale.value) == 1
+
+
+@pytest.mark.slow
 def test_the_last_layer_is_found_by_the_diagnostics():
     from solvable.equinox import diagnose
 
@@ -307,11 +338,12 @@ def test_bad_networks(make, message):
 
 
 def test_bad_images():
-    network = ResNet18((4, 4, 1), 3, key=KEY, width=1, blocks=(1,))
+    network = filled(lambda: CNN((4, 4, 1), 3, key=KEY, channels=(1,), width=1))
     with pytest.raises(
         ValueError, match=r"takes images \(rows, columns, channels\) of \(4, 4, 1\), not of \(1, 4, 4\)"
     ):
         network(jnp.ones((1, 4, 4)))
+    numbers = np.arange(16, dtype=np.uint8).reshape(4, 4, 1)
+    np.testing.assert_array_equal(in_use(network, numbers[None]), in_use(network, numbers[None].astype(np.float32)))
     with pytest.raises(ValueError, match=r"one by one, or a batch of them to `learning`"):
-        network.learning(jnp.ones((4, 4, 1)))
-    np.testing.assert_array_equal(network(np.ones((4, 4, 1), np.uint8)), network(jnp.ones((4, 4, 1), jnp.float32)))
+        filled(lambda: ResNet18((4, 4, 1), 3, key=KEY, width=1, blocks=(1,))).learning(jnp.ones((4, 4, 1)))

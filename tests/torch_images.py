@@ -38,16 +38,23 @@ def resnet(channels: int = 3, outputs: int = 10, width: int = 64, blocks: tuple[
     return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(below, outputs))
 
 
-def vgg(channels: int = 3, outputs: int = 10, width: int = 64, batch_norm: bool = True, pools: int = 5) -> nn.Module:
-    """``pools`` of the five groups, the last ones, end in one."""
+def vgg(
+    channels: int = 3,
+    outputs: int = 10,
+    width: int = 64,
+    batch_norm: bool = True,
+    pools: int = 5,
+    groups: tuple[tuple[int, int], ...] = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8)),
+) -> nn.Module:
+    """Groups of so many convolutions with so many times the width channels; the last ``pools`` of them end in one."""
     parts: list[nn.Module] = []
     below = channels
-    for group, (number, times) in enumerate(((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))):
+    for group, (number, times) in enumerate(groups):
         for _ in range(number):
             parts.append(nn.Conv2d(below, times * width, 3, padding=1))
             below = times * width
             parts += [nn.BatchNorm2d(below), nn.ReLU()] if batch_norm else [nn.ReLU()]
-        if group >= 5 - pools:
+        if group >= len(groups) - pools:
             parts.append(nn.MaxPool2d(2))
     return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(below, outputs))
 
@@ -69,7 +76,8 @@ def pairs(network: Any, module: nn.Module) -> list[tuple[Any, torch.Tensor]]:
                 found += [(layer.scale, other.weight), (layer.shift, other.bias)]
                 found += [(layer.mean.value, other.running_mean), (layer.variance.value, other.running_var)]
             else:
-                weight = layer.weight.transpose(3, 2, 0, 1) if ours is Convolution else layer.weight
+                weight = np.asarray(layer.weight)
+                weight = weight.transpose(3, 2, 0, 1) if ours is Convolution else weight
                 found += [(weight, other.weight)]
                 found += [] if layer.bias is None else [(layer.bias, other.bias)]
     return found

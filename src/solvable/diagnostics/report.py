@@ -80,6 +80,7 @@ class FeatureReport(Lines):
         ``intensity_plain`` treats all alike; ``quality`` and ``utilisation`` are of Q* and Q̂ as measured.
         ``quality_above_noise`` and ``utilisation_above_noise`` leave out modes that overlap no more than an unrelated
         function would: p modes of 1/n_test each add up, and weigh more in the entropy than in the sum.
+        ``utilisation_squared`` is of (Q̂_k dim)², as eq. 2.5 prints it: no sum to one, but hardly any weight for chance.
         """
         return {
             "intensity": 1 + effective_dimension(self.intensity[1:]),
@@ -88,6 +89,7 @@ class FeatureReport(Lines):
             "utilisation": effective_dimension(self.utilisation),
             "quality_above_noise": effective_dimension(self._above_noise(self.quality, self.target_rank)),
             "utilisation_above_noise": effective_dimension(self._above_noise(self.utilisation, self.output_rank)),
+            "utilisation_squared": effective_dimension(self.utilisation**2),
         }
 
     def _above_noise(self, share: np.ndarray, dimension: int) -> np.ndarray:
@@ -157,6 +159,7 @@ _DIMENSIONS: dict[str, str] = {
     "utilisation": "effective dimension of utilisation",
     "quality_above_noise": "effective dimension of quality above noise",
     "utilisation_above_noise": "effective dimension of utilisation above noise",
+    "utilisation_squared": "effective dimension of the square of utilisation",
 }
 _SCALARS: dict[str, tuple[str, str]] = {
     "mp_distance": ("distance to the minimum-projection operator", "κ_CKA"),

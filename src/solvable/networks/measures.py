@@ -57,7 +57,7 @@ def feature_record(
         report = diagnostics.features(statistics, test_statistics)
         found: dict[str, Any] = {f"train_{name}": value for name, value in numbers.items()}
         found |= {f"test_{name}": value for name, value in test_numbers.items()}
-        for name in ("intensity", "quality", "utilisation"):
+        for name in ("intensity", "quality", "utilisation", "cumulative_quality", "cumulative_utilisation"):
             values = getattr(report, name)
             found[name] = np.pad(values, (0, statistics.features - values.size), constant_values=np.nan)
         found |= {"mp_distance": report.mp_distance, "target_rank": report.target_rank}

@@ -212,12 +212,27 @@ def relu(inputs: Array) -> Array:
 relu.defjvps(lambda slope, output, inputs: jnp.where(output > 0, slope, jnp.zeros_like(slope)))
 
 
+@jax.custom_jvp
+def larger(first: Array, second: Array) -> Array:
+    """The larger of two; the derivative is that of the first where they are equal."""
+    return jnp.maximum(first, second)
+
+
+@larger.defjvp
+def _larger_slope(values: tuple[Array, Array], slopes: tuple[Array, Array]) -> tuple[Array, Array]:
+    # JAX's own derivative of a maximum asks which inputs equal the output. Compiled, the inputs may be computed twice
+    # with different rounding: then none does, and the derivative is 0/0.
+    return larger(*values), jnp.where(values[0] >= values[1], *slopes)
+
+
 def halved(images: Array) -> Array:
     """The largest of each two by two pixels; an odd row or column at the end is left out."""
     count, rows, columns, channels = images.shape
     even = images[:, : rows // 2 * 2, : columns // 2 * 2]
     # Not reduce_window: on accelerators its derivative is slow, and not the same from run to run.
-    return even.reshape(count, rows // 2, 2, columns // 2, 2, channels).max((2, 4))
+    squares = even.reshape(count, rows // 2, 2, columns // 2, 2, channels)
+    upper, lower = (larger(squares[:, :, row, :, 0], squares[:, :, row, :, 1]) for row in (0, 1))
+    return larger(upper, lower)
 
 
 def mean_of_pixels(images: Array) -> Array:

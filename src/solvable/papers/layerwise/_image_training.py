@@ -24,6 +24,7 @@ from solvable.networks.convolutional.cnn import CNN
 from solvable.networks.convolutional.resnet import ResNet18
 from solvable.networks.convolutional.vgg import VGG16
 from solvable.networks.data.augmentation import crops_and_flips
+from solvable.papers.layerwise._image_store import kept
 
 CLASSES = 10
 # The rate is multiplied by DROP after these shares of the training: every 60 of 200 epochs.
@@ -98,6 +99,10 @@ def trained(experiment: Experiment) -> xr.Dataset:
 
     Dims are (seed, step) and (seed, step, mode); ``epoch`` counts passes of the training images drawn.
     """
+    return kept(experiment, lambda: _train(experiment))
+
+
+def _train(experiment: Experiment) -> xr.Dataset:
     images = loaded(experiment)
     data, own = training_set(images, experiment)
     steps = sorted({0, *experiment.measured, experiment.steps})
@@ -258,7 +263,6 @@ _MEANINGS = {
     "self_duality": Meaning("distance of the weights from the class means", "1", "NC3"),
     "nearest_class": Meaning("disagreement with the nearest class mean", "1", "NC4"),
 }
-_SPECTRA = ("intensity", "quality", "utilisation")
 
 
 def _dataset(curves: xr.Dataset, experiment: Experiment, own: int) -> xr.Dataset:
@@ -267,10 +271,6 @@ def _dataset(curves: xr.Dataset, experiment: Experiment, own: int) -> xr.Dataset
     variables: dict[str, Any] = {
         name: (("seed", "step", "mode")[: found[name].ndim], found[name].values) for name in names
     }
-    for name in ("quality", "utilisation"):
-        values = variables[name][1]
-        summed = np.where(np.isnan(values), np.nan, np.nancumsum(values, axis=-1))
-        variables[f"cumulative_{name}"] = (("seed", "step", "mode"), summed)
     steps = found.inspected_at.values
     modes = variables["intensity"][1].shape[-1]
     attributes = {f"experiment_{name}": _plain(value) for name, value in experiment._asdict().items()}

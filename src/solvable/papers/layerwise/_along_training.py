@@ -1,0 +1,106 @@
+"""What figures of features along training share: moments of a training, and claims on how measures change.
+
+All take datasets of :func:`trained` (dims seed, step, mode; coordinate epoch over step).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from solvable.papers.claims import Claim
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# The epochs of Fig. 7.4, the last standing for the end.
+EPOCHS = (0.0, 1.0, 5.0, 30.0, np.inf)
+
+
+def step_near(data: xr.Dataset, epoch: float) -> int:
+    """The measured step nearest to an epoch; the last for infinity."""
+    epochs = data.epoch.values
+    return int(data.step.values[-1 if np.isinf(epoch) else np.argmin(np.abs(epochs - epoch))])
+
+
+def at_epoch(data: xr.Dataset, epoch: float) -> xr.Dataset:
+    """The networks at the measured step nearest to an epoch."""
+    return data.sel(step=step_near(data, epoch))
+
+
+def epoch_name(data: xr.Dataset, epoch: float) -> str:
+    """The epoch that was measured, for people: what is nearest to the one asked for need not be it."""
+    return f"epoch {float(at_epoch(data, epoch).epoch):.3g}"
+
+
+def moments(data: xr.Dataset, epochs: Sequence[float] = EPOCHS) -> dict[str, xr.Dataset]:
+    """The networks at some epochs, by name; epochs that share a measured step are there once."""
+    steps = sorted({step_near(data, epoch) for epoch in epochs})
+    return {epoch_name(data, float(data.epoch.sel(step=step))): data.sel(step=step) for step in steps}
+
+
+def seeds_claim(text: str, holds: xr.DataArray | np.ndarray, because: str) -> Claim:
+    """A statement about every seed: how many it holds for is counted."""
+    holds = np.asarray(holds, bool)
+    counted = f"each of {holds.size} seeds" if holds.size > 1 else "one seed"
+    return Claim(f"seeds in which {text}", int(holds.sum()), holds.size, 0, f"a count, {counted}; {because}")
+
+
+def told(values: xr.DataArray | np.ndarray) -> str:
+    """Numbers of the seeds, for the reason of a claim."""
+    return ", ".join(f"{value:.3g}" for value in np.atleast_1d(np.asarray(values, float)))
+
+
+def change_claim(
+    name: str,
+    data: xr.Dataset,
+    measure: Callable[[xr.Dataset], xr.DataArray],
+    begin: float,
+    end: float,
+    rises: bool,
+    because: str,
+) -> Claim:
+    """A measure rises (or falls) from one epoch to another, in every seed."""
+    first, last = (measure(at_epoch(data, epoch)) for epoch in (begin, end))
+    way = "rises" if rises else "falls"
+    return seeds_claim(
+        f"{name} {way} from {epoch_name(data, begin)} to {epoch_name(data, end)}",
+        (last > first) if rises else (last < first),
+        f"{because}; from {told(first)} to {told(last)}",
+    )
+
+
+def beyond(data: xr.Dataset, classes: int) -> xr.DataArray:
+    """1 - Π̂(C): the share of the learned functions that features after the first C carry."""
+    return 1 - data.cumulative_utilisation.sel(mode=classes, drop=True)
+
+
+def first_step(values: xr.DataArray, level: float) -> xr.DataArray:
+    """The first measured step at which a value is reached; infinity if it never is."""
+    return values.step.where(values >= level, np.inf).min("step")
+
+
+def places(data: xr.Dataset | xr.DataArray) -> np.ndarray:
+    """Epochs for a log axis: the start is put where half of the first measured epoch would be."""
+    epochs = np.array(data.epoch.values, float)
+    return np.where(epochs > 0, epochs, epochs[epochs > 0].min() / 2)
+
+
+def epoch_axis(panel: "Axes", data: xr.Dataset, start: bool = True) -> None:
+    """A log axis of epochs, with the start on it or not."""
+    where = places(data)
+    ticks = [tick for tick in (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000) if 1.3 * where[0] < tick <= where[-1]]
+    begin = ([where[0]], ["0"]) if start else ([], [])
+    panel.set_xscale("log")
+    panel.set_xticks([*begin[0], *ticks], [*begin[1], *(f"{tick:g}" for tick in ticks)])
+    panel.set_xticks([], minor=True)
+    panel.set_xlabel("epoch")
+
+
+def draw_epochs(panel: "Axes", values: xr.DataArray, colour: str, label: str, style: str = "-") -> None:
+    """Each seed a thin line over epochs, their mean a thick one with marks."""
+    x = places(values)
+    for seed in range(values.sizes["seed"]) if values.sizes["seed"] > 1 else ():
+        panel.plot(x, values.isel(seed=seed), style, color=colour, linewidth=0.6, alpha=0.5)
+    panel.plot(x, values.mean("seed"), style, marker="o", markersize=3, color=colour, linewidth=1.6, label=label)

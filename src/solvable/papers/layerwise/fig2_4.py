@@ -1,0 +1,88 @@
+"""Fig. 2.4: the number of features is the number of classes.
+
+The thesis trains ResNet18 on 10, 20 and 100 classes of CIFAR-100. This package has no checked source of those images:
+here are the first 2, 3, 5, 7 and all 10 classes of CIFAR-10, all 5000 training images of each. Fewer classes are
+trained for 4400 steps (56 epochs of two classes, 16 of seven), since what weight decay does depends on steps; all ten
+are the network of Table 2.2. Rates, decay and schedule are those of the thesis; batches of 128, steps in bfloat16, one
+seed for each number of classes below ten.
+
+D_eff(Q̂) is given above noise: as measured it counts what 512 modes have by chance. The outputs of C classes span C
+functions: C - 1 that tell classes apart, and their sum, which cross-entropy leaves alone and weight decay shrinks.
+
+The quick scale has a small ResNet on 2, 5 and 10 classes of 8 x 8 digits.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.layerwise._image_pictures import (
+    ABOVE_NOISE,
+    DIMENSIONS,
+    at_end,
+    dimension_claim,
+    draw_features,
+    minimum_feature_claim,
+    share_claim,
+)
+from solvable.papers.layerwise._image_training import Experiment, trained
+from solvable.papers.layerwise.table2_2 import CIFAR, DIGITS
+from solvable.plotting import COLOURS, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FEW = CIFAR._replace(steps=4400, seeds=1, measured=())
+EXPERIMENTS: dict[str, dict[int, Experiment]] = {
+    "quick": {classes: DIGITS._replace(classes=classes, steps=300, seeds=2) for classes in (2, 5, 10)},
+    "full": {classes: FEW._replace(classes=classes) for classes in (2, 3, 5, 7)} | {10: CIFAR},
+}
+
+
+def reproduce(scale: Scale) -> Reproduction:
+    data = {classes: trained(experiment) for classes, experiment in EXPERIMENTS[scale].items()}
+    ends = {classes: at_end(one) for classes, one in data.items()}
+    return Reproduction({f"classes-{classes}": one for classes, one in data.items()}, _draw(ends), claims(ends, scale))
+
+
+def claims(ends: Mapping[int, xr.Dataset], scale: Scale) -> list[Claim]:
+    found = []
+    for classes, end in ends.items():
+        name = f"{classes} classes"
+        if scale == "full":
+            found.append(minimum_feature_claim(name, end))
+            found.append(dimension_claim(name, end, classes, 0.05, "as many as classes, as in Table 2.2"))
+            found.append(dimension_claim(name, end, classes, 0.1, "as many as classes, as in Table 2.2", "intensity"))
+            found.append(share_claim(name, end, classes, 0.05, "no others are used (Fig. 2.4 b); as for D_eff"))
+        else:
+            found.append(share_claim(name, end, classes, 0.2, "most of what is learned is in so many features"))
+    return found
+
+
+def _draw(ends: Mapping[int, xr.Dataset]) -> "Figure":
+    figure, grid = new_figure(2, rows=2)
+    names = {classes: f"C = {classes}" for classes in ends}
+    runs = {names[classes]: end for classes, end in ends.items()}
+    draw_features(grid.ravel()[:3], runs, {name: classes for classes, name in names.items()})
+    _draw_dimensions(grid[1, 1], ends)
+    return figure
+
+
+def _draw_dimensions(panel: "Axes", ends: Mapping[int, xr.Dataset]) -> None:
+    """Effective dimensions over the number of classes, a point a seed."""
+    line = np.array([0, max(ends)])
+    panel.plot(line, line, color="0.4", linestyle=":", linewidth=1.2, label="number of classes")
+    for kind, marker, colour in (("intensity", "o", COLOURS[0]), (ABOVE_NOISE, "s", COLOURS[1])):
+        for index, (classes, end) in enumerate(ends.items()):
+            values = end[f"effective_dimension_{kind}"]
+            label = DIMENSIONS[kind] if index == 0 else None
+            panel.plot([classes] * values.size, values, marker, color=colour, alpha=0.7, label=label)
+    panel.set_xlabel("number of classes, C")
+    panel.set_ylabel("effective number of features")
+    panel.set_xlim(left=0)
+    panel.set_ylim(bottom=0)
+    panel.legend(fontsize="small")

@@ -1,0 +1,110 @@
+"""Fig. 7.5: the first 20 features along training: ten of them part from the rest, or others come into use.
+
+Quality, utilisation and intensity of each of the first 20 features, and the accuracies, over epochs; from the trainings
+of Fig. 7.4, whose docstring says how they differ from the thesis. The thesis smooths its curves with a Gaussian filter;
+these are means over seeds at the measured epochs, as they are. At each epoch features are numbered by their intensity
+at that epoch.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+
+from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.layerwise import _epoch_experiments as experiments
+from solvable.papers.layerwise._along_training import beyond, draw_epochs, epoch_axis, places, seeds_claim, told
+from solvable.papers.layerwise._image_pictures import at_end
+from solvable.papers.layerwise._image_training import trained
+from solvable.plotting import COLOURS, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CLASSES, SHOWN = 10, 20
+PANELS = {"quality": "quality, Q*_k", "utilisation": "utilisation, Q̂_k", "intensity": "intensity, ρ_k / ρ_1"}
+
+
+def reproduce(scale: Scale) -> Reproduction:
+    pair = experiments.FEW_FEATURES[scale], experiments.MANY_FEATURES[scale]
+    few, many = (trained(experiment) for experiment in pair)
+    figure, panels = new_figure(4, rows=2, width=4.2, height=3.4)
+    for row, letter, data, experiment in zip(panels, "ab", (few, many), pair, strict=True):
+        for panel, variable in zip(row, PANELS, strict=False):
+            _draw_features(panel, data, variable)
+        _draw_accuracies(row[3], data)
+        row[0].set_title(f"({letter}) {experiments.title(experiment)}", fontsize="medium", loc="left")
+    names = [experiments.title(experiment) for experiment in pair]
+    claims = parted_claims(few, names[0]) + later_claims(many, names[1])
+    return Reproduction({"few-features": few, "many-features": many}, figure, claims)
+
+
+def parted_claims(data: xr.Dataset, name: str) -> list[Claim]:
+    """(a): at the end the first ten stand apart from the next ten."""
+    use = at_end(data).utilisation.sel(mode=slice(1, SHOWN))
+    first, rest = use.sel(mode=slice(1, CLASSES)), use.sel(mode=slice(CLASSES + 1, SHOWN))
+    ratio = rest.max("mode") / first.min("mode")
+    return [
+        Claim(
+            f"utilisation of {name} at the end: largest of features {CLASSES + 1} to {SHOWN} over smallest of the "
+            f"first {CLASSES} (largest of {ratio.size} seeds)",
+            ratio.max(),
+            0.0,
+            0.5,
+            "the thesis sees two groups with a gap between them; a half leaves one",
+        )
+    ]
+
+
+def later_claims(data: xr.Dataset, name: str) -> list[Claim]:
+    """(b): after a while other features come into use, and training and test accuracy part."""
+    outside = beyond(data, CLASSES).transpose("seed", "step")
+    least = outside.argmin("step")
+    gap = data.train_accuracy - data.test_accuracy
+    first, last = outside.isel(step=least), outside.isel(step=-1)
+    opened, wide = gap.isel(step=least), gap.isel(step=-1)
+    epochs = told(data.epoch.isel(step=least))
+    return [
+        seeds_claim(
+            f"features beyond the first {CLASSES} of {name} come into use: 1 - Π̂({CLASSES}) rises by a tenth or more "
+            "from its least",
+            last >= 1.1 * first,
+            f"the other features gain utilisation; from {told(first)} at epochs {epochs} to {told(last)} at the end",
+        ),
+        seeds_claim(
+            f"training and test accuracy of {name} part after that: their difference grows",
+            wide > opened,
+            f"the thesis sees both at the same time; from {told(opened)} to {told(wide)}",
+        ),
+    ]
+
+
+def _draw_features(panel: "Axes", data: xr.Dataset, variable: str) -> None:
+    """One line a feature: the first ten in shades of one colour, the next ten in grey, the constant one dashed."""
+    from matplotlib import colormaps
+
+    values = data[variable]
+    if variable == "intensity":
+        values = values / values.isel(mode=0)
+    values = values.sel(mode=slice(1, SHOWN)).mean("seed")
+    for mode in reversed(range(values.sizes["mode"])):
+        inside = mode < CLASSES
+        colour: Any = colormaps["viridis"](mode / CLASSES) if inside else "0.65"
+        label = {0: "k = 1", CLASSES - 1: f"k = {CLASSES}", CLASSES: f"k = {CLASSES + 1} … {SHOWN}"}.get(mode)
+        panel.plot(places(data), values.isel(mode=mode), "--" if mode == 0 else "-", color=colour, label=label, lw=1.2)
+    panel.set_ylabel(PANELS[variable])
+    if variable == "intensity":
+        panel.set_yscale("log")
+        panel.set_ylim(bottom=max(1e-6, panel.get_ylim()[0]))
+    else:
+        panel.set_ylim(bottom=0)
+    epoch_axis(panel, data)
+    panel.legend(fontsize="small")
+
+
+def _draw_accuracies(panel: "Axes", data: xr.Dataset) -> None:
+    draw_epochs(panel, data.train_accuracy, COLOURS[0], "training set")
+    draw_epochs(panel, data.test_accuracy, COLOURS[1], "test set")
+    panel.set_ylabel("accuracy")
+    panel.set_ylim(0, 1.03)
+    epoch_axis(panel, data)
+    panel.legend(fontsize="small", loc="lower right")

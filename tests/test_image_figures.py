@@ -1,0 +1,178 @@
+"""Pictures and claims of image networks, on made-up feature metrics whose regime is known; quick scales where slow."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from solvable.diagnostics import FeatureStatistics, features
+from solvable.papers.layerwise import _image_pictures as pictures
+from solvable.papers.layerwise import fig2_3, fig2_4, table2_2
+from solvable.plotting import new_figure
+
+
+def measured(spread: float, classes: int = 10, seeds: int = 2, width: int = 32, accuracy: float = 0.99) -> xr.Dataset:
+    """Metrics of features that lie around as many orthogonal centres as classes, in the form that trainings have.
+
+    The outputs read the centres, so without ``spread`` the features are an exact minimum projection, and with a
+    large one they are as many as the width.
+    """
+    rng = np.random.default_rng(7)
+    reports = []
+    for _ in range(seeds):
+        weights = np.linalg.qr(rng.normal(size=(width, classes)))[0].T
+        samples = []
+        for count in (2000, 400):
+            labels = np.arange(count) % classes
+            phi = weights[labels] + spread * rng.normal(size=(count, width)) / np.sqrt(width)
+            samples.append(FeatureStatistics(classes).update(phi, phi @ weights.T, labels))
+        reports.append(features(*samples))
+    modes = max(report.rank for report in reports)
+
+    def curves(name: str) -> np.ndarray:
+        found = np.full((seeds, 1, modes), np.nan)
+        for row, report in zip(found, reports, strict=True):
+            row[0, : report.rank] = getattr(report, name)
+        return found
+
+    names = ("intensity", "quality", "utilisation", "cumulative_quality", "cumulative_utilisation")
+    variables = {name: (("seed", "step", "mode"), curves(name)) for name in names}
+    scalars = {
+        f"effective_dimension_{name}": [r.effective_dimensions[name] for r in reports] for name in pictures.DIMENSIONS
+    }
+    scalars |= {"mp_distance": [r.mp_distance for r in reports], "test_accuracy": [accuracy] * seeds}
+    variables |= {name: (("seed", "step"), np.array(values)[:, None]) for name, values in scalars.items()}
+    return xr.Dataset(variables, {"step": [100], "mode": np.arange(1, modes + 1), "seed": np.arange(seeds)})
+
+
+@pytest.fixture(scope="module")
+def collapsed() -> xr.Dataset:
+    return pictures.at_end(measured(0.01))
+
+
+@pytest.fixture(scope="module")
+def spread_out() -> xr.Dataset:
+    return pictures.at_end(measured(3.0))
+
+
+def test_claims_tell_the_regimes_apart(collapsed: xr.Dataset, spread_out: xr.Dataset) -> None:
+    for run, minimum in ((collapsed, True), (spread_out, False)):
+        assert pictures.minimum_feature_claim("a network", run).passed is minimum
+        assert pictures.extended_feature_claim("a network", run).passed is not minimum
+        assert pictures.share_claim("a network", run, 10, 0.05, "").passed is minimum
+        for kind in (pictures.ABOVE_NOISE, pictures.SQUARED, "intensity"):
+            assert pictures.dimension_claim("a network", run, 10, 0.05, "", kind).passed is minimum, kind
+
+
+def test_claims_speak_of_the_worst_seed(collapsed: xr.Dataset, spread_out: xr.Dataset) -> None:
+    mixed = xr.concat([collapsed.isel(seed=[0]), spread_out.isel(seed=[0])], "seed", join="outer")
+    minimum, extended = (make("x", mixed) for make in (pictures.minimum_feature_claim, pictures.extended_feature_claim))
+    assert minimum.measured == spread_out.mp_distance[0]
+    assert extended.measured == collapsed.mp_distance[0]
+    assert not minimum.passed
+    assert not extended.passed
+    assert not pictures.dimension_claim("x", mixed, 10, 0.05, "").passed
+    assert "of 2 seeds" in minimum.name
+    assert "one seed" in pictures.minimum_feature_claim("x", mixed.isel(seed=[0])).name
+    accuracies = mixed.assign(test_accuracy=("seed", [0.97, 0.93]))
+    assert pictures.accuracy_claim("x", accuracies, 0.93, "").passed
+    assert not pictures.accuracy_claim("x", accuracies, 0.94, "").passed
+
+
+def test_chance_counts_in_the_plain_dimension_and_hardly_in_the_others(collapsed: xr.Dataset) -> None:
+    """With p modes and n test samples the plain entropy has a bias, which the docstrings of the figures state.
+
+    A weak mode overlaps with the outputs by 1/n_test, and by 1/n_train more: on the training set it was made orthogonal
+    to the strong ones with all that they had in common by chance. D_eff is exp of the entropy of the mixture.
+    """
+    modes, chance, classes = collapsed.sizes["mode"], 1 / 400 + 1 / 2000, 10
+    shares = np.r_[np.full(classes, 1 / classes), np.full(modes - classes, chance)]
+    shares /= shares.sum()
+    expected = np.exp(-np.sum(shares * np.log(shares)))
+    # 22 overlaps, each a sum of ten squares, scatter by 7 % in all, and D_eff depends on the half of it; two seeds.
+    np.testing.assert_allclose(collapsed.effective_dimension_utilisation, expected, rtol=0.07)
+    for kind in (pictures.ABOVE_NOISE, pictures.SQUARED):
+        np.testing.assert_allclose(collapsed[f"effective_dimension_{kind}"], classes, rtol=0.03)
+
+
+@pytest.mark.parametrize(("values", "found"), [([9.0, 10.5, 11.5], 11.5), ([8.0, 10.5], 8.0), ([10.0, np.nan], np.nan)])
+def test_the_furthest_value(values: list[float], found: float) -> None:
+    assert pictures.furthest(xr.DataArray(values), 10.0) == pytest.approx(found, nan_ok=True)
+
+
+def test_the_panels_show_what_was_measured(collapsed: xr.Dataset, spread_out: xr.Dataset) -> None:
+    runs = {"collapsed": collapsed, "spread out": spread_out}
+    figure = pictures.feature_figure(runs, 10)
+    quality, utilisation, intensity = figure.axes
+    labels = [text.get_text() for text in quality.get_legend().get_texts()]
+    assert labels[0] == f"collapsed (99.0%) [{float(collapsed.mp_distance.mean()):.2g}]"
+    assert labels[-1] == "k = C = 10"
+    for panel, name in ((quality, "cumulative_quality"), (utilisation, "cumulative_utilisation")):
+        # Two seeds and their mean for each of two runs, and the mark.
+        assert len(panel.lines) == 2 * 3 + 1
+        np.testing.assert_allclose(panel.lines[0].get_ydata(), collapsed[name][0])
+        np.testing.assert_allclose(panel.lines[5].get_ydata(), spread_out[name].mean("seed"))
+        assert panel.get_xscale() == "log"
+    np.testing.assert_allclose(intensity.lines[2].get_ydata()[0], 1)
+    assert set(intensity.lines[-1].get_xdata()) == {10}
+
+
+def test_each_run_can_have_its_own_number_of_classes(collapsed: xr.Dataset) -> None:
+    runs = {f"C = {classes}": collapsed for classes in range(2, 11)}
+    figure = pictures.feature_figure(runs, {name: index for index, name in enumerate(runs, 2)})
+    marks = [line for line in figure.axes[0].lines if line.get_linestyle() == ":"]
+    assert [mark.get_xdata()[0] for mark in marks] == list(range(2, 11))
+    assert len({mark.get_color() for mark in marks}) == 9, "nine runs are nine colours"
+
+
+def test_curves_over_steps_have_seeds_and_their_mean() -> None:
+    _, (panel,) = new_figure()
+    values = xr.DataArray([[1.0, 2], [3, 4]], dims=("seed", "step"), coords={"step": [0, 5]})
+    pictures.draw_seeds(panel, values, "step", "red", "both")
+    pictures.draw_seeds(panel, values[:1], "step", "blue", "one")
+    assert len(panel.lines) == 4
+    np.testing.assert_allclose(panel.lines[2].get_ydata(), [2, 3])
+
+
+def test_figure_2_3_claims_need_the_regimes_apart(collapsed: xr.Dataset, spread_out: xr.Dataset) -> None:
+    for scale in ("quick", "full"):
+        right = fig2_3.claims({fig2_3.WHOLE: collapsed, fig2_3.LAST: spread_out}, scale)
+        wrong = fig2_3.claims({fig2_3.WHOLE: spread_out, fig2_3.LAST: collapsed}, scale)
+        same = fig2_3.claims({fig2_3.WHOLE: collapsed, fig2_3.LAST: collapsed}, scale)
+        assert sum(not claim.passed for claim in wrong) >= 3
+        assert sum(not claim.passed for claim in same) >= 2
+        assert [claim.name for claim in right if not claim.passed and "over that" not in claim.name] == []
+
+
+def test_table_2_2_claims_follow_the_row() -> None:
+    row = next(row for row in table2_2.ROWS["full"] if row.name == "ResNet18, CIFAR-10")
+    found = {spread: table2_2.claims(row, measured(spread, accuracy=0.94), "full") for spread in (0.01, 3.0)}
+    assert all(claim.passed for claim in found[0.01])
+    assert sum(not claim.passed for claim in found[3.0]) == len(found[3.0]) - 1, "all but the accuracy"
+    poor = table2_2.claims(row, measured(0.01, accuracy=0.92), "full")
+    assert sum(not claim.passed for claim in poor) == 1
+
+
+def test_table_2_2_is_the_thesis_table() -> None:
+    """Rates, decay and schedule as section 2.4 states them, for every row; three seeds."""
+    for row in table2_2.ROWS["full"]:
+        made = row.experiment
+        assert made.rate == (0.05 if row.name.startswith("ResNet18") else 0.01)
+        assert (made.momentum, made.decay, made.schedule, made.seeds) == (0.9, 1e-3, "thesis", 3)
+        assert made.augmented == ("CIFAR" in row.name)
+        assert made.images == row.name.split(", ")[1].lower()
+        assert (row.printed is None) == ("Fashion" in row.name)
+
+
+def test_figure_2_4_counts_classes() -> None:
+    ends = {classes: pictures.at_end(measured(0.01, classes=classes)) for classes in (2, 5)}
+    assert all(claim.passed for claim in fig2_4.claims(ends, "full"))
+    swapped = {2: ends[5], 5: ends[2]}
+    assert sum(not claim.passed for claim in fig2_4.claims(swapped, "full")) >= 4
+    assert fig2_4.EXPERIMENTS["full"][10] == table2_2.CIFAR, "trained once for both"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", [fig2_3, fig2_4, table2_2])
+def test_quick_scale(figure: object) -> None:
+    result = figure.reproduce("quick")  # type: ignore[attr-defined]
+    assert [claim.name for claim in result.claims if not claim.passed] == []
