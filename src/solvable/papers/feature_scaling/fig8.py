@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 RICHNESS = {"quick": (0.3,), "full": (0.125, 0.5, 1.0)}
 PACKAGES: dict[str, tuple[str, ...]] = {"quick": (), "full": ("numpy", "scipy", "jax")}
 SHAPE: dict[str, dict[str, int]] = {
-    "quick": {"width": 32, "layers": 2, "heads": 2},
+    "quick": {"width": 32, "layers": 1, "heads": 2},
     "full": {"width": 256, "layers": 4, "heads": 4},
 }
 LENGTH, BATCH, STEPS = {"quick": 16, "full": 128}, {"quick": 32, "full": 64}, {"quick": 300, "full": 2000}
@@ -159,7 +159,8 @@ def _draw_excess(panel: "Axes", losses: xr.DataArray, fits: xr.Dataset) -> None:
         fit = fits.sel(richness=richness)
         floor = float(fit.irreducible)
         inside = losses.sel(richness=richness, tokens=slice(fits.first_tokens / 2, None)).mean("seed")
-        label = f"{_name(richness)}: {float(fit.exponent_excess):.2f}, less {floor:.2f} nats"
+        error = float(fit.irreducible_error)
+        label = f"{_name(richness)}: {float(fit.exponent_excess):.2f}, less {floor:.2f} ± {error:.2f} nats"
         panel.plot(inside.tokens, inside - floor, "o", color=colour, markersize=3.5, label=label)
         line = np.geomspace(fits.first_tokens, fits.last_tokens, 30)
         panel.plot(line, float(fit.prefactor_excess) * line ** -float(fit.exponent_excess), color=colour, linewidth=1)
