@@ -27,14 +27,17 @@ from solvable.plotting import log_losses, new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-RICHNESS = {"quick": (0.3,), "full": (0.125, 0.5, 1.0)}
+RICHNESS = {"quick": (0.3,), "full": (0.25, 1.0)}
 PACKAGES: dict[str, tuple[str, ...]] = {"quick": (), "full": ("numpy", "scipy", "jax")}
 SHAPE: dict[str, dict[str, int]] = {
     "quick": {"width": 32, "layers": 1, "heads": 2},
     "full": {"width": 256, "layers": 4, "heads": 4},
 }
-LENGTH, BATCH, STEPS = {"quick": 16, "full": 128}, {"quick": 32, "full": 64}, {"quick": 300, "full": 2000}
-STOPS = {"quick": log_steps(300, 12), "full": [50 * n for n in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 19, 24, 30, 40)]}
+LENGTH, BATCH, STEPS = {"quick": 16, "full": 128}, {"quick": 32, "full": 64}, {"quick": 300, "full": 1000}
+STOPS = {
+    "quick": log_steps(300, 12),
+    "full": [50 * blocks for blocks in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20)],
+}
 PRECISION: dict[str, Any] = {"quick": "float32", "full": "bfloat16"}
 SEEDS, TEST = {"quick": 2, "full": 3}, {"quick": 64, "full": 256}
 # One rate for all networks, in units in which logits move as fast at any width and richness. It is about half of what
