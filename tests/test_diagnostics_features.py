@@ -217,16 +217,16 @@ def test_unrelated_targets_have_quality_1_over_n_and_no_cumulative_drift() -> No
 
 
 def test_the_square_of_utilisation_weighs_chance_less() -> None:
-    """Two features carry all outputs; of 300 samples and 60 more features, chance makes many in the plain count."""
+    """Two features carry all outputs; 60 others are at the level of chance, which counts in the plain dimension."""
     rng = np.random.default_rng(5)
-    x = rng.normal(size=(600, 62)) * np.where(np.arange(62) < 2, 30.0, 1.0)
+    x = rng.normal(size=(6000, 62)) * np.r_[30.0, 20.0, np.ones(60)]
     outputs = x[:, :2] @ rng.normal(size=(2, 2))
-    halves = [(x[half], outputs[half], rng.normal(size=(300, 2))) for half in (slice(300), slice(300, None))]
-    sizes = features(*halves).effective_dimensions
-    assert sizes["utilisation"] > 3.5
-    assert sizes["utilisation_squared"] == pytest.approx(2, abs=0.15)
-    shares = features(*halves).utilisation
-    assert sizes["utilisation_squared"] == effective_dimension(shares**2 / np.sum(shares**2))
+    halves = [(x[half], outputs[half], rng.normal(size=(3000, 2))) for half in (slice(3000), slice(3000, None))]
+    report = features(*halves)
+    sizes = report.effective_dimensions
+    assert sizes["utilisation"] > 2.2
+    assert sizes["utilisation_squared"] == pytest.approx(2, abs=0.02)
+    assert sizes["utilisation_squared"] == effective_dimension(report.utilisation**2)
 
 
 def test_effective_dimension_of_known_spectra() -> None:

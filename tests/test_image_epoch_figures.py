@@ -239,7 +239,8 @@ def test_learning_curves_that_do_not():
     # Faster after it, but the bend is a decade off.
     elsewhere = curves(two_laws(SIZES, 20_000, 0.15, 0.9), 0.1 * (SIZES / 700) ** -0.4)
     off = passed(fig7_1.transition_claims(elsewhere, "full"))
-    assert off[:4] == [True] * 4 and not off[5]
+    assert off[:4] == [True] * 4
+    assert not off[5]
     # Minimum-feature at all sizes, or at none: there is no crossing to speak of.
     for distance in (DISTANCE / 100, DISTANCE * 100):
         never = fig7_1.transition_claims(curves(two_laws(SIZES, 3500, 0.15, 0.5), distance), "full")

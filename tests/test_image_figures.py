@@ -36,13 +36,12 @@ def measured(spread: float, classes: int = 10, seeds: int = 2, width: int = 32, 
 
     names = ("intensity", "quality", "utilisation", "cumulative_quality", "cumulative_utilisation")
     variables = {name: (("seed", "step", "mode"), curves(name)) for name in names}
-    scalars = {f"effective_dimension_{name}": [r.effective_dimensions[name] for r in reports] for name in DIMENSIONS}
+    scalars = {
+        f"effective_dimension_{name}": [r.effective_dimensions[name] for r in reports] for name in pictures.DIMENSIONS
+    }
     scalars |= {"mp_distance": [r.mp_distance for r in reports], "test_accuracy": [accuracy] * seeds}
     variables |= {name: (("seed", "step"), np.array(values)[:, None]) for name, values in scalars.items()}
     return xr.Dataset(variables, {"step": [100], "mode": np.arange(1, modes + 1), "seed": np.arange(seeds)})
-
-
-DIMENSIONS = ("intensity", "quality", "utilisation", "quality_above_noise", "utilisation_above_noise")
 
 
 @pytest.fixture(scope="module")
@@ -90,16 +89,9 @@ def test_chance_counts_in_the_plain_dimension_and_hardly_in_the_others(collapsed
     shares /= shares.sum()
     expected = np.exp(-np.sum(shares * np.log(shares)))
     # 22 overlaps, each a sum of ten squares, scatter by 7 % in all, and D_eff depends on the half of it; two seeds.
-    np.testing.assert_allclose(pictures.effective_dimensions(collapsed, "utilisation"), expected, rtol=0.07)
+    np.testing.assert_allclose(collapsed.effective_dimension_utilisation, expected, rtol=0.07)
     for kind in (pictures.ABOVE_NOISE, pictures.SQUARED):
-        np.testing.assert_allclose(pictures.effective_dimensions(collapsed, kind), classes, rtol=0.03)
-
-
-def test_squares_are_those_of_the_modes() -> None:
-    run = xr.Dataset({"utilisation": (("seed", "mode"), [[0.5, 0.5, np.nan], [0.8, 0.4, 0.0]])})
-    shares = np.array([0.64, 0.16]) / 0.8
-    expected = [2, np.exp(-np.sum(shares * np.log(shares)))]
-    np.testing.assert_allclose(pictures.effective_dimensions(run, pictures.SQUARED), expected)
+        np.testing.assert_allclose(collapsed[f"effective_dimension_{kind}"], classes, rtol=0.03)
 
 
 @pytest.mark.parametrize(("values", "found"), [([9.0, 10.5, 11.5], 11.5), ([8.0, 10.5], 8.0), ([10.0, np.nan], np.nan)])

@@ -5,7 +5,7 @@ them. What differs between runs lies in arrays with the run as first axis; what 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,6 +21,7 @@ from solvable.networks.sources import Fixed, Fresh, Source, equal_pieces, first_
 PyTree = Any
 Variant = dict[str, Array]
 Measure = Callable[[Any, Any, jax.Array], PyTree]
+Loops = Literal["blocks", "blocks and rest", "one by one"]
 # Larger sets are measured in pieces of this many points, or activations would fill the memory.
 _PIECE = 4096
 
@@ -66,7 +67,8 @@ def pick(tree: PyTree, run: int) -> PyTree:
 class Recipe(NamedTuple):
     """All that says how a run is trained. ``low`` is the precision inside a step, if it is not ``precision``.
 
-    ``whole_blocks`` says that every stretch is a multiple of ``BLOCK`` steps.
+    ``loops`` says how steps are repeated on an accelerator: in blocks of known length where every stretch is a multiple
+    of ``BLOCK``, one by one, or both; each loop compiles the step once more.
     """
 
     network: Any
@@ -79,7 +81,7 @@ class Recipe(NamedTuple):
     low: Any
     measures: Mapping[str, Measure]
     diverged_above: float
-    whole_blocks: bool = False
+    loops: Loops = "blocks and rest"
 
     @property
     def own_data(self) -> bool:
@@ -198,13 +200,12 @@ def stretch(recipe: Recipe, runs: Runs, single: bool = False) -> Callable[..., S
             first = begin + index * BLOCK
             return jax.lax.fori_loop(0, BLOCK, lambda step, state: every(state, arrays, first + step), inner)
 
-        if jax.default_backend() != "cpu":
+        if jax.default_backend() != "cpu" and recipe.loops != "one by one":
             # A loop whose length is not known asks the host after each round whether there is another; one of known
             # length does not. On an accelerator that is half the time of a small step.
             blocks = (end - begin) // BLOCK
             state = jax.lax.fori_loop(0, blocks, block, state)
-            if recipe.whole_blocks:
-                # Nothing is left over, and a large network is not compiled a second time for it.
+            if recipe.loops == "blocks":
                 return state
             begin = begin + blocks * BLOCK
         return jax.lax.fori_loop(begin, end, lambda step, inner: every(inner, arrays, step), state)

@@ -115,7 +115,7 @@ def train(
         jnp.dtype(precision) if precision == "bfloat16" else None,
         dict(measure or {}),
         diverged_above,
-        schedule.whole_blocks,
+        "blocks" if schedule.whole_blocks else "blocks and rest",
     )
     runs = seeds * max(1, *(len(values) for values in lists.values())) if lists else seeds
     group = runs if at_once is None else min(check_count("at_once", at_once), runs)
@@ -236,10 +236,13 @@ class _Programs:
 
     def _compile(self, state: State, runs: Runs) -> _Compiled:
         lowered = self._lowered(self.recipe, state, runs)
-        # On a CPU the compiler's convolutions are several times slower inside a loop than outside of one.
-        single = jax.default_backend() == "cpu" and "stablehlo.convolution" in lowered.as_text()
-        if single:
-            lowered = self._lowered(self.recipe, state, runs, single)
+        single = False
+        if "stablehlo.convolution" in lowered.as_text():
+            # On a CPU the compiler's convolutions are several times slower inside a loop than outside of one. On an
+            # accelerator they take long to compile, and steps long enough not to need blocks.
+            single = jax.default_backend() == "cpu"
+            plain = self.recipe if self.recipe.loops == "blocks" else self.recipe._replace(loops="one by one")
+            lowered = self._lowered(plain, state, runs, single)
         advance = _compiled_program(lowered, self.resumable)
         need = memory.needed(advance)
         if self.limit is not None and need is not None and need > self.limit:

@@ -170,4 +170,3 @@ def source_of(kernel: Any, targets: Any) -> Source:
         return float(np.sqrt(own**2 + sum(np.nanmean(one**2) for one in away)))
 
     return Source(central.capacity, central.source, error("capacity"), error("source"), *modes)
-

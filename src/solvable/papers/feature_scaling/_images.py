@@ -109,7 +109,7 @@ def linearised(network: Any) -> Linearised:
 
 
 def measured_steps(last: int, per_decade: int = 12) -> list[int]:
-    """Zero, and steps that are evenly spaced in the logarithm, multiples of 50, which an accelerator takes at a time."""
+    """Zero, and steps that are evenly spaced in the logarithm: multiples of 50, which an accelerator takes at once."""
     wanted = np.geomspace(50, last, int(per_decade * np.log10(last / 50)) + 1)
     return sorted({0, last, *(50 * np.round(wanted / 50).astype(int)).tolist()})
 

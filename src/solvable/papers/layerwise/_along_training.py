@@ -90,7 +90,7 @@ def places(data: xr.Dataset | xr.DataArray) -> np.ndarray:
 def epoch_axis(panel: "Axes", data: xr.Dataset, start: bool = True) -> None:
     """A log axis of epochs, with the start on it or not."""
     where = places(data)
-    ticks = [tick for tick in (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000) if where[1] <= tick <= where[-1]]
+    ticks = [tick for tick in (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000) if 1.3 * where[0] < tick <= where[-1]]
     begin = ([where[0]], ["0"]) if start else ([], [])
     panel.set_xscale("log")
     panel.set_xticks([*begin[0], *ticks], [*begin[1], *(f"{tick:g}" for tick in ticks)])

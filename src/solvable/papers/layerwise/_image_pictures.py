@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from solvable.diagnostics.report import effective_dimension
 from solvable.papers.claims import Claim
 from solvable.plotting import COLOURS, new_figure
 
@@ -40,18 +39,6 @@ DIMENSIONS = {
 def at_end(data: xr.Dataset) -> xr.Dataset:
     """The networks when training is over."""
     return data.isel(step=-1)
-
-
-def effective_dimensions(run: xr.Dataset, kind: str) -> xr.DataArray:
-    """The effective dimension of each seed, of one of :data:`DIMENSIONS`.
-
-    ``"utilisation_squared"`` is that of Q̂², which is eq. 2.5 as printed: not a share of anything (see docs/errata),
-    and in an entropy it makes little of the 1/n_test that each mode has by chance.
-    """
-    if kind != SQUARED:
-        return run[f"effective_dimension_{kind}"]
-    squares = run.utilisation.fillna(0) ** 2
-    return xr.apply_ufunc(effective_dimension, squares, input_core_dims=[["mode"]], vectorize=True)
 
 
 def feature_figure(runs: Mapping[str, xr.Dataset], classes: int | Mapping[str, int] = 10) -> "Figure":
@@ -136,7 +123,7 @@ def dimension_claim(
     """D_eff of ``kind`` (one of :data:`DIMENSIONS`) is ``expected`` in the seed furthest from it."""
     return Claim(
         f"{DIMENSIONS[kind]} of {name} ({_worst(run, 'furthest')})",
-        furthest(effective_dimensions(run, kind), expected),
+        furthest(run[f"effective_dimension_{kind}"], expected),
         expected,
         within,
         because,

@@ -24,6 +24,7 @@ from solvable.networks.convolutional.cnn import CNN
 from solvable.networks.convolutional.resnet import ResNet18
 from solvable.networks.convolutional.vgg import VGG16
 from solvable.networks.data.augmentation import crops_and_flips
+from solvable.papers.layerwise._image_store import kept
 
 CLASSES = 10
 # The rate is multiplied by DROP after these shares of the training: every 60 of 200 epochs.
@@ -98,6 +99,10 @@ def trained(experiment: Experiment) -> xr.Dataset:
 
     Dims are (seed, step) and (seed, step, mode); ``epoch`` counts passes of the training images drawn.
     """
+    return kept(experiment, lambda: _train(experiment))
+
+
+def _train(experiment: Experiment) -> xr.Dataset:
     images = loaded(experiment)
     data, own = training_set(images, experiment)
     steps = sorted({0, *experiment.measured, experiment.steps})

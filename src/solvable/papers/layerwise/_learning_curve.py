@@ -57,7 +57,8 @@ def bend_at(sizes: Sequence[float] | np.ndarray, values: Sequence[float] | np.nd
     """
     sizes, values = np.asarray(sizes, float), np.asarray(values, float)
     if not (np.isfinite(at) and sizes.min() < at < sizes.max()):
-        return Bend(at, *[float("nan")] * 7)
+        nothing = float("nan")
+        return Bend(at, nothing, nothing, nothing, nothing, nothing, nothing, nothing)
     x, y = np.log(sizes / at), np.log(values)
     columns = np.stack([np.ones_like(x), np.minimum(x, 0), np.maximum(x, 0)], axis=1)
     found = np.linalg.lstsq(columns, y, rcond=None)[0]
@@ -65,8 +66,9 @@ def bend_at(sizes: Sequence[float] | np.ndarray, values: Sequence[float] | np.nd
     free = x.size - 3
     covariance = np.linalg.inv(columns.T @ columns) * (scatter / free if free > 0 else np.nan)
     difference = covariance[1, 1] + covariance[2, 2] - 2 * covariance[1, 2]
-    errors = np.sqrt([covariance[1, 1], covariance[2, 2], difference])
-    return Bend(at, -found[1], -found[2], *map(float, errors), float(np.exp(found[0])), scatter)
+    before_error, after_error, difference_error = np.sqrt([covariance[1, 1], covariance[2, 2], difference]).tolist()
+    height, before, after = np.exp(found[0]).item(), -found[1].item(), -found[2].item()
+    return Bend(at, before, after, before_error, after_error, difference_error, height, scatter)
 
 
 def best_bend(sizes: Sequence[float] | np.ndarray, values: Sequence[float] | np.ndarray) -> Bend:

@@ -33,7 +33,7 @@ from solvable.papers.layerwise._image_pictures import (
     minimum_feature_claim,
 )
 from solvable.papers.layerwise._image_training import Experiment, trained
-from solvable.papers.layerwise.table2_2 import MNIST
+from solvable.papers.layerwise.table2_2 import MNIST_ON_ITS_WAY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ SETTINGS = {
         NUMBER: NUMBERS._replace(network="resnet-small", images="digits", steps=300, batch=50, rate=0.02, seeds=2),
         CLASS: Experiment("resnet-small", "digits", steps=200, batch=50, seeds=2),
     },
-    "full": {NUMBER: NUMBERS._replace(steps=8 * 60_000 // 128, precision="bfloat16", seeds=3), CLASS: MNIST},
+    "full": {NUMBER: NUMBERS._replace(steps=8 * 60_000 // 128, precision="bfloat16", seeds=3), CLASS: MNIST_ON_ITS_WAY},
 }
 
 

@@ -52,7 +52,7 @@ def reproduce(scale: Scale) -> Reproduction:
     claims: list[Claim] = []
     for row, letter, (name, data) in zip(panels, "abc", runs.items(), strict=False):
         draw_features(row, moments(data), CLASSES)
-        row[0].set_title(f"({letter}) {name}", fontsize="medium")
+        row[0].set_title(f"({letter}) {name}", fontsize="medium", loc="left")
         claims += few_claims(data, name, scale) if letter == "a" else many_claims(data, name, scale)
     return Reproduction(
         {f"panel-{letter}": data for letter, data in zip("abc", runs.values(), strict=False)}, figure, claims

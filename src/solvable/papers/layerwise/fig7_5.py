@@ -32,7 +32,7 @@ def reproduce(scale: Scale) -> Reproduction:
         for panel, variable in zip(row, PANELS, strict=False):
             _draw_features(panel, data, variable)
         _draw_accuracies(row[3], data)
-        row[0].set_title(f"({letter}) {experiments.title(experiment)}", fontsize="medium")
+        row[0].set_title(f"({letter}) {experiments.title(experiment)}", fontsize="medium", loc="left")
     names = [experiments.title(experiment) for experiment in pair]
     claims = parted_claims(few, names[0]) + later_claims(many, names[1])
     return Reproduction({"few-features": few, "many-features": many}, figure, claims)

@@ -17,7 +17,7 @@ import xarray as xr
 
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise import _epoch_experiments as experiments
-from solvable.papers.layerwise._along_training import epoch_name, moments, seeds_claim, told
+from solvable.papers.layerwise._along_training import moments, seeds_claim, told
 from solvable.papers.layerwise._image_pictures import draw_seeds, with_scores
 from solvable.papers.layerwise._image_training import trained
 from solvable.papers.layerwise._learning_curve import rank_correlation
@@ -41,7 +41,7 @@ def reproduce(scale: Scale) -> Reproduction:
         for panel, variable in zip(row, PANELS, strict=True):
             _draw(panel, data, variable)
         row[0].legend(fontsize="small", title="(test accuracy) [κ_CKA]", title_fontsize="small")
-        row[0].set_title(f"({letter}) {name}", fontsize="medium")
+        row[0].set_title(f"({letter}) {name}", fontsize="medium", loc="left")
         claims += [*correlation_claims(data, name), gain_claim(data, name)]
     by_panel = {f"panel-{letter}": data for letter, data in zip("ab", datasets.values(), strict=True)}
     return Reproduction(by_panel, figure, claims)
@@ -69,21 +69,22 @@ def correlation_claims(data: xr.Dataset, name: str) -> list[Claim]:
             Claim(
                 f"rank correlation of intensity and {variable} over features 2 to {SHOWN} of {name} at the end "
                 + (f"(smallest of {seeds} seeds)" if seeds > 1 else "(one seed)"),
-                end.min(),
+                float(end.min()),
                 1.0,
                 1 - CHANCE,
-                f"one in two hundred sets of 20 unrelated pairs is above {CHANCE}; at the start {float(start.mean()):.2f}",
+                f"one in two hundred sets of 20 unrelated pairs is above {CHANCE}; at the start "
+                f"{float(start.mean()):.2f}",
             )
         )
     return claims
 
 
 def gain_claim(data: xr.Dataset, name: str) -> Claim:
-    """Which features gain quality in the first measured stretch, about an epoch: those that were strong at its end."""
-    gain = data.quality.isel(step=1) - data.quality.isel(step=0)
+    """Which features gain quality in training: the strongest, as many as classes, or those that follow."""
+    gain = data.quality.isel(step=-1) - data.quality.isel(step=0)
     strong, weak = (gain.sel(mode=slice(*ends)).mean("mode") for ends in ((2, CLASSES), (CLASSES + 1, SHOWN)))
     return seeds_claim(
-        f"features 2 to {CLASSES} of {name} gain more quality than the next by {epoch_name(data, float(data.epoch[1]))}",
+        f"features 2 to {CLASSES} of {name} gain more quality in training than {CLASSES + 1} to {SHOWN}",
         strong > weak,
         f"larger features gain quality faster, section 7.4.1; means {told(strong)} and {told(weak)}",
     )
