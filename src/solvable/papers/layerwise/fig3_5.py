@@ -16,7 +16,7 @@ features. D_eff(Q̂) is not claimed. It asks for more than κ_CKA: between its c
 parts along many features, which an entropy counts and a kernel does not.
 
 Quick scale: a small network, 200 of scikit-learn's 8 x 8 digits, true or random labels. It is too small for κ_CKA <
-0.1, and claims that fitting moves the features far towards the minimum-feature regime, whatever the labels.
+0.1, and claims that fitting moves the features towards the minimum-feature regime, whatever the labels.
 """
 
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ def draw(runs: dict[float, xr.Dataset]) -> "Figure":
 def claims(runs: dict[float, xr.Dataset], scale: Scale) -> list[Claim]:
     """``runs`` by label noise."""
     ends = {NAMES[noise]: at_end(run) for noise, run in runs.items()}
-    made = [_fitted(name, end) for name, end in ends.items()]
+    made = [_fitted(name, end, scale) for name, end in ends.items()]
     if scale == "full":
         made += [minimum_feature_claim(name, end) for name, end in ends.items()]
     else:
@@ -61,23 +61,23 @@ def claims(runs: dict[float, xr.Dataset], scale: Scale) -> list[Claim]:
     return made + _accuracies(ends, scale)
 
 
-def _fitted(name: str, end: xr.Dataset) -> Claim:
+def _fitted(name: str, end: xr.Dataset, scale: Scale) -> Claim:
     return Claim(
         f"training accuracy, {name} (lowest of {end.sizes['seed']} seeds)",
-        end.train_accuracy.min(),
+        end.train_accuracy.min(skipna=False),
         1.0,
-        0.01,
-        "nearly every label is fitted: all but one in a hundred",
+        0.01 if scale == "full" else 0.02,
+        "nearly every label is fitted: all but one in a hundred, or two of the few of quick scale",
     )
 
 
 def _nearer(name: str, run: xr.Dataset) -> Claim:
     return Claim(
         f"κ_CKA when fitted over that at the start, {name} (largest of {run.sizes['seed']} seeds)",
-        (run.mp_distance.isel(step=-1) / run.mp_distance.isel(step=0)).max(),
+        (run.mp_distance.isel(step=-1) / run.mp_distance.isel(step=0)).max(skipna=False),
         0.0,
-        0.5,
-        "features move most of the way, whatever the labels: six runs had ratios of 0.26 to 0.40 with random ones",
+        2 / 3,
+        "the distance falls by a third or more, whatever the labels; eight small networks had ratios of 0.26 to 0.44",
     )
 
 
@@ -90,7 +90,7 @@ def _accuracies(ends: dict[str, xr.Dataset], scale: Scale) -> list[Claim]:
         ),
         Claim(
             f"test accuracy, {random} (mean of {ends[random].sizes['seed']} seeds)",
-            ends[random].test_accuracy.mean(),
+            ends[random].test_accuracy.mean(skipna=False),
             1 / CLASSES,
             0.03 if scale == "full" else 0.08,
             "chance; images that look alike are guessed alike, so it varies more than independent guesses would",

@@ -11,8 +11,8 @@ feature is hardly used and D_eff(Q̂) is near 1; with 0 to 9, as in the thesis, 
 claims take both together, Π̂(2). D_eff(ρ) counts the first feature as one, whatever it is, so here 2 is the least.
 
 The thesis gives the network and the set. Our choices, for the number: eight epochs in batches of 128, SGD with momentum
-0.9, a rate that rises over 100 steps to 0.005 and falls to zero as a cosine, weight decay 0.03. A squared error is
-stable in the last layer up to a rate of 1.9/⟨|Φ|²⟩, about 0.01 for a new ResNet18: the thesis' 0.05 for classes
+0.9, a rate that rises over 200 steps to 0.004 and falls to zero as a cosine, weight decay 0.04. A squared error is
+stable in the last layer up to a rate of 1.9/⟨|Φ|²⟩, which is 0.0053 for a new ResNet18: the thesis' 0.05 for classes
 diverges. What decay removes goes with rate times decay times steps, hence more of it. The classes are those of Table
 2.2. Images padded to 32 x 32, steps in bfloat16.
 
@@ -43,12 +43,14 @@ NUMBER, CLASS = "regression", "classification"
 # Both with the constant: features that a network needs for one output and for ten.
 NEEDED = {NUMBER: 2, CLASS: CLASSES}
 NUMBERS = Experiment(
-    "resnet18", "mnist", targets="number", loss="mse", rate=0.005, decay=0.03, schedule="cosine", warmup=100
+    "resnet18", "mnist", targets="number", loss="mse", rate=0.004, decay=0.04, schedule="cosine", warmup=200
 )
 SETTINGS = {
     "quick": {
-        NUMBER: NUMBERS._replace(network="resnet-small", images="digits", steps=300, batch=50, rate=0.02, seeds=2),
-        CLASS: Experiment("resnet-small", "digits", steps=200, batch=50, seeds=2),
+        NUMBER: NUMBERS._replace(
+            network="resnet-small", images="digits", steps=300, batch=50, rate=0.02, decay=0.05, warmup=0, seeds=2
+        ),
+        CLASS: Experiment("resnet-small", "digits", steps=150, batch=50, seeds=2),
     },
     "full": {NUMBER: NUMBERS._replace(steps=8 * 60_000 // 128, precision="bfloat16", seeds=3), CLASS: MNIST_ON_ITS_WAY},
 }
@@ -77,7 +79,7 @@ def claims(runs: dict[str, xr.Dataset], scale: Scale) -> list[Claim]:
         ),
         Claim(
             f"D_eff(Q̂) above noise of {NUMBER} (largest of {number.sizes['seed']} seeds)",
-            number.effective_dimension_utilisation_above_noise.max(),
+            number.effective_dimension_utilisation_above_noise.max(skipna=False),
             1.0,
             1.0,
             "one feature, and at most the constant beside it",
@@ -88,7 +90,7 @@ def claims(runs: dict[str, xr.Dataset], scale: Scale) -> list[Claim]:
         made += [
             Claim(
                 f"share of ρ_2 in the intensity after the first, {NUMBER} (lowest of {number.sizes['seed']} seeds)",
-                share_of_second(number).min(),
+                float(share_of_second(number).min(skipna=False)),
                 1.0,
                 0.5,
                 "one feature is more than all others together, but for the first, the constant",
@@ -101,8 +103,15 @@ def claims(runs: dict[str, xr.Dataset], scale: Scale) -> list[Claim]:
     else:
         made += [
             accuracy_claim(NUMBER, number, 0.5, "the number is learned: a constant would be right in one of ten"),
-            dimension_claim(
-                CLASS, classes, CLASSES, 0.25, "as many features as classes; a small network has a few more"
+            Claim(
+                f"D_eff(Q̂) above noise, {CLASS} over {NUMBER} (smallest seed over largest)",
+                float(
+                    classes.effective_dimension_utilisation_above_noise.min(skipna=False)
+                    / number.effective_dimension_utilisation_above_noise.max(skipna=False)
+                ),
+                CLASSES,
+                CLASSES / 2,
+                "ten features against one, with the same images; half as many leave no doubt",
             ),
         ]
     return made

@@ -10,9 +10,10 @@ D_eff(Q̂) = 12.2 above noise; 24 epochs with the cosine at 92.7 %, 0.042 and 10
 The rows of CIFAR-100 are left out: this package has no checked source of those images.
 
 D_eff(Q̂) as measured counts chance: each of 512 modes overlaps with the outputs by 1/n_test, and a network that uses 10
-features exactly would show 14.6 on 10,000 test images, so the printed 10.0 cannot be that. The claims are on D_eff(Q̂)
-above noise, and on D_eff of the squares that eq. 2.5 prints, from which the 10.0 may well come: squares hide chance,
-and small uses with it. What is above noise includes weak features that overlap with strong ones on new images only.
+features exactly would show 14.6 on 10,000 test images. The printed 10.0 cannot be that. Eq. 2.5 as printed has a
+square, in which small overlaps have no weight: D_eff(Q̂²) can be compared with the table. The stricter D_eff(Q̂) above
+noise, which counts weak features in use, is claimed beside it; it includes weak features that overlap with strong ones
+on new images, which they do not on the training set.
 
 The quick scale has small networks on 8 x 8 digits, too few images for κ_CKA below 0.1: it checks that training brings
 them nearer.
