@@ -15,6 +15,7 @@ from solvable.papers.layerwise import (
     fig7_1,
     fig7_4,
     fig7_5,
+    fig7_6,
     fig7_7,
 )
 
@@ -178,7 +179,11 @@ def test_ten_features_stand_apart_or_others_come_into_use():
 
 def test_correlation_of_intensity_and_quality():
     data = training(FALLING)
-    assert fig7_7.correlations(data, "quality").dims == ("seed", "step")
+    found = fig7_7.correlations(data, "quality")
+    assert found.dims == ("seed", "step")
+    # The first feature, nearly a constant, is left out.
+    without = data.assign(quality=data.quality.where(data.mode > 1, 0.0))
+    assert fig7_7.correlations(without, "quality").equals(found)
     assert all(passed(fig7_7.correlation_claims(data, "it")))
     generator = np.random.default_rng(3)
     data["quality"] = data.quality.dims, generator.random(data.quality.shape)
@@ -204,6 +209,7 @@ def test_collapse_in_the_terminal_phase():
     assert ["self_duality" in claim.name for claim in claims if not claim.passed] == [True]
     # Without a terminal phase nothing is shown.
     never = training(FALLING, accuracy=np.linspace(0.1, 0.9, 7))
+    never["nearest_class"][:] = 0.0
     assert not any(passed(collapse_epochs.terminal_claims(never, "it", 0.995)))
 
 
@@ -229,7 +235,7 @@ def test_learning_curve_that_bends_where_features_do():
     assert all(passed(fig7_1.size_claims(bent)))
     claims = fig7_1.transition_claims(bent, "full")
     assert all(passed(claims))
-    assert "3.5e+03 images" in claims[0].because
+    assert "3,500 images" in claims[0].because
 
 
 def test_learning_curves_that_do_not():
@@ -261,6 +267,36 @@ def test_seeds_that_a_size_has_not_are_left_out():
     sizes, values = fig7_1.points(data, "error")
     assert len(sizes) == len(values) == 6 * 2 + 2
     assert np.isfinite(values).all()
+
+
+def made_up(experiment):
+    """In place of training: all measures at the experiment's own steps, as :func:`trained` gives them."""
+    steps = sorted({0, *experiment.measured, experiment.steps})
+    size = _epoch_experiments.images_of(experiment)
+    epochs = np.array(steps) * experiment.batch / size
+    outside = np.geomspace(0.9, 0.1 * (size / 5000) ** -0.3, len(steps))
+    data = training(outside, seeds=experiment.seeds, batch_epochs=tuple(epochs))
+    return data.assign(test_loss=1 - data.test_accuracy).assign_coords(step=steps)
+
+
+def test_sizes_with_different_seeds_make_one_curve(monkeypatch):
+    monkeypatch.setattr(fig7_1, "trained", made_up)
+    found = fig7_1.learning_curves(fig7_1.SETTINGS["full"].plain)
+    assert found["size"].values.tolist() == SIZES.tolist()
+    assert found.error.notnull().sum("seed").values.tolist() == [2] * 5 + [1] * 3
+    # κ = 0.1 (n / 5000)^-0.3 was put in.
+    assert _learning_curve.crossing(*fig7_1.means(found, "mp_distance"), 0.1) == pytest.approx(5000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", [fig7_1, fig7_4, fig7_5, fig7_6, fig7_7, collapse_epochs])
+def test_full_scale_is_drawn_and_claimed(figure, monkeypatch):
+    """Everything but the training, at the settings of the GPU."""
+    monkeypatch.setattr(figure, "trained", made_up)
+    result = figure.reproduce("full")
+    assert len(result.claims) >= 3
+    assert all(isinstance(claim.passed, bool) for claim in result.claims)
+    result.figure.canvas.draw()
 
 
 def test_experiments_have_titles_and_share_trainings():

@@ -14,7 +14,7 @@ from solvable.papers.claims import Claim
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# The epochs of Fig. 7.4, the last standing for the end.
+# The epochs that the thesis shows, the last standing for the end.
 EPOCHS = (0.0, 1.0, 5.0, 30.0, np.inf)
 
 

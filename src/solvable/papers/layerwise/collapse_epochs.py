@@ -39,13 +39,13 @@ A_FEW = 5e-4
 
 def reproduce(scale: Scale) -> Reproduction:
     datasets = {experiments.title(experiment): trained(experiment) for experiment in experiments.COLLAPSING[scale]}
-    figure, panels = new_figure(len(datasets), width=6.2, height=4.2)
+    figure, panels = new_figure(len(datasets), width=6.2, height=5.4)
     claims: list[Claim] = []
     for panel, (name, data) in zip(panels, datasets.items(), strict=True):
         _draw(panel, data, KNOWN[scale])
         panel.set_title(name, fontsize="medium")
         claims += terminal_claims(data, name, KNOWN[scale])
-    panels[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=2)
     return Reproduction({f"network-{i}": data for i, data in enumerate(datasets.values())}, figure, claims)
 
 

@@ -2,10 +2,10 @@
 
 (a) Test error, test loss and κ_CKA of ResNet18 on CIFAR-10 against the number of training images, without augmentation;
 (b) feature metrics of networks trained with augmentation on few and many images. The thesis gives neither its sizes nor
-how long it trained at each. Ours: eight sizes, balanced classes; steps are counted, not epochs, and smaller sets, which
-are known by heart long before, get half as many. All were chosen before any was trained. Seeds differ in weights and in
-the order of images, not in the images: a smaller set is the beginning of a larger one. The largest augmented network is
-that of Table 2.2, which is trained longer than the others.
+how long it trained at each. Ours: eight sizes, balanced classes, trained as in Table 2.2 but shorter, all as many steps
+as 12 epochs of all images have, and half as many up to 2500 images, which are known by heart long before. All were
+chosen before any was trained. Seeds differ in weights and in the order of images, not in the images. The largest
+augmented network is that of Table 2.2, which is trained longer than the others.
 
 An exponent is the slope of a straight line in logarithms, and the two lines meet at the size at which κ_CKA passes 0.1.
 That fit does not look for the bend; a second one does, and says how far its bend is from there. At small sizes an error
@@ -122,7 +122,7 @@ def transition_claims(curves: xr.Dataset, scale: Scale) -> list[Claim]:
     """From extended to minimum features between the smallest and the largest size; there the exponent changes."""
     sizes, distance = means(curves, "mp_distance")
     at = crossing(sizes, distance, THRESHOLD)
-    told = f"it passes 0.1 at {at:.3g} images, between the measured sizes by a straight line in logarithms"
+    told = f"it passes 0.1 at {at:,.0f} images, between the measured sizes by a straight line in logarithms"
     if np.isnan(at):
         told = "it does not pass 0.1 between these sizes"
     claims = [
@@ -161,7 +161,7 @@ def transition_claims(curves: xr.Dataset, scale: Scale) -> list[Claim]:
             np.log10(bend.at / at),
             0.0,
             np.log10(NEAR),
-            f"the two coincide, section 7.2; the bend of least scatter is at {bend.at:.3g} images, from exponent "
+            f"the two coincide, section 7.2; the bend of least scatter is at {bend.at:,.0f} images, from exponent "
             f"{bend.before:.3f} to {bend.after:.3f}. Sizes are a third to half a decade apart",
         )
     )
@@ -198,7 +198,7 @@ def _draw(panel: "Axes", curves: xr.Dataset, name: str) -> None:
     panel.plot(sizes, values, "o", markersize=4, color=COLOURS[0], label="trainings")
     at = crossing(*means(curves, "mp_distance"), THRESHOLD)
     if np.isfinite(at):
-        panel.axvline(at, color="grey", linestyle=":", linewidth=1.2, label=f"κ_CKA = {THRESHOLD} at {at:.3g}")
+        panel.axvline(at, color="grey", linestyle=":", linewidth=1.2, label=f"κ_CKA = {THRESHOLD} at {at:,.0f}")
     if name == "mp_distance":
         panel.plot(*means(curves, name), "-", color=COLOURS[0], linewidth=1)
         panel.axhline(THRESHOLD, color="grey", linestyle="--", linewidth=1, label="minimum-feature below")

@@ -1,10 +1,11 @@
 """Fig. 7.4: a ResNet18 falls into the minimum-feature regime early and stays; a fully connected network leaves again.
 
 (a) ResNet18 and (b) a fully connected network of 4 layers and width 512 on CIFAR-10, their feature metrics at epochs 0,
-1, 5, 30 and last. The ResNet18 is the one of Table 2.2, trained for 30 epochs in place of 200. Of the fully connected
-network the thesis gives depth, width and 200 epochs. Ours has 120 and the recipe of the ResNet18 without augmentation:
-the thesis' training and test accuracies part, and such a network cannot learn by heart what moves. Whether the thesis'
-network had weight decay is not said, so (c) is the same without (one seed).
+1, 5, 30 and last. The ResNet18 is the one of Table 2.2, whose file says how it is trained in fewer than 200 epochs; its
+epoch 30 lies later in the course of its rate than the thesis'. Of the fully connected network the thesis gives depth,
+width and 200 epochs. Ours has 120, momentum, weight decay and rates as the thesis has them for ResNet18, and no
+augmentation: the thesis' training and test accuracies part, and such a network cannot learn by heart what moves.
+Whether the thesis' network had weight decay is not said, so (c) is the same without (one seed).
 
 At quick scale both are small fully connected networks on 8 x 8 digits with squared error, (a) with weight decay; (b)
 without it, and with two labels in five replaced by random ones. What the thesis sees where features are hard to learn,
@@ -51,7 +52,7 @@ def reproduce(scale: Scale) -> Reproduction:
     figure, panels = new_figure(3, rows=len(runs), width=4.7)
     claims: list[Claim] = []
     for row, letter, (name, data) in zip(panels, "abc", runs.items(), strict=False):
-        draw_features(row, moments(data), CLASSES)
+        draw_features(row, moments(data, (0, 1, EARLY, TURN[scale], np.inf)), CLASSES)
         row[0].set_title(f"({letter}) {name}", fontsize="medium", loc="left")
         claims += few_claims(data, name, scale) if letter == "a" else many_claims(data, name, scale)
     return Reproduction(

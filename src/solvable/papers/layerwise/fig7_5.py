@@ -95,10 +95,10 @@ def _draw_features(panel: "Axes", data: xr.Dataset, variable: str) -> None:
     if variable == "intensity":
         panel.set_yscale("log")
         panel.set_ylim(bottom=max(1e-6, panel.get_ylim()[0]))
+        panel.legend(fontsize="small")
     else:
         panel.set_ylim(bottom=0)
     epoch_axis(panel, data)
-    panel.legend(fontsize="small")
 
 
 def _draw_accuracies(panel: "Axes", data: xr.Dataset) -> None:

@@ -2,8 +2,8 @@
 
 Quality, utilisation and intensity of single features (not cumulative) at several epochs. (a) VGG16 on CIFAR-10, as in
 Table 2.2; (b) in place of ResNet18 on CIFAR-100, which this package does not load, ResNet18 on CIFAR-10. Both are
-trainings of Table 2.2, with fewer epochs than the thesis. At quick scale a small CNN and a small fully connected
-network on 8 x 8 digits, with squared error.
+trainings of Table 2.2, shorter than the thesis'. At quick scale a small CNN and a small fully connected network on
+8 x 8 digits, with squared error.
 
 Features are numbered by intensity, so the rank correlation of intensity and quality is that of number and quality. The
 first feature is nearly constant and is left out: the targets contain the constant whatever was learned. On digits the
