@@ -94,7 +94,8 @@ def test_mirroring_twice_is_nothing() -> None:
 # ---- warps
 
 
-@pytest.mark.parametrize("channels", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("channels", [1, 3])
 def test_heavy_without_ranges_changes_nothing(channels: int) -> None:
     images = random_images(channels=channels)
     np.testing.assert_array_equal(applied(heavy(**NOTHING, flip=False), images), images)
@@ -124,10 +125,11 @@ def test_between_pixels_a_plane_is_read_exactly() -> None:
 def test_a_quarter_turn_is_a_rotation() -> None:
     """The one draw of the angle is read off, so that turn = 90 degrees / draw is a quarter turn."""
     image = random_images(1, 8, 1)
-    for_affine = jax.random.split(jax.random.split(KEY, 3)[0])[0]
+    key = jax.random.key(2)
+    for_affine = jax.random.split(jax.random.split(key, 3)[0])[0]
     draw = float(jax.random.uniform(for_affine, (6, 1, 1, 1), jnp.float32, -1, 1)[0, 0, 0, 0])
     assert abs(draw) > 0.5
-    turned = applied(heavy(**{**NOTHING, "turn": 90 / abs(draw)}, flip=False), image)
+    turned = applied(heavy(**{**NOTHING, "turn": 90 / abs(draw)}, flip=False), image, key)
     expected = np.rot90(np.asarray(image), k=1 if draw < 0 else -1, axes=(1, 2))
     np.testing.assert_allclose(turned, expected, atol=1e-5)  # coordinates of 32 bits, slopes of a few
 
@@ -141,8 +143,9 @@ def test_displacements_are_as_large_everywhere() -> None:
     # Spread of a spread of 4000 draws is 1.1 %; six deviations of the worst of 48 pixels, a false alarm in 1e7.
     np.testing.assert_allclose(inside.std(axis=0), 0.6, rtol=0.07)
     assert np.abs(inside.mean(axis=0)).max() < 6 * 0.6 / np.sqrt(4000)
-    steps = np.diff(inside, axis=2).std()
-    assert steps < 0.25 * 0.6  # neighbours move together
+    # Bumps of width h = 11/4, as far apart, correlate like exp(-d^2 / 4h^2); a few bumps are that to some percent.
+    together = np.exp(-1 / (4 * (11 / 4) ** 2))
+    assert np.diff(inside, axis=2).std() == pytest.approx(0.6 * np.sqrt(2 * (1 - together)), rel=0.05)
 
 
 @pytest.mark.slow
@@ -202,7 +205,11 @@ def test_cutout_paints_a_square() -> None:
 # ---- what all of them keep
 
 
-@pytest.mark.parametrize("augment", [crops_and_flips(2), heavy(cutout=0.2)], ids=["crops", "heavy"])
+@pytest.mark.parametrize(
+    "augment",
+    [pytest.param(crops_and_flips(2), marks=pytest.mark.slow), heavy(cutout=0.2)],
+    ids=["crops", "heavy"],
+)
 @pytest.mark.parametrize("dtype", [pytest.param(jnp.float32, marks=pytest.mark.slow), jnp.bfloat16])
 def test_shape_type_and_keys(augment, dtype) -> None:
     images = jnp.tile(random_images(1), (8, 1, 1, 1)).astype(dtype)

@@ -375,6 +375,39 @@ def test_inputs_are_scaled(registry: Registry) -> None:
     np.testing.assert_array_equal(square.train_inputs.reshape(60, 16), load_images("tiny").train_inputs)
 
 
+@pytest.mark.parametrize("standardise", [False, True])
+def test_padded_with_black(registry: Registry, standardise: bool) -> None:
+    plain = load_images("tiny", flatten=False, standardise=standardise)
+    padded = load_images("tiny", flatten=False, standardise=standardise, size=7)
+    assert padded.train_inputs.shape == (60, 7, 7, 1)
+    np.testing.assert_array_equal(padded.train_inputs[:, 1:5, 1:5], plain.train_inputs)
+    around = np.ones((7, 7), bool)
+    around[1:5, 1:5] = False
+    for inputs in (padded.train_inputs, padded.test_inputs):
+        np.testing.assert_array_equal(inputs[:, around, 0], np.float32(plain.black[0]))
+    black = plain.train_inputs[TINY["train_images"][..., None] == 0]
+    assert black.size
+    np.testing.assert_array_equal(black, np.float32(plain.black[0]))
+    assert (plain.black[0] < 0) == standardise
+    flat = load_images("tiny", standardise=standardise, size=7)
+    np.testing.assert_array_equal(flat.test_inputs.reshape(20, 7, 7, 1), padded.test_inputs)
+    same = load_images("tiny", size=4, standardise=standardise, flatten=False)
+    np.testing.assert_array_equal(same.train_inputs, plain.train_inputs)
+
+
+def test_a_class_that_the_data_lack_is_named(registry: Registry, monkeypatch) -> None:
+    """Also where all images are taken: nothing was drawn that could have missed it."""
+    labels = LABELS["train"].copy()
+    labels[labels == 7] = 1
+    monkeypatch.setitem(TINY, "train_labels", labels)
+    tiny = catalogue.find("tiny")
+    sums = [tiny.sha256[0], digest(routes.to_idx(labels)), *tiny.sha256[2:]]
+    monkeypatch.setattr(catalogue, "CATALOGUE", {"tiny": dataclasses.replace(tiny, sha256=tuple(sums))})
+    with pytest.raises(ValueError, match="all 60 train images of tiny have none of class 7: name the others"):
+        load_images("tiny")
+    assert load_images("tiny", classes=[0, 1, 8]).classes == ("0", "1", "8")
+
+
 def test_digits_are_the_ones_of_scikit_learn(registry: Registry) -> None:
     datasets = pytest.importorskip("sklearn.datasets")
     images = load_images("digits")
@@ -410,6 +443,9 @@ def test_digits_are_the_ones_of_scikit_learn(registry: Registry) -> None:
         ("digits", {"label_noise": float("nan")}, "label_noise must be a share"),
         ("digits", {"targets": "real"}, "targets must be 'one-hot' or 'number', not 'real'"),
         ("digits", {"target_scale": 0.0}, "target_scale must be a finite number other than 0"),
+        ("digits", {"size": 7}, r"size=7 must be a whole .* 8 x 8 of digits: images are padded and never .* give 8 or"),
+        ("digits", {"size": 12.5}, "size=12.5 must be a whole number"),
+        ("digits", {"train": 10, "balanced": True, "label_noise": 1.0}, "label_noise=1 have none of class .*: ask for"),
         ("digits", {"key": -1}, "key must be a whole number"),
     ],
 )

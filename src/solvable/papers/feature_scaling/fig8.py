@@ -27,14 +27,17 @@ from solvable.plotting import log_losses, new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-RICHNESS = {"quick": (0.3,), "full": (0.125, 0.5, 1.0)}
+RICHNESS = {"quick": (0.3,), "full": (0.25, 1.0)}
 PACKAGES: dict[str, tuple[str, ...]] = {"quick": (), "full": ("numpy", "scipy", "jax")}
 SHAPE: dict[str, dict[str, int]] = {
-    "quick": {"width": 32, "layers": 2, "heads": 2},
+    "quick": {"width": 32, "layers": 1, "heads": 2},
     "full": {"width": 256, "layers": 4, "heads": 4},
 }
-LENGTH, BATCH, STEPS = {"quick": 16, "full": 128}, {"quick": 32, "full": 64}, {"quick": 300, "full": 2000}
-STOPS = {"quick": log_steps(300, 12), "full": [50 * n for n in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 19, 24, 30, 40)]}
+LENGTH, BATCH, STEPS = {"quick": 16, "full": 128}, {"quick": 32, "full": 64}, {"quick": 300, "full": 1000}
+STOPS = {
+    "quick": log_steps(300, 12),
+    "full": [50 * blocks for blocks in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20)],
+}
 PRECISION: dict[str, Any] = {"quick": "float32", "full": "bfloat16"}
 SEEDS, TEST = {"quick": 2, "full": 3}, {"quick": 64, "full": 256}
 # One rate for all networks, in units in which logits move as fast at any width and richness. It is about half of what
@@ -98,7 +101,7 @@ def _fits(losses: xr.DataArray) -> xr.Dataset:
     """Exponents of each curve with nothing taken away and with a fitted irreducible loss; the paper's prediction."""
     window = float(BEGIN * losses.tokens[-1]), float(losses.tokens[-1])
     after = losses.isel(tokens=slice(1, None))
-    found = {}
+    found: dict[str, xr.DataArray] = {}
     for name, offset in (("", False), ("_excess", True)):
         law = power_law(after.mean("seed"), "tokens", window=window, offset=offset, resamples=0)
         # Three seeds are too few to draw them anew: each has its own fit, and their spread is the error.
@@ -159,7 +162,8 @@ def _draw_excess(panel: "Axes", losses: xr.DataArray, fits: xr.Dataset) -> None:
         fit = fits.sel(richness=richness)
         floor = float(fit.irreducible)
         inside = losses.sel(richness=richness, tokens=slice(fits.first_tokens / 2, None)).mean("seed")
-        label = f"{_name(richness)}: {float(fit.exponent_excess):.2f}, less {floor:.2f} nats"
+        error = float(fit.irreducible_error)
+        label = f"{_name(richness)}: {float(fit.exponent_excess):.2f}, less {floor:.2f} ± {error:.2f} nats"
         panel.plot(inside.tokens, inside - floor, "o", color=colour, markersize=3.5, label=label)
         line = np.geomspace(fits.first_tokens, fits.last_tokens, 30)
         panel.plot(line, float(fit.prefactor_excess) * line ** -float(fit.exponent_excess), color=colour, linewidth=1)

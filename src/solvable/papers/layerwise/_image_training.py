@@ -83,7 +83,7 @@ _NETWORKS: dict[str, tuple[Any, int | None, bool]] = {
     "resnet18": (ResNet18, 32, True),
     "vgg16": (VGG16, 32, True),
     "vgg16-plain": (functools.partial(VGG16, batch_norm=False), 32, True),
-    "cnn": (CNN, None, True),
+    "cnn": (functools.partial(CNN, weight_scale=3**-0.5), None, True),  # variances as PyTorch's
     "fcn": (functools.partial(_fully_connected, width=512, depth=4), None, False),
     "resnet-small": (functools.partial(ResNet18, width=8, blocks=(1, 1, 1)), None, True),
     "vgg-small": (functools.partial(VGG16, width=8), None, True),
