@@ -154,6 +154,8 @@ def _exponents(panel: Panel, trained: xr.Dataset, kernel: xr.Dataset) -> xr.Data
 
 
 def _draw(ax: "Axes", panel: Panel, found: Measured) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
     times = found.trained.time.values
     label = f"kernel, {panel.images} images"
     ax.fill_between(
@@ -178,6 +180,11 @@ def _draw(ax: "Axes", panel: Panel, found: Measured) -> None:
     ax.set_title(f"({panel.letter}) {panel.task.images}, streamed", fontsize="medium")
     ax.set_xlim(left=times[0])
     log_losses(ax)
+    # Little more than a decade: powers of ten alone would name one tick.
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_formatter(NullFormatter())
     ax.legend(fontsize="small", loc="lower left", title="exponents over the window", title_fontsize="small")
 
 
