@@ -30,6 +30,8 @@ from solvable.networks.transformer import Transformer
 
 __all__ = [
     "CNN",
+    "MLP",
+    "VGG16",
     "Constant",
     "DivergedError",
     "Fixed",
@@ -38,7 +40,6 @@ __all__ = [
     "Images",
     "LanguageModel",
     "Linearised",
-    "MLP",
     "ModularArithmetic",
     "ResNet18",
     "Running",
@@ -46,7 +47,6 @@ __all__ = [
     "Text",
     "Training",
     "Transformer",
-    "VGG16",
     "centred",
     "circle",
     "circle_spectrum",
