@@ -199,8 +199,8 @@ def _claims(losses: xr.DataArray, fits: xr.Dataset, text: Text) -> list[Claim]:
             float((rich < lazy).mean()),
             1.0,
             0.0,
-            f"{last.sizes['seed']} seeds, the same batches in both, at a rate chosen so that the rich one is stable (where "
-            f"it is not, it ends above the lazy one); it is lower by {fall:.3f} nats in the mean. "
+            f"{last.sizes['seed']} seeds, the same batches in both, at a rate chosen so that the rich one is stable "
+            f"(where it is not, it ends above the lazy one); it is lower by {fall:.3f} nats in the mean. "
             "Shown and not claimed, exponents with nothing taken away: "
             f"{_exponent(fits, 0)} lazy, {_exponent(fits, -1)} rich, β(2 - β) = {float(fits.prediction):.3f}",
         ),
@@ -209,7 +209,7 @@ def _claims(losses: xr.DataArray, fits: xr.Dataset, text: Text) -> list[Claim]:
             float(fits.misfit_excess.max()),
             0.0,
             0.02,
-            "2 %, twice what the quick scale gave when this was set; powers alone "
+            "2 %, a guess made before the first run, and stable trainings keep to it; powers alone "
             f"miss by up to {float(fits.misfit.max()):.3f}, and their exponents drift by {float(fits.drift[0]):.3f}",
         ),
     ]
