@@ -91,7 +91,7 @@ def minimum_feature_claim(name: str, run: xr.Dataset, printed: float | None = No
     """κ_CKA is below 0.1 in every seed."""
     return Claim(
         f"κ_CKA of {name} ({_worst(run, 'largest')})",
-        run.mp_distance.max(),
+        run.mp_distance.max(skipna=False),
         0.0,
         THRESHOLD,
         "Definition 2: minimum-feature below 0.1",
@@ -103,7 +103,7 @@ def extended_feature_claim(name: str, run: xr.Dataset, printed: float | str | No
     """κ_CKA is above 0.1, and so between 0.1 and 1, in every seed."""
     return Claim(
         f"κ_CKA of {name} ({_worst(run, 'smallest')})",
-        run.mp_distance.min(),
+        run.mp_distance.min(skipna=False),
         1.0,
         1 - THRESHOLD,
         "Definition 2: extended-feature above 0.1; 1 is the largest that it can be",
@@ -147,7 +147,7 @@ def accuracy_claim(name: str, run: xr.Dataset, least: float, because: str, print
     """Test accuracy is at least ``least`` in every seed."""
     return Claim(
         f"test accuracy of {name}, at least {least:.1%} ({_worst(run, 'lowest')})",
-        run.test_accuracy.min(),
+        run.test_accuracy.min(skipna=False),
         1.0,
         1 - least,
         because,

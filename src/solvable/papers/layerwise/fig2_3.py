@@ -140,7 +140,7 @@ def _apart(name: str, whole: xr.DataArray, last: xr.DataArray, factor: float) ->
     """Every seed that is trained whole is below every seed with its last layer alone, by a factor."""
     return Claim(
         f"{name}, {WHOLE} (largest seed) over {LAST} (smallest seed)",
-        float(whole.max() / last.min()),
+        float(whole.max(skipna=False) / last.min(skipna=False)),
         0.0,
         1 / factor,
         f"clearly apart: a factor of {factor:g} between any two of {whole.size} seeds each; ten in the thesis",

@@ -156,7 +156,7 @@ def _quick_claims(row: Row, data: xr.Dataset) -> list[Claim]:
     return [
         Claim(
             f"κ_CKA of {row.name} after training over before (largest of {end.sizes['seed']} seeds)",
-            (end.mp_distance / begin.mp_distance).max(),
+            (end.mp_distance / begin.mp_distance).max(skipna=False),
             0.0,
             0.75,
             "training brings it nearer to the minimum-feature regime, clearly",
