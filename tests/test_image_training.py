@@ -61,7 +61,7 @@ def test_a_record_of_some_points_of_numbers_and_of_streams() -> None:
 def test_equal_pieces() -> None:
     from solvable.networks.sources import equal_pieces
 
-    assert equal_pieces(50_000, 4096) == 2500
+    assert equal_pieces(50_000, 4096) == 3125
     assert equal_pieces(7, 1000) == 7
     assert equal_pieces(1009, 1000) == 1000  # a prime: the last piece is shorter
     for count, most in ((397, 100), (1400, 1000), (60_000, 1000)):
