@@ -6,9 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from scipy import stats
 
+from solvable import networks
 from solvable.networks.data import load_images
 from solvable.networks.data.augmentation import COLOUR, GREY, crops_and_flips, heavy, streamed, warp
 
@@ -261,6 +263,26 @@ def test_streams_are_new_every_step_and_the_same_for_a_key() -> None:
     np.testing.assert_array_equal(first[0], sample(jax.random.key(0), 64)[0])
     assert source.test_inputs.shape == (397, 64)
     assert len(jax.tree.leaves(source.sample)) == 2  # arguments of a program, not constants in it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_networks_learn_from_a_stream(precision) -> None:
+    images = load_images("digits", flatten=False, size=10, standardise=True)
+    source = streamed(images, heavy(), flatten=True)
+    training = networks.train(
+        lambda key: networks.MLP(100, 10, 64, 3, key=key),
+        source,
+        optax.adam(3e-3),
+        steps=600,
+        batch=64,
+        loss="cross-entropy",
+        precision=precision,
+        seeds=2,
+        at_once=1,
+    )
+    assert (training.curves.test_accuracy[:, -1] > 0.9).all()
+    assert (training.curves.train_accuracy[:, -1] > 0.75).all()
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,13 @@ def test_better_and_tighter_compare_the_worst_seed_with_the_best() -> None:
     assert not tighter_claim("b", b, "a", a, "", of="means").passed
 
 
+def test_flatness_gap_and_share_of_a_geometric_spectrum() -> None:
+    falling = xr.Dataset({"intensity": (("seed", "mode"), 0.5 ** MODES[None])}, {"mode": MODES})
+    assert float(fig7_2.flatness(falling)[0]) == 2**8
+    assert float(fig7_3.gap(falling)[0]) == 2
+    assert float(fig3_6.share_of_second(falling)[0]) == pytest.approx(0.25 / (0.5 - 0.5**12))
+
+
 def labelled(**changed: xr.Dataset) -> dict[float, xr.Dataset]:
     runs = {"none": run(accuracy=0.78), "some": run(accuracy=0.7), "all": run(accuracy=[0.09, 0.1, 0.11])}
     return dict(zip(fig3_5.NAMES, (runs | changed).values(), strict=True))

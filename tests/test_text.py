@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from solvable import networks
@@ -196,6 +197,26 @@ def test_linearised_is_the_derivative() -> None:
     np.testing.assert_allclose(linear, quotient, rtol=1e-5, atol=1e-9)  # the third order is 1e-8 of the first
     far = ends(1e-2)[1]
     np.testing.assert_allclose(far, 100 * linear, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_a_lazy_network_becomes_the_linearised_one() -> None:
+    """Centred, of vanishing richness, in 64 bits: after the same training both give the same losses."""
+    points = np.linspace(-1, 1, 12)[:, None]
+    data = networks.Fixed(points, np.sin(3 * points))
+
+    def network(key: jax.Array, richness: float) -> networks.MLP:
+        return networks.MLP(1, 1, 24, 3, key=key, activation="tanh", parameterisation="mean-field", richness=richness)
+
+    def losses(make, richness: float) -> np.ndarray:
+        optimiser = optax.sgd(0.1 * richness**2 * 24)
+        curves = networks.train(make, data, optimiser, steps=100, precision="float64", seeds=2).curves
+        return curves.train_loss.values
+
+    lazy = losses(lambda key: networks.centred(network(key, 1e-5)), 1e-5)
+    tangent = losses(lambda key: linearised(network(key, 1.0)), 1.0)
+    np.testing.assert_allclose(lazy, tangent, rtol=1e-3)  # of first order in the richness
+    assert (tangent[:, -1] < 0.9 * tangent[:, 0]).all()
 
 
 @pytest.mark.slow

@@ -4,9 +4,16 @@ The public names of the room are listed here, one line for each file that has an
 """
 
 from solvable.networks.compensation import compensated
+from solvable.networks.convolutional.cnn import CNN
+from solvable.networks.convolutional.resnet import ResNet18
+from solvable.networks.convolutional.vgg import VGG16
 from solvable.networks.data import Images, data_folder, fetch_images, image_sets, load_images
+from solvable.networks.data.augmentation import crops_and_flips, heavy, streamed
+from solvable.networks.data.text import Text, load_text, windows
 from solvable.networks.forecast import forecast
 from solvable.networks.forecast_report import ForecastReport
+from solvable.networks.language import LanguageModel, next_token_loss
+from solvable.networks.linearised import Linearised, linearised
 from solvable.networks.measures import feature_metrics, feature_record, kernel_metrics
 from solvable.networks.mlp import MLP, centred
 from solvable.networks.parts import Constant, Running, trainable
@@ -22,22 +29,29 @@ from solvable.networks.training import train
 from solvable.networks.transformer import Transformer
 
 __all__ = [
+    "CNN",
     "MLP",
+    "VGG16",
     "Constant",
     "DivergedError",
     "Fixed",
     "ForecastReport",
     "Fresh",
     "Images",
+    "LanguageModel",
+    "Linearised",
     "ModularArithmetic",
+    "ResNet18",
     "Running",
     "SparseParity",
+    "Text",
     "Training",
     "Transformer",
     "centred",
     "circle",
     "circle_spectrum",
     "compensated",
+    "crops_and_flips",
     "data_folder",
     "feature_metrics",
     "feature_record",
@@ -45,11 +59,17 @@ __all__ = [
     "forecast",
     "fourier_decay",
     "heaviside",
+    "heavy",
     "image_sets",
     "kernel_metrics",
     "lazy_loss",
+    "linearised",
     "load_images",
+    "load_text",
     "log_steps",
+    "next_token_loss",
+    "streamed",
     "train",
     "trainable",
+    "windows",
 ]

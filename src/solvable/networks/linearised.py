@@ -20,7 +20,8 @@ class Linearised(eqx.Module):
     moved: Any
 
     def __call__(self, x: Array) -> Array:
-        start, rest = eqx.partition(self.initial.held, trainable(self.initial.value))
+        start, rest = eqx.partition(self.initial.value, trainable(self.initial.value))
+        start = jax.lax.stop_gradient(start)
         return jax.jvp(lambda parameters: eqx.combine(parameters, rest)(x), (start,), (self.moved,))[1]
 
     @property

@@ -120,7 +120,7 @@ def beginning(recipe: Recipe) -> Callable[[Array, Variant], tuple[State, Runs]]:
 
     def all_runs(keys: Array, variants: Variant) -> tuple[State, Runs]:
         state, rest, data, step_keys = compiled(keys, variants)
-        if shared:
+        if common is not None:
             data = common
             order = first_order(data, recipe.batch)
             state = state._replace(order=None if order is None else jnp.tile(order, (len(keys), 1)))

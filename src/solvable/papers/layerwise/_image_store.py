@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import xarray as xr
 
-import solvable
 from solvable.files import load, save
 from solvable.networks import data_folder
 
@@ -45,7 +44,7 @@ def _name(setting: Any) -> str:
 @functools.cache
 def _code() -> str:
     """A fingerprint of the source files in question."""
-    room = Path(solvable.__file__).parent
+    room = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for part in _CODE:
         found = sorted((room / part).rglob("*.py")) if (room / part).is_dir() else [room / part]

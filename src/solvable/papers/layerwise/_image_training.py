@@ -115,7 +115,7 @@ def _train(experiment: Experiment) -> xr.Dataset:
     on_the_way, at_the_ends = record(min(own, experiment.points)), record(None)
     calls = {"count": 0}
 
-    def inspect(network: Any, given: Fixed, initial: Any) -> dict[str, Any]:
+    def inspect(network: Any, given: Any, initial: Any) -> dict[str, Any]:
         # Runs come in turn, each at all of its steps.
         step = steps[calls["count"] % len(steps)]
         calls["count"] += 1

@@ -3,8 +3,7 @@
 The thesis trains ResNet18 on 10, 20 and 100 classes of CIFAR-100. This package has no checked source of those images:
 here are the first 2, 3, 5, 7 and all 10 classes of CIFAR-10, all 5000 training images of each. Fewer classes are
 trained for 4400 steps (56 epochs of two classes, 16 of seven), since what weight decay does depends on steps; all ten
-are the network of Table 2.2. Rates, decay and schedule are those of the thesis; batches of 128, steps in bfloat16, one
-seed for each number of classes below ten.
+are the network of Table 2.2, and how it is trained is said there. One seed for each number of classes below ten.
 
 The number of features in use is D_eff(Q̂²), see Table 2.2. The outputs of C classes span C functions: C - 1 that tell
 classes apart, and their sum, which cross-entropy leaves alone and weight decay shrinks.
@@ -20,6 +19,7 @@ import xarray as xr
 
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise._image_pictures import (
+    ABOVE_NOISE,
     DIMENSIONS,
     SQUARED,
     at_end,
@@ -86,7 +86,8 @@ def _draw_dimensions(panel: "Axes", ends: Mapping[int, xr.Dataset]) -> None:
     """Effective dimensions over the number of classes, a point a seed."""
     line = np.array([0, max(ends)])
     panel.plot(line, line, color="0.4", linestyle=":", linewidth=1.2, label="number of classes")
-    for kind, marker, colour in (("intensity", "o", COLOURS[0]), (SQUARED, "s", COLOURS[1])):
+    kinds = (("intensity", "o", COLOURS[0]), (SQUARED, "s", COLOURS[1]), (ABOVE_NOISE, "^", COLOURS[2]))
+    for kind, marker, colour in kinds:
         for index, (classes, end) in enumerate(ends.items()):
             values = end[f"effective_dimension_{kind}"]
             label = DIMENSIONS[kind] if index == 0 else None

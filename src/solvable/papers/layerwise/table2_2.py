@@ -130,24 +130,13 @@ def _full_claims(row: Row, end: xr.Dataset) -> list[Claim]:
     printed = row.printed
     return [
         minimum_feature_claim(row.name, end, printed.distance if printed else None),
-        dimension_claim(
-            row.name,
-            end,
-            CLASSES,
-            0.05,
-            "as many as classes: half a feature",
-            kind=SQUARED,
-            printed=printed.utilisation if printed else None,
-        ),
         share_claim(row.name, end, CLASSES, 0.05, "no others are used; as for D_eff"),
-        dimension_claim(
-            row.name,
-            end,
-            CLASSES,
-            0.05,
-            "the same above noise, without the square",
-            kind=ABOVE_NOISE,
-            printed=printed.utilisation if printed else None,
+        *(
+            dimension_claim(row.name, end, CLASSES, 0.05, because, kind, printed.utilisation if printed else None)
+            for kind, because in (
+                (ABOVE_NOISE, "as many as classes: half a feature"),
+                (SQUARED, "the same, of squares as eq. 2.5 prints them"),
+            )
         ),
         dimension_claim(
             row.name,
@@ -220,9 +209,8 @@ def _draw_dimensions(panel: "Axes", rows: tuple[Row, ...], runs: Mapping[str, xr
             if row.printed and kind in printed:
                 panel.plot(getattr(row.printed, printed[kind]), height + shift, "x", color="black", markersize=9)
     panel.axvline(CLASSES, color="0.4", linestyle=":", linewidth=1.2, label=f"C = {CLASSES}")
-    panel.set_xscale("log")
     panel.set_xlabel("effective number of features")
-    panel.legend(fontsize="small")
+    panel.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
     _name_rows(panel, rows)
 
 
