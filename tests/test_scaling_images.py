@@ -107,11 +107,14 @@ def test_settings_of_the_figure_fit_together() -> None:
 
 @pytest.mark.slow
 def test_lazy_training_is_that_of_the_linearised_network() -> None:
-    """Same start, same images: what a network of richness 0.01 does beyond its tangent model is of that order."""
-    task = fig6.DIGITS
-    lazy, tangent = (
-        curves(training(task, [richness], [0.04], steps=200, seeds=1, lazy=linear), 0.04).test_loss
-        for richness, linear in ((0.01, False), (1.0, True))
+    """Same start, same images: what a network does beyond its tangent model is of the order of its richness."""
+    task, rate = fig6.DIGITS, 0.04
+    tangent, trained = (
+        curves(training(task, richness, [rate] * len(richness), steps=200, seeds=1, lazy=lazy), rate).test_loss[:, 0]
+        for richness, lazy in (([1.0], True), ([0.001, 0.01], False))
     )
-    np.testing.assert_allclose(lazy, tangent, rtol=5e-3)
-    assert float(lazy[0, 0, -1]) < 0.9 * float(lazy[0, 0, 0])
+    beyond = abs(trained / tangent[0].drop_vars("richness") - 1).max("time").values
+    assert beyond[1] < 0.01
+    # In proportion to the richness it would be a tenth; pools and ReLUs that switch add to it.
+    assert beyond[0] < 0.4 * beyond[1]
+    assert float(tangent[0, -1]) < 0.9 * float(tangent[0, 0])
