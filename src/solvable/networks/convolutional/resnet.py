@@ -1,6 +1,6 @@
 """ResNet18 for small images."""
 
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from solvable.models.base import check_count
+from solvable.networks.convolutional.base import ImageNetwork
 from solvable.networks.convolutional.layers import (
     ConvolutionLayer,
     Shape,
@@ -38,7 +39,7 @@ class Block(eqx.Module):
         return relu(within + images), Block(first, second, shortcut)
 
 
-class ResNet18(eqx.Module):
+class ResNet18(ImageNetwork):
     """The residual network of 18 layers in its form for small images: a 3x3 stem of stride 1 and no pool after it.
 
     Four groups of ``blocks`` with 1, 2, 4 and 8 times ``width`` channels; each but the first halves the image. Then the
@@ -99,13 +100,7 @@ class ResNet18(eqx.Module):
         self.blocks = tuple(Block(next(layers), next(layers), next(layers) if halving else None) for halving in halves)
         self.last, self.learning_rate = last_layer(last_key, below, outputs, richness, dtype)
 
-    @property
-    def learning_rate_scale(self) -> Array:
-        """What the step of gradient descent is to be multiplied by: richness² features, or 1 without a richness."""
-        return self.learning_rate.value
-
-    def _forward(self, images: Array, learning: bool) -> tuple[Array, "ResNet18"]:
-        """The features of a batch, and the network after it."""
+    def _forward(self, images: Array, learning: bool) -> tuple[Array, Self]:
         images, stem = self.stem(check_images(images, self.shape), learning)
         images = relu(images)
         blocks = []
@@ -114,15 +109,3 @@ class ResNet18(eqx.Module):
             blocks.append(block)
         after = eqx.tree_at(lambda network: (network.stem, network.blocks), self, (stem, tuple(blocks)))
         return mean_of_pixels(images), after
-
-    def features(self, x: Array) -> Array:
-        """What the last layer reads: the mean over pixels of the last block."""
-        return self._forward(jnp.asarray(x)[None], learning=False)[0][0]
-
-    def __call__(self, x: Array) -> Array:
-        return self.last(self.features(x))
-
-    def learning(self, inputs: Array) -> tuple[Array, "ResNet18"]:
-        """The outputs of a whole batch in training, and the network with the running values after it."""
-        features, after = self._forward(inputs, learning=True)
-        return jax.vmap(self.last)(features), after

@@ -1,7 +1,7 @@
 """VGG16 for small images."""
 
 import itertools
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from solvable.models.base import check_count
+from solvable.networks.convolutional.base import ImageNetwork
 from solvable.networks.convolutional.layers import (
     ConvolutionLayer,
     Shape,
@@ -27,7 +28,7 @@ from solvable.networks.parts import Constant
 _GROUPS = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
 
 
-class VGG16(eqx.Module):
+class VGG16(ImageNetwork):
     """Thirteen 3x3 convolutions in five groups, each followed by a 2x2 max pool, and one linear layer at the end.
 
     This is the form for small images: at 32 by 32 the last pool leaves one pixel of 8 ``width`` channels, which are the
@@ -70,13 +71,7 @@ class VGG16(eqx.Module):
         self.groups = tuple(tuple(itertools.islice(layers, number)) for number, _ in _GROUPS)
         self.last, self.learning_rate = last_layer(last_key, channels[-1], outputs, richness, dtype)
 
-    @property
-    def learning_rate_scale(self) -> Array:
-        """What the step of gradient descent is to be multiplied by: richness² features, or 1 without a richness."""
-        return self.learning_rate.value
-
-    def _forward(self, images: Array, learning: bool) -> tuple[Array, "VGG16"]:
-        """The features of a batch, and the network after it."""
+    def _forward(self, images: Array, learning: bool) -> tuple[Array, Self]:
         images = check_images(images, self.shape)
         without_pool = len(self.groups) - min(self.shape[:2]).bit_length() + 1
         groups = []
@@ -90,15 +85,3 @@ class VGG16(eqx.Module):
             if index >= without_pool:
                 images = halved(images)
         return mean_of_pixels(images), eqx.tree_at(lambda network: network.groups, self, tuple(groups))
-
-    def features(self, x: Array) -> Array:
-        """What the last layer reads: the last pool, or the mean over its pixels."""
-        return self._forward(jnp.asarray(x)[None], learning=False)[0][0]
-
-    def __call__(self, x: Array) -> Array:
-        return self.last(self.features(x))
-
-    def learning(self, inputs: Array) -> tuple[Array, "VGG16"]:
-        """The outputs of a whole batch in training, and the network with the running values after it."""
-        features, after = self._forward(inputs, learning=True)
-        return jax.vmap(self.last)(features), after
