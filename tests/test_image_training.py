@@ -18,7 +18,12 @@ from solvable.papers.layerwise._image_training import DROP, DROPS, Experiment
 
 POINTS = np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32)
 LABELS = np.arange(60) % 3
-NETWORK = networks.MLP(6, 3, width=8, depth=2, key=jax.random.key(0))
+# One of its neurons is dead, so that there is a feature beyond the rank.
+NETWORK = eqx.tree_at(
+    lambda network: network.layers[0].weight,
+    networks.MLP(6, 3, width=8, depth=2, key=jax.random.key(0)),
+    replace_fn=lambda weight: weight.at[3].set(0),
+)
 ROWS = jnp.eye(3, dtype=jnp.float32)[LABELS]
 DATA = networks.Fixed(POINTS[:40], ROWS[:40], POINTS[40:], ROWS[40:])
 
@@ -27,6 +32,7 @@ def test_a_record_is_what_the_diagnostics_say() -> None:
     found = networks.feature_record(loss="cross-entropy")(NETWORK, DATA, None)
     train, test = (POINTS[:40], LABELS[:40]), (POINTS[40:], LABELS[40:])
     report = solvable.equinox.diagnose(NETWORK, train, test, progress=False)
+    assert report.rank == 7
     for name in ("intensity", "quality", "utilisation", "cumulative_quality", "cumulative_utilisation"):
         np.testing.assert_allclose(found[name][: report.rank], getattr(report, name), rtol=1e-6, atol=1e-9)
         assert np.isnan(found[name][report.rank :]).all()

@@ -213,6 +213,11 @@ def test_steps_of_bfloat16_round_and_the_rest_does_not():
     assert float(ends["bfloat16"].network().weight[0, 0]) == start
     assert float(ends["bfloat16"].curves.train_loss[0, 0]) == pytest.approx(2.0**-18, rel=1e-4)  # measured in float32
     assert float(ends["float32"].network().weight[0, 0]) == pytest.approx(1 + 0.8 * 2.0**-9, abs=1e-7)
+    # Inputs are rounded too: with an input of 1 + 2^-9 and a weight of 1 there is nothing to correct.
+    one = Line(jnp.ones((1, 1), jnp.float32))
+    near = networks.Fixed(np.full((4, 1), start, np.float32), np.ones((4, 1), np.float32))
+    end = networks.train(one, near, optax.sgd(0.1), steps=1, at=[], precision="bfloat16")
+    assert float(end.network().weight[0, 0]) == 1
 
 
 def test_one_program_serves_all_groups(monkeypatch):
