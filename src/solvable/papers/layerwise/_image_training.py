@@ -35,8 +35,8 @@ class Experiment(NamedTuple):
     """All that says how networks are trained and measured.
 
     ``train`` images are drawn, equally many of each of the first ``classes``; None takes all. ``measured`` are the
-    steps at which everything is measured, on ``points`` images of each set, besides the first and the last, where all
-    images are. ``decay`` is added to the gradient. Schedules are "thesis", "constant" and "cosine"; the rate rises
+    steps at which everything is measured besides the first and the last: on ``points`` images of each set, at the last
+    on all. ``decay`` is added to the gradient. Schedules are "thesis", "constant" and "cosine"; the rate rises
     over the first ``warmup`` steps.
     """
 
@@ -105,25 +105,17 @@ def trained(experiment: Experiment) -> xr.Dataset:
 def _train(experiment: Experiment) -> xr.Dataset:
     images = loaded(experiment)
     data, own = training_set(images, experiment)
-    steps = sorted({0, *experiment.measured, experiment.steps})
-    classification = experiment.targets == "one-hot"
-    where = _last_layer
+    once = eqx.tree_at(lambda tree: (tree.inputs, tree.targets), data, (data.inputs[:own], data.targets[:own]))
 
     def record(points: int | None) -> Any:
-        return feature_record(points, last_layer=where, loss=experiment.loss)  # type: ignore[arg-type]
+        measures = feature_record(points, last_layer=_last_layer, loss=experiment.loss)  # type: ignore[arg-type]
 
-    on_the_way, at_the_ends = record(min(own, experiment.points)), record(None)
-    calls = {"count": 0}
+        def inspect(network: Any, given: Any = None, initial: Any = None) -> dict[str, Any]:
+            # Not the data that are given: in those a small set is repeated.
+            found = measures(network, once, initial)
+            return found if experiment.targets == "one-hot" else found | _regression_accuracy(network, once, experiment)
 
-    def inspect(network: Any, given: Any, initial: Any) -> dict[str, Any]:
-        # Runs come in turn, each at all of its steps.
-        step = steps[calls["count"] % len(steps)]
-        calls["count"] += 1
-        measured = eqx.tree_at(
-            lambda tree: (tree.inputs, tree.targets), given, (given.inputs[:own], given.targets[:own])
-        )
-        found = (at_the_ends if step == experiment.steps else on_the_way)(network, measured, initial)
-        return found if classification else found | _regression_accuracy(network, measured, experiment)
+        return inspect
 
     training = train(
         lambda key, **_: made(experiment, images, key),
@@ -136,12 +128,13 @@ def _train(experiment: Experiment) -> xr.Dataset:
         seeds=experiment.seeds,
         key=experiment.key,
         at=[],
-        inspect=inspect,
-        inspect_at=steps,
+        inspect=record(min(own, experiment.points)),
+        inspect_at=sorted({0, *experiment.measured} - {experiment.steps}),
         precision=experiment.precision,  # type: ignore[arg-type]
         at_once=1,
     )
-    return _dataset(training.curves, experiment, own)
+    last = [record(None)(training.network(seed)) for seed in range(experiment.seeds)]
+    return _dataset(training.curves, last, experiment, own)
 
 
 def loaded(experiment: Experiment) -> Images:
@@ -265,13 +258,15 @@ _MEANINGS = {
 }
 
 
-def _dataset(curves: xr.Dataset, experiment: Experiment, own: int) -> xr.Dataset:
+def _dataset(curves: xr.Dataset, last: list[dict[str, Any]], experiment: Experiment, own: int) -> xr.Dataset:
+    """What was measured on the way and of the last networks, under the names that the figures use."""
     found = curves.isel(variant=0, drop=True)
-    names = [str(name) for name in found.data_vars if found[name].dims[:2] == ("seed", "inspected_at")]
-    variables: dict[str, Any] = {
-        name: (("seed", "step", "mode")[: found[name].ndim], found[name].values) for name in names
-    }
-    steps = found.inspected_at.values
+    variables: dict[str, Any] = {}
+    for name in last[0]:
+        end = np.asarray([row[name] for row in last], float)[:, None]
+        values = np.concatenate([found[name].values, end], axis=1)
+        variables[name] = (("seed", "step", "mode")[: values.ndim], values)
+    steps = np.append(found.inspected_at.values, float(experiment.steps))
     modes = variables["intensity"][1].shape[-1]
     attributes = {f"experiment_{name}": _plain(value) for name, value in experiment._asdict().items()}
     attributes |= {name: curves.attrs[name] for name in ("model", "method", "device", "version", "seconds")}
