@@ -1,10 +1,15 @@
 """Set-up for all tests: one BLAS thread per worker, slow tests on request, shapes checked at run time."""
 
+import gc
 import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import hypothesis
+import jax
 import pytest
 from jaxtyping import install_import_hook
 
@@ -33,3 +38,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(skip)
+
+
+# Compiled programs stay in memory until they are dropped: a worker that keeps them all grows to more than 5 GB.
+GROWTH = 1.5e9
+_after_clearing = 0.0
+
+
+def _memory() -> float:
+    """Bytes of memory that this process occupies; where the system does not say, the most that it ever did."""
+    status = Path("/proc/self/statm")
+    if status.exists():
+        return int(status.read_text().split()[1]) * resource.getpagesize()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def drop_compiled_programs() -> Iterator[None]:
+    global _after_clearing
+    yield
+    if _memory() > _after_clearing + GROWTH:
+        jax.clear_caches()
+        gc.collect()
+        _after_clearing = _memory()

@@ -6,6 +6,7 @@ import xarray as xr
 
 from solvable.diagnostics import FeatureStatistics, features
 from solvable.papers.layerwise import _image_pictures as pictures
+from solvable.papers.layerwise import _image_training as training
 from solvable.papers.layerwise import fig2_3, fig2_4, table2_2
 from solvable.plotting import new_figure
 
@@ -173,6 +174,18 @@ def test_figure_2_4_counts_classes() -> None:
     swapped = {2: ends[5], 5: ends[2]}
     assert sum(not claim.passed for claim in fig2_4.claims(swapped, "full")) >= 4
     assert fig2_4.EXPERIMENTS["full"][10] == table2_2.CIFAR, "trained once for both"
+    assert all(claim.passed for claim in fig2_4.claims(ends, "quick"))
+    assert sum(not claim.passed for claim in fig2_4.claims(swapped, "quick")) >= 4
+
+
+def test_training_all_layers_leaves_as_many_features_as_classes_and_the_last_alone_many_more() -> None:
+    """One seed of the quick scale of Table 2.2: minimum-feature for the thesis' loss, on a two-core machine."""
+    row = table2_2.ROWS["quick"][0]
+    alone = row.experiment._replace(seeds=1)
+    whole, last = (training._train(alone._replace(last_layer_only=only)) for only in (False, True))
+    assert [claim.name for claim in table2_2.claims(row, whole, "quick") if not claim.passed] == []
+    assert pictures.extended_feature_claim(row.name, pictures.at_end(last)).passed
+    assert float(pictures.at_end(last).mp_distance[0]) > 3 * float(pictures.at_end(whole).mp_distance[0])
 
 
 @pytest.mark.slow

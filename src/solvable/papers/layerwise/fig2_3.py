@@ -2,12 +2,12 @@
 
 The thesis gives the width of the last layer (1024), the data (all of MNIST) and the two ways to train. The rest is our
 choice: two convolutions of 32 and 64 channels with ReLU and pooling, a layer of 1024 neurons with ReLU and the output;
-initial weights with PyTorch's variances; squared error to one-hot targets, summed over outputs; SGD with momentum 0.9,
-the rate 0.05 and decay 0.001 that the thesis states for another network (written here for half the squared error: twice
-the rate, half the decay), the rate falling to zero as a cosine; batches of 128, 30 epochs, steps in bfloat16. The last
-layer alone is a convex problem: it has no decay and 10 epochs. Seeds differ in initial weights and in the order of
-batches. A third training has cross-entropy, rate 0.05 and decay 0.001: the thesis does not say which loss it took, and
-κ_CKA tells them apart.
+initial weights with PyTorch's variances; the squared error to one-hot targets, the thesis' loss where it names no other
+(eq. 1.11), summed over outputs; SGD with momentum 0.9, the rate 0.05 and decay 0.001 that the thesis states for another
+network (written here for half the squared error: twice the rate, half the decay), the rate falling to zero as a cosine;
+batches of 128, 30 epochs, steps in bfloat16. The last layer alone is a convex problem: it has no decay and 10 epochs.
+Seeds differ in initial weights and in the order of batches. A third training has cross-entropy, rate 0.05 and decay
+0.001: κ_CKA tells the losses apart.
 
 D_eff(Q̂) as measured counts chance: each of 1024 modes overlaps with the outputs by 1/n_test, together a tenth, which
 weighs more in an entropy than in a sum. A network that uses 10 features exactly would show 21, so the printed 10.5 must

@@ -12,8 +12,10 @@ layers, and the loss can stay at ln 10, a saddle, for long. Two things are done 
 torchvision's (He's normal, fan-out), which keeps the size of gradients, and the rate rises over the first epoch. (A
 network of a quarter of the width left the saddle within 75 steps of the full rate.)
 
-Quick scale: small networks of the same kind on scikit-learn's 8 x 8 digits, for 80 steps. The one without batch
-normalisation, which has too few pools to keep up its signal, has hardly begun to learn then.
+Quick scale: small networks of the same kind with the squared error, on scikit-learn's 8 x 8 digits, each with the decay
+that suits it: 0.005 with batch normalisation, and 0.001 without, which does not learn at all with 0.005. At 0.001 for
+both, the one with batch normalisation is the better (98.5 to 98.7 % against 95 to 98), and not the tighter: κ_CKA =
+0.04 to 0.18 against 0.07 to 0.09.
 """
 
 from typing import TYPE_CHECKING
@@ -23,19 +25,19 @@ import xarray as xr
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise._image_comparisons import better_claim, tighter_claim
 from solvable.papers.layerwise._image_pictures import at_end, feature_figure, minimum_feature_claim
-from solvable.papers.layerwise._image_training import Experiment, trained
+from solvable.papers.layerwise._image_training import trained
 from solvable.papers.layerwise.fig7_2 import flatter_claim
-from solvable.papers.layerwise.table2_2 import ROWS
+from solvable.papers.layerwise.table2_2 import DIGITS, ROWS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CLASSES = 10
 WITH, WITHOUT = "with batch norm", "without"
-QUICK = Experiment("vgg-small", "digits", train=400, steps=80, batch=50, rate=0.01, seeds=2)
+QUICK = DIGITS._replace(network="vgg-small", steps=300, warmup=100)
 FULL = next(row.experiment for row in ROWS["full"] if row.name == "VGG16, CIFAR-10")
 SETTINGS = {
-    "quick": {WITH: QUICK, WITHOUT: QUICK._replace(network="vgg-small-plain")},
+    "quick": {WITH: QUICK, WITHOUT: QUICK._replace(network="vgg-small-plain", decay=1e-3)},
     "full": {WITH: FULL, WITHOUT: FULL._replace(network="vgg16-plain", rate=0.01, measured=())},
 }
 
@@ -43,18 +45,18 @@ SETTINGS = {
 def reproduce(scale: Scale) -> Reproduction:
     runs = {name: at_end(trained(experiment)) for name, experiment in SETTINGS[scale].items()}
     datasets = {"with_batch_norm": runs[WITH], "without_batch_norm": runs[WITHOUT]}
-    return Reproduction(datasets, draw(runs), claims(runs, scale))
+    return Reproduction(datasets, draw(runs), claims(runs))
 
 
 def draw(runs: dict[str, xr.Dataset]) -> "Figure":
     return feature_figure(runs, CLASSES)
 
 
-def claims(runs: dict[str, xr.Dataset], scale: Scale) -> list[Claim]:
+def claims(runs: dict[str, xr.Dataset]) -> list[Claim]:
     """``runs`` by name, at the end of training."""
     normalised, plain = runs[WITH], runs[WITHOUT]
     pair = WITH, normalised, WITHOUT, plain
-    made = [
+    return [
         tighter_claim(*pair, "the thesis: tighter with batch normalisation"),
         better_claim(*pair, "the thesis: better with batch normalisation"),
         Claim(
@@ -64,14 +66,10 @@ def claims(runs: dict[str, xr.Dataset], scale: Scale) -> list[Claim]:
             1.0,
             "the thesis: a wider gap with batch normalisation",
         ),
+        flatter_claim(*pair),
+        minimum_feature_claim(WITH, normalised),
+        minimum_feature_claim(WITHOUT, plain),
     ]
-    if scale == "full":
-        made += [
-            flatter_claim(*pair),
-            minimum_feature_claim(WITH, normalised),
-            minimum_feature_claim(WITHOUT, plain),
-        ]
-    return made
 
 
 def gap(run: xr.Dataset) -> xr.DataArray:

@@ -3,9 +3,9 @@
 (a) ResNet18 and (b) a fully connected network of 4 layers and width 512 on CIFAR-10, their feature metrics at epochs 0,
 1, 5, 30 and last. The ResNet18 is the one of Table 2.2, whose file says how it is trained in fewer than 200 epochs; its
 epoch 30 lies later in the course of its rate than the thesis'. Of the fully connected network the thesis gives depth,
-width and 200 epochs. Ours has 120, momentum, weight decay and rates as the thesis has them for ResNet18, and no
-augmentation: the thesis' training and test accuracies part, and such a network cannot learn by heart what moves.
-Whether the thesis' network had weight decay is not said, so (c) is the same without (one seed).
+width and 200 epochs. Ours has 120, half the squared error (eq. 1.11), momentum, weight decay and rates as the thesis
+has them for ResNet18, and no augmentation: the thesis' training and test accuracies part, and such a network cannot
+learn by heart what moves. Whether the thesis' network had weight decay is not said, so (c) is the same without.
 
 At quick scale both are small fully connected networks on 8 x 8 digits with squared error, (a) with weight decay; (b)
 without it, and with two labels in five replaced by random ones. What the thesis sees where features are hard to learn,

@@ -1,7 +1,10 @@
 """Fig. 7.6: a fully connected network reaches the minimum-feature regime where features are easy to learn: on MNIST.
 
-The network of Fig. 7.4(b), 4 layers of width 512, on MNIST in place of CIFAR-10, with the same recipe. The thesis gives
-no more than that it is similar, and reaches the regime. At quick scale a small one on 8 x 8 digits, with squared error.
+The network of Fig. 7.4(b), 4 layers of width 512, on MNIST in place of CIFAR-10, with the same recipe and 40 epochs.
+The thesis gives no more than that it is similar, and reaches the regime. The loss decides it: with cross entropy the
+same network has as few features, but of unequal strength, and ended at κ_CKA = 0.18 to 0.21 in three seeds. We ran that
+first, having overlooked that the thesis takes the squared error where it names no other. At quick scale a small one on
+8 x 8 digits, with squared error.
 """
 
 from solvable.papers.claims import Reproduction, Scale

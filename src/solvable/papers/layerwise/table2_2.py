@@ -15,8 +15,9 @@ square, in which small overlaps have no weight: D_eff(Q̂²) can be compared wit
 noise, which counts weak features in use, is claimed beside it; it includes weak features that overlap with strong ones
 on new images, which they do not on the training set.
 
-The quick scale has small networks on 8 x 8 digits, too few images for κ_CKA below 0.1: it checks that training brings
-them nearer.
+The quick scale has small networks on 8 x 8 digits, with the squared error, the thesis' loss. They reach the regime in
+seconds; rate, decay and length were chosen among a dozen trials on these digits. With cross entropy the same ResNet
+ended at κ_CKA = 0.08 to 0.1 where it ended at 0.02 to 0.04 with the squared error.
 """
 
 from collections.abc import Mapping
@@ -90,11 +91,11 @@ MNIST_ON_ITS_WAY = MNIST._replace(measured=tuple(epochs(epoch, 60_000) for epoch
 FASHION = MNIST._replace(images="fashion-mnist", steps=epochs(12, 60_000))
 VGG = {"network": "vgg16", "warmup": 400}
 VGG_MNIST, VGG_CIFAR, VGG_FASHION = (one._replace(**VGG) for one in (MNIST, CIFAR, FASHION))  # type: ignore[arg-type]
-DIGITS = Experiment("resnet-small", "digits", steps=150, batch=32, seeds=2)
+DIGITS = Experiment("resnet-small", "digits", loss="mse", steps=450, batch=32, rate=0.2, decay=5e-3, schedule="cosine")
 ROWS = {
     "quick": (
-        Row("small ResNet, digits", DIGITS, accuracy=0.9),
-        Row("small VGG, digits", DIGITS._replace(network="vgg-small", rate=0.01, steps=100), accuracy=0.9),
+        Row("small ResNet, digits", DIGITS, accuracy=0.97),
+        Row("small VGG, digits", DIGITS._replace(network="vgg-small", warmup=100), accuracy=0.97),
     ),
     "full": (
         Row("ResNet18, MNIST", MNIST_ON_ITS_WAY, Printed(10.1, 10.0, 4.4e-3, 0.997), 0.994),
@@ -117,26 +118,23 @@ def reproduce(scale: Scale) -> Reproduction:
 
 def claims(row: Row, data: xr.Dataset, scale: Scale) -> list[Claim]:
     end = at_end(data)
+    printed = row.printed
     found = []
     if row.accuracy is not None:
         shorter = "the thesis' value after 200 epochs, less what a shorter training costs"
         because = shorter if scale == "full" else "digits are told apart; chance is a tenth"
-        printed = row.printed.accuracy if row.printed else None
-        found.append(accuracy_claim(row.name, end, row.accuracy, because, printed))
-    return found + (_full_claims(row, end) if scale == "full" else _quick_claims(row, data))
-
-
-def _full_claims(row: Row, end: xr.Dataset) -> list[Claim]:
-    printed = row.printed
+        found.append(accuracy_claim(row.name, end, row.accuracy, because, printed.accuracy if printed else None))
+    kinds = {ABOVE_NOISE: "as many as classes: half a feature", SQUARED: "the same, of squares as eq. 2.5 prints them"}
+    if scale == "quick":
+        # Overlaps on 397 test images scatter, and squares make much of the largest.
+        del kinds[SQUARED]
     return [
+        *found,
         minimum_feature_claim(row.name, end, printed.distance if printed else None),
         share_claim(row.name, end, CLASSES, 0.05, "no others are used; as for D_eff"),
         *(
             dimension_claim(row.name, end, CLASSES, 0.05, because, kind, printed.utilisation if printed else None)
-            for kind, because in (
-                (ABOVE_NOISE, "as many as classes: half a feature"),
-                (SQUARED, "the same, of squares as eq. 2.5 prints them"),
-            )
+            for kind, because in kinds.items()
         ),
         dimension_claim(
             row.name,
@@ -147,20 +145,6 @@ def _full_claims(row: Row, end: xr.Dataset) -> list[Claim]:
             kind="intensity",
             printed=printed.intensity if printed else None,
         ),
-    ]
-
-
-def _quick_claims(row: Row, data: xr.Dataset) -> list[Claim]:
-    """What training does to κ_CKA and to the number of features in use, on few images."""
-    begin, end = data.isel(step=0), at_end(data)
-    return [
-        Claim(
-            f"κ_CKA of {row.name} after training over before (largest of {end.sizes['seed']} seeds)",
-            (end.mp_distance / begin.mp_distance).max(skipna=False),
-            0.0,
-            0.75,
-            "training brings it nearer to the minimum-feature regime, clearly",
-        )
     ]
 
 
