@@ -82,6 +82,18 @@ def draw_seeds(panel: "Axes", values: xr.DataArray, over: str, colour: str, labe
     panel.plot(values[over], mean, color=colour, linewidth=1.8, label=label, **style)
 
 
+def distance_axis(panel: "Axes") -> None:
+    """κ_CKA along x, with the line below which a network is minimum-feature; few ticks, which do not overlap."""
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+
+    panel.axvline(THRESHOLD, color="0.4", linestyle="--", linewidth=1, label="minimum-feature below")
+    panel.set_xscale("log")
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.set_xlabel("distance to the minimum projection, κ_CKA")
+
+
 def with_scores(name: str, run: xr.Dataset) -> str:
     """``name (test accuracy) [κ_CKA]``, means over seeds."""
     return f"{name} ({float(run.test_accuracy.mean()):.1%}) [{float(run.mp_distance.mean()):.2g}]"

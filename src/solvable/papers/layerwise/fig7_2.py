@@ -25,8 +25,8 @@ import xarray as xr
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise._image_comparisons import Of, better_claim, tighter_claim
 from solvable.papers.layerwise._image_pictures import (
-    THRESHOLD,
     at_end,
+    distance_axis,
     draw_features,
     extended_feature_claim,
     minimum_feature_claim,
@@ -70,11 +70,17 @@ def draw(rates: dict[float, xr.Dataset], decays: dict[float, xr.Dataset]) -> "Fi
 def _draw_scores(panel: "Axes", what: str, runs: dict[float, xr.Dataset]) -> None:
     """Test error over κ_CKA, a point for each seed: down and to the left are both better."""
     for colour, (value, run) in zip(COLOURS, runs.items(), strict=False):
-        panel.plot(run.mp_distance, 1 - run.test_accuracy, "o", color=colour, alpha=0.8, label=f"{what} {value:g}")
-    panel.axvline(THRESHOLD, color="0.4", linestyle="--", linewidth=1, label="minimum-feature below")
-    panel.set_xscale("log")
+        panel.plot(
+            run.mp_distance,
+            1 - run.test_accuracy,
+            "o",
+            color=colour,
+            alpha=0.8,
+            label=f"{what} {value:g}",
+            clip_on=False,
+        )
+    distance_axis(panel)
     panel.set_ylim(bottom=0)
-    panel.set_xlabel("distance to minimum projection, κ_CKA")
     panel.set_ylabel("test error")
     panel.legend(fontsize="small")
 

@@ -30,10 +30,10 @@ from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise._image_pictures import (
     ABOVE_NOISE,
     SQUARED,
-    THRESHOLD,
     accuracy_claim,
     at_end,
     dimension_claim,
+    distance_axis,
     draw_features,
     minimum_feature_claim,
     share_claim,
@@ -152,9 +152,7 @@ def _draw(rows: tuple[Row, ...], runs: Mapping[str, xr.Dataset]) -> "Figure":
     figure, grid = new_figure(3, rows=2, width=5.2)
     _draw_dimensions(grid[0, 0], rows, runs)
     _draw_points(grid[0, 1], rows, [runs[row.name].mp_distance for row in rows], "distance")
-    grid[0, 1].axvline(THRESHOLD, color="0.4", linestyle="--", linewidth=1, label="minimum-feature below")
-    grid[0, 1].set_xscale("log")
-    grid[0, 1].set_xlabel("distance to the minimum projection, κ_CKA")
+    distance_axis(grid[0, 1])
     _draw_points(grid[0, 2], rows, [runs[row.name].test_accuracy for row in rows], "accuracy")
     grid[0, 2].set_xlabel("test accuracy")
     grid[0, 1].legend(fontsize="small")
