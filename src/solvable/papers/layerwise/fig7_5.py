@@ -1,9 +1,10 @@
 """Fig. 7.5: the first 20 features along training: ten of them part from the rest, or others come into use.
 
 Quality, utilisation and intensity of each of the first 20 features, and the accuracies, over epochs; from the trainings
-of Fig. 7.4, whose docstring says how they differ from the thesis. The thesis smooths its curves with a Gaussian filter;
-these are means over seeds at the measured epochs, as they are. At each epoch features are numbered by their intensity
-at that epoch.
+of Fig. 7.4, whose docstring says how they differ from the thesis. Of its two fully connected networks this is the one
+without weight decay, chosen after both were trained: with decay features beyond the classes fade from epoch 40 on. The
+thesis smooths its curves with a Gaussian filter; these are means over seeds at the measured epochs, as they are. At
+each epoch features are numbered by their intensity at that epoch.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,8 @@ PANELS = {"quality": "quality, Q*_k", "utilisation": "utilisation, Q̂_k", "inte
 
 
 def reproduce(scale: Scale) -> Reproduction:
-    pair = experiments.FEW_FEATURES[scale], experiments.MANY_FEATURES[scale]
+    many_features = experiments.WITHOUT_DECAY if scale == "full" else experiments.MANY_FEATURES[scale]
+    pair = experiments.FEW_FEATURES[scale], many_features
     few, many = (trained(experiment) for experiment in pair)
     figure, panels = new_figure(4, rows=2, width=4.2, height=3.4)
     for row, letter, data, experiment in zip(panels, "ab", (few, many), pair, strict=True):
