@@ -1,5 +1,7 @@
 """Set-up for all tests: one BLAS thread per worker, slow tests on request, shapes checked at run time."""
 
+import contextlib
+import ctypes
 import gc
 import os
 import resource
@@ -60,4 +62,7 @@ def drop_compiled_programs() -> Iterator[None]:
     if _memory() > _after_clearing + GROWTH:
         jax.clear_caches()
         gc.collect()
+        # What is freed goes back to the system only on request; other C libraries than glibc have no such request.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
         _after_clearing = _memory()
