@@ -104,7 +104,7 @@ def test_the_panels_show_what_was_measured(collapsed: xr.Dataset, spread_out: xr
     runs = {"collapsed": collapsed, "spread out": spread_out}
     figure = pictures.feature_figure(runs, 10)
     quality, utilisation, intensity = figure.axes
-    labels = [text.get_text() for text in quality.get_legend().get_texts()]
+    labels = [text.get_text() for text in intensity.get_legend().get_texts()]
     assert labels[0] == f"collapsed (99.0%) [{float(collapsed.mp_distance.mean()):.2g}]"
     assert labels[-1] == "k = C = 10"
     for panel, name in ((quality, "cumulative_quality"), (utilisation, "cumulative_utilisation")):

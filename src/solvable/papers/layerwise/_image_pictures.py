@@ -71,7 +71,8 @@ def draw_features(panels: Any, runs: Mapping[str, xr.Dataset], classes: int | Ma
     panels[2].set_yscale("log")
     # Features that weight decay has removed are rounding: they would push all others to the top of the panel.
     panels[2].set_ylim(bottom=max(1e-9, panels[2].get_ylim()[0]))
-    panels[0].legend(fontsize="small", title="(test accuracy) [κ_CKA]", title_fontsize="small", loc="best")
+    # Strong features come first, so that one corner is free in every regime.
+    panels[2].legend(fontsize="small", title="(test accuracy) [κ_CKA]", title_fontsize="small", loc="lower left")
 
 
 def draw_seeds(panel: "Axes", values: xr.DataArray, over: str, colour: str, label: str, **style: Any) -> None:
