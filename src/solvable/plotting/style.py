@@ -13,6 +13,7 @@ from solvable.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # Okabe-Ito: told apart by readers with any colour vision.
@@ -49,6 +50,15 @@ def log_losses(ax: "Axes") -> None:
         low = max(low, high * 1e-16)
         margin = max(high / low, 10) ** 0.05
         ax.set_ylim(low / margin, high * margin)
+
+
+def few_ticks(axis: "Axis") -> None:
+    """Ticks of a log axis at 1, 2 and 5 in plain numbers: for a decade or two, where powers of ten name too little."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> Path:

@@ -25,7 +25,7 @@ from solvable.papers.feature_scaling._circle import exponent
 from solvable.papers.feature_scaling._image_kernels import kernel_descent, source_of, tangent_kernel
 from solvable.papers.feature_scaling._images import Task, curves, drawn, measured_steps, stream, training
 from solvable.papers.feature_scaling._shared import fitted, rich_exponent, shades
-from solvable.plotting import log_losses, new_figure
+from solvable.plotting import few_ticks, log_losses, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,8 +154,6 @@ def _exponents(panel: Panel, trained: xr.Dataset, kernel: xr.Dataset) -> xr.Data
 
 
 def _draw(ax: "Axes", panel: Panel, found: Measured) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
     times = found.trained.time.values
     label = f"kernel, {panel.images} images"
     ax.fill_between(
@@ -180,11 +178,8 @@ def _draw(ax: "Axes", panel: Panel, found: Measured) -> None:
     ax.set_title(f"({panel.letter}) {panel.task.images}, streamed", fontsize="medium")
     ax.set_xlim(left=times[0])
     log_losses(ax)
-    # Little more than a decade: powers of ten alone would name one tick.
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axis.set_minor_formatter(NullFormatter())
+        few_ticks(axis)
     ax.legend(fontsize="small", loc="lower left", title="exponents over the window", title_fontsize="small")
 
 

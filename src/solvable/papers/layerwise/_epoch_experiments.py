@@ -66,6 +66,8 @@ _CONNECTED = Experiment(
 FEW_FEATURES: dict[Scale, Experiment] = {"quick": _SMALL, "full": table2_2.CIFAR}
 MANY_FEATURES: dict[Scale, Experiment] = {"quick": _NOISY, "full": _CONNECTED}
 WITHOUT_DECAY = _CONNECTED._replace(decay=0.0)
+# Those that come near to few features and leave them again.
+LEAVING: dict[Scale, Experiment] = {"quick": _NOISY, "full": WITHOUT_DECAY}
 EASY: dict[Scale, Experiment] = {
     "quick": _SMALL,
     "full": _CONNECTED._replace(

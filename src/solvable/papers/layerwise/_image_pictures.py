@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from solvable.papers.claims import Claim
-from solvable.plotting import COLOURS, new_figure
+from solvable.plotting import COLOURS, few_ticks, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,14 +84,10 @@ def draw_seeds(panel: "Axes", values: xr.DataArray, over: str, colour: str, labe
 
 
 def distance_axis(panel: "Axes") -> None:
-    """κ_CKA along x, with the line below which a network is minimum-feature; few ticks, which do not overlap."""
-    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
-
+    """κ_CKA along x, with the line below which a network is minimum-feature."""
     panel.axvline(THRESHOLD, color="0.4", linestyle="--", linewidth=1, label="minimum-feature below")
     panel.set_xscale("log")
-    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panel.xaxis.set_major_formatter(FormatStrFormatter("%g"))
-    panel.xaxis.set_minor_formatter(NullFormatter())
+    few_ticks(panel.xaxis)
     panel.set_xlabel("distance to the minimum projection, κ_CKA")
 
 

@@ -26,8 +26,7 @@ PANELS = {"quality": "quality, Q*_k", "utilisation": "utilisation, Q̂_k", "inte
 
 
 def reproduce(scale: Scale) -> Reproduction:
-    many_features = experiments.WITHOUT_DECAY if scale == "full" else experiments.MANY_FEATURES[scale]
-    pair = experiments.FEW_FEATURES[scale], many_features
+    pair = experiments.FEW_FEATURES[scale], experiments.LEAVING[scale]
     few, many = (trained(experiment) for experiment in pair)
     figure, panels = new_figure(4, rows=2, width=4.2, height=3.4)
     for row, letter, data, experiment in zip(panels, "ab", (few, many), pair, strict=True):
