@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -293,6 +294,26 @@ def test_a_disk_that_fills_up_at_any_write(quick_path, monkeypatch, when):
         full_at += 1 if when == "write" else 3
     assert full_at > (3 if when == "write" else 8)
     cells.check_dataset(open_store(path), complete=True)
+
+
+def test_nothing_is_still_being_written_when_a_disk_is_full(path, monkeypatch):
+    """Writes beside the one that fails must not go on in other threads and bring the cleared folder back."""
+    real = Path.mkdir
+
+    def mkdir(self, *args, **options):
+        if threading.current_thread() is not threading.main_thread() and self == recovery.draft_path(path):
+            time.sleep(0.1)
+        real(self, *args, **options)
+
+    def replace(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError, match="disk is full"):
+        fill(path, **cells.SMALL)
+    time.sleep(0.2)
+    assert os.listdir(path.parent) == []
 
 
 def test_a_disk_too_full_for_the_lock(path, monkeypatch):

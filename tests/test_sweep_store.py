@@ -131,6 +131,18 @@ def test_extension_in_any_order_with_tiles_written_in_any_order(quick_path, step
     cells.check_dataset(open_store(path), complete=True)
 
 
+@pytest.mark.parametrize("room", [1, 4, 5])
+def test_a_coordinate_that_outgrows_its_chunk(quick_path, monkeypatch, room):
+    monkeypatch.setattr(layout, "COLUMN_ROOM", room)
+    quick_path.parent.mkdir()
+    fill(quick_path, first=2, second=2)
+    fill(quick_path, first=11, second=7)
+    dataset = open_store(quick_path)
+    assert dataset.x.values.tolist() == (np.arange(11) / 4).tolist()
+    assert "".join(dataset.letter.values) == "abcdefg"
+    cells.check_dataset(dataset, complete=True)
+
+
 @given(sizes=st.lists(st.integers(1, 30), min_size=1, max_size=3), tile=st.integers(1, 400))
 def test_tiles_cover_the_grid_once(sizes, tile):
     covered = np.zeros(sizes, int)

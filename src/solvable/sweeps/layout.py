@@ -177,11 +177,13 @@ def _create(
     fill: Any,
     attrs: Mapping[str, Any],
 ) -> None:
-    zarr, codecs = need("zarr"), need("zarr.codecs")
+    zarr, codecs, storage = need("zarr"), need("zarr.codecs"), need("zarr.storage")
     kind = np.dtype(dtype)
+    # Zarr writes the files of one call side by side and does not wait for the others when one fails: their threads
+    # would go on in a folder that is being cleared. So it only composes the metadata, and we write the file.
+    documents: dict[str, Any] = {}
     zarr.create_array(
-        store=str(folder),
-        name=name,
+        store=storage.MemoryStore(documents),
         shape=shape,
         chunks=chunk,
         dtype=str if kind.kind == "U" else kind,
@@ -190,6 +192,7 @@ def _create(
         compressors=[codecs.ZstdCodec(level=1), codecs.Crc32cCodec()],
         attributes=json.loads(json.dumps(dict(attrs))),
     )
+    write_metadata(folder, name, json.loads(documents["zarr.json"].to_bytes()))
 
 
 def open_arrays(folder: Path, names: Sequence[str], writable: bool) -> dict[str, Any]:
@@ -204,7 +207,11 @@ def write_column(folder: Path, name: str, values: np.ndarray) -> None:
     """Write a whole coordinate and see it on the disk."""
     zarr = need("zarr")
     with zarr.config.set(KEEP_EMPTY_CHUNKS):
-        zarr.open_array(str(folder / name), mode="r+")[:] = values
+        array = zarr.open_array(str(folder / name), mode="r+")
+        # One chunk a call, so that nothing is still being written when one of them fails (see _create).
+        for start in range(0, len(values), array.chunks[0]):
+            part = slice(start, start + array.chunks[0])
+            array[part] = values[part]
     files = [path for path in (folder / name / "c").iterdir() if path.suffix != ".partial"]
     for path in (*files, folder / name / "c", folder / name):
         flush(path)
