@@ -30,8 +30,9 @@ everything: $(VENV)/stamp-lint$(comma)docs$(comma)test$(comma)torch
 demo: $(VENV)/stamp-core
 	@$(BIN)/solvable demo --out demo
 
+# A file is run by one worker: its tests share compiled programs, and the browser is started once.
 test: $(VENV)/stamp-test$(comma)torch
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(VENV)/stamp-lint
 	$(BIN)/ruff check .

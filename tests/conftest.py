@@ -4,10 +4,15 @@ import contextlib
 import ctypes
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Quick tests compile more than they compute: without the compiler's optimisations they take two thirds of the time.
+# Slow ones are run with them, and so are quick ones after XLA_FLAGS="". Workers inherit what the first process sets.
+if "--slow" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import hypothesis
 import jax

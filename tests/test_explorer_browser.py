@@ -26,11 +26,7 @@ import solvable
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install 'solvable[test]')")
 pytest.importorskip("panel", reason="needs panel (pip install 'solvable[explore]')")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-# One worker of a parallel run has the browser and the server, or they would be started once for each.
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium found: apt-get install chromium"),
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium found: apt-get install chromium")
 expect = playwright.expect
 
 ARTIFACTS = Path(os.environ.get("SOLVABLE_SCREENSHOTS", Path(__file__).parent / "artifacts"))
