@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -207,8 +208,9 @@ def test_python_simulates_and_compares_like_the_page() -> None:
     result = tasks.run("simulation", {"model": setting.model, "texts": dict(setting.texts)}, sent.append)["result"]
     scope: dict[str, object] = {}
     exec(code.python(setting), scope)
-    assert result["simulation"].equals(scope["simulation"])
-    assert result["comparison"].equals(scope["comparison"])
+    # Two and five seeds are two programs, which may round differently.
+    xr.testing.assert_allclose(result["simulation"], scope["simulation"], rtol=1e-12, atol=1e-14)
+    assert result["comparison"].equals(solvable.compare(scope["expected"], result["simulation"]))
     assert [part["seeds"] for part in sent] == [2, 2, 4, 5], "seeds arrive in pieces"
     assert '"seeds": 5' in result["simulation"].attrs["solver"]
 
