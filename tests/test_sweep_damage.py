@@ -316,6 +316,14 @@ def test_nothing_is_still_being_written_when_a_disk_is_full(path, monkeypatch):
     assert os.listdir(path.parent) == []
 
 
+@pytest.mark.parametrize("use", [fill, open_store, read_status, lambda path: fill(path, overwrite=True)])
+def test_a_file_is_no_store_and_is_left_alone(path, use):
+    path.write_text("mine")
+    with pytest.raises(ValueError, match=r"plane\.zarr is a file, not a sweep store; choose another path"):
+        use(path)
+    assert path.read_text() == "mine"
+
+
 def test_a_disk_too_full_for_the_lock(path, monkeypatch):
     fill(path)
 

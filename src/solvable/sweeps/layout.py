@@ -243,6 +243,8 @@ def read_layout(folder: Path) -> Layout:
         document = json.loads((folder / "zarr.json").read_text())
         attributes, arrays = document["attributes"], document["consolidated_metadata"]["metadata"]
         stored, version = attributes["checksum"], attributes["format"]
+    except NotADirectoryError:
+        raise ValueError(f"{folder} is a file, not a sweep store; choose another path") from None
     except FileNotFoundError:
         if not folder.exists():
             raise FileNotFoundError(f"there is no store {folder}") from None
