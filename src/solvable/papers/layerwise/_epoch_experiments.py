@@ -85,7 +85,7 @@ COLLAPSING: dict[Scale, tuple[Experiment, ...]] = {
 
 # Small sets are known by heart long before half of the steps: the time goes into a second seed.
 _LONG, _SHORT = epochs(12), epochs(6)
-_PLAIN = table2_2.CIFAR._replace(augmented=False, steps=_LONG, seeds=1, measured=())
+_PLAIN = table2_2.CIFAR._replace(augmented=False, steps=_LONG, decay=table2_2.SHORT_DECAY, seeds=1, measured=())
 SIZES: dict[Scale, tuple[Experiment, ...]] = {
     "quick": (*(_SMALL._replace(train=size, measured=()) for size in (20, 100)), _SMALL),
     "full": (

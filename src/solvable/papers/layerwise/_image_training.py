@@ -51,7 +51,7 @@ class Experiment(NamedTuple):
     classes: int = CLASSES
     label_noise: float = 0.0
     targets: str = "one-hot"
-    loss: str = "cross-entropy"
+    loss: str = "mse"
     augmented: bool = False
     last_layer_only: bool = False
     steps: int = 1000

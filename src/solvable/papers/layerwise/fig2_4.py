@@ -30,14 +30,14 @@ from solvable.papers.layerwise._image_pictures import (
     share_claim,
 )
 from solvable.papers.layerwise._image_training import Experiment, trained
-from solvable.papers.layerwise.table2_2 import CIFAR, DIGITS
+from solvable.papers.layerwise.table2_2 import CIFAR, DIGITS, SHORT_DECAY
 from solvable.plotting import COLOURS, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FEW = CIFAR._replace(steps=4400, seeds=1, measured=())
+FEW = CIFAR._replace(loss="half-mse", rate=0.01, decay=5 * SHORT_DECAY, steps=4400, seeds=1, measured=())
 _COUNTED = (ABOVE_NOISE, "intensity")
 EXPERIMENTS: dict[str, dict[int, Experiment]] = {
     "quick": {classes: DIGITS._replace(classes=classes) for classes in (2, 3, 5)} | {10: DIGITS},

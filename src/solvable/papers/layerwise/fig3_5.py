@@ -26,7 +26,7 @@ from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise._image_comparisons import better_claim
 from solvable.papers.layerwise._image_pictures import at_end, feature_figure, minimum_feature_claim
 from solvable.papers.layerwise._image_training import trained
-from solvable.papers.layerwise.table2_2 import CIFAR, DIGITS
+from solvable.papers.layerwise.table2_2 import CIFAR, DIGITS, SHORT_DECAY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +35,7 @@ CLASSES = 10
 NAMES = {0.0: "true labels", 0.1: "10 % random", 1.0: "all random"}
 SETTINGS = {
     "quick": DIGITS._replace(train=200, batch=50, steps=300),
-    "full": CIFAR._replace(train=10_000, augmented=False, steps=60 * 10_000 // 128, measured=()),
+    "full": CIFAR._replace(train=10_000, augmented=False, steps=60 * 10_000 // 128, decay=SHORT_DECAY, measured=()),
 }
 
 

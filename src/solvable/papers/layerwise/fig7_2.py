@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CLASSES, EPOCH = 10, 390
-FULL = Experiment(augmented=True, precision="bfloat16", seeds=3)
+FULL = Experiment(augmented=True, precision="bfloat16", warmup=200, seeds=3)
 RATES = {
     "quick": [DIGITS._replace(rate=rate, schedule="constant") for rate in (1e-3, 0.05, 0.2)],
-    "full": [FULL._replace(rate=rate, schedule="constant", steps=5 * EPOCH) for rate in (1e-4, 1e-2, 1e-1)],
+    "full": [FULL._replace(rate=rate, schedule="constant", steps=5 * EPOCH) for rate in (5e-4, 0.05, 0.2)],
 }
 DECAYS = {
     "quick": [DIGITS._replace(decay=decay) for decay in (0.0, 1e-3, 5e-3)],

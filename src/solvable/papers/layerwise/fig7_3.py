@@ -38,7 +38,7 @@ QUICK = DIGITS._replace(network="vgg-small", steps=300, warmup=100)
 FULL = next(row.experiment for row in ROWS["full"] if row.name == "VGG16, CIFAR-10")
 SETTINGS = {
     "quick": {WITH: QUICK, WITHOUT: QUICK._replace(network="vgg-small-plain", decay=1e-3)},
-    "full": {WITH: FULL, WITHOUT: FULL._replace(network="vgg16-plain", rate=0.01, measured=())},
+    "full": {WITH: FULL, WITHOUT: FULL._replace(network="vgg16-plain", measured=())},
 }
 
 

@@ -75,18 +75,20 @@ def epochs(number: float, images: int = 50_000, batch: int = 128) -> int:
 _CIFAR_EPOCHS = (1, 2, 3, 5, 8, 12, 18, 24, 30, 34, 38, 42, 45, 48)
 _MNIST_EPOCHS = (0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 
+# Weight decay removes what is not used by a factor that rate times decay times steps sets.
+SHORT_DECAY = 4e-3
 CIFAR = Experiment(
     "resnet18",
     "cifar-10",
     augmented=True,
     steps=epochs(50),
-    rate=0.1,
     schedule="cosine",
+    warmup=200,
     precision="bfloat16",
     measured=tuple(map(epochs, _CIFAR_EPOCHS)),
     points=10_000,  # the whole test set: what k features have by chance is the same on the way and at the end
 )
-MNIST = CIFAR._replace(images="mnist", augmented=False, steps=epochs(10, 60_000), measured=())
+MNIST = CIFAR._replace(images="mnist", augmented=False, steps=epochs(10, 60_000), decay=SHORT_DECAY, measured=())
 MNIST_ON_ITS_WAY = MNIST._replace(measured=tuple(epochs(epoch, 60_000) for epoch in _MNIST_EPOCHS))
 FASHION = MNIST._replace(images="fashion-mnist", steps=epochs(12, 60_000))
 VGG = {"network": "vgg16", "warmup": 400}
