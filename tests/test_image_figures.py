@@ -60,7 +60,7 @@ def test_claims_tell_the_regimes_apart(collapsed: xr.Dataset, spread_out: xr.Dat
         assert pictures.minimum_feature_claim("a network", run).passed is minimum
         assert pictures.extended_feature_claim("a network", run).passed is not minimum
         assert pictures.share_claim("a network", run, 10, 0.05, "").passed is minimum
-        for kind in (pictures.ABOVE_NOISE, pictures.SQUARED, "intensity"):
+        for kind in (pictures.ABOVE_NOISE, pictures.SQUARED, pictures.ONCE, "intensity"):
             assert pictures.dimension_claim("a network", run, 10, 0.05, "", kind).passed is minimum, kind
 
 
@@ -162,11 +162,12 @@ def test_table_2_2_is_the_thesis_table() -> None:
 
     Its rate and decay are those of ResNet18 on CIFAR-10; shorter trainings have more decay, so that as much is removed.
     """
+    assert (table2_2.CIFAR.rate, table2_2.CIFAR.decay) == (0.05, 1e-3)
     for row in table2_2.ROWS["full"]:
         made = row.experiment
         assert made.network == row.name.split(", ")[0].lower()
         assert (made.momentum, made.loss, made.rate, made.seeds) == (0.9, "mse", 0.05, 3)
-        assert made.decay * made.steps == pytest.approx(1e-3 * table2_2.CIFAR.steps, rel=0.2)
+        assert 1 <= made.decay * made.steps / (1e-3 * table2_2.CIFAR.steps) < 2.5
         assert made.augmented == ("CIFAR" in row.name)
         assert made.images == row.name.split(", ")[1].lower()
         assert (row.printed is None) == ("Fashion" in row.name)

@@ -35,6 +35,7 @@ def run(
         "test_accuracy": [0.1, accuracy],
         "train_accuracy": [0.1, fitted],
         "effective_dimension_utilisation_above_noise": [12, used],
+        "effective_dimension_utilisation_once": [12, used],
     }
     shapes = {
         name: np.stack([np.broadcast_to(np.asarray(value, float), 3) for value in pair], axis=1)
@@ -216,9 +217,11 @@ def test_settings_keep_to_the_same_training_but_for_what_is_compared() -> None:
         assert len({e._replace(rate=0.0) for e in fig7_2.RATES[scale]}) == 1
         assert len({e._replace(decay=0.0) for e in fig7_2.DECAYS[scale]}) == 1
         with_, without = fig7_3.SETTINGS[scale].values()
-        # Each of the two is trained at the rate, or at quick scale with the decay, that it can bear; else alike.
-        same = {"network": with_.network, "measured": with_.measured}
-        same |= {"rate": with_.rate} if scale == "full" else {"decay": with_.decay}
+        # Each of the two is trained at the rate and with the decay that it can bear; else alike.
+        same = {"network": with_.network, "measured": with_.measured, "decay": with_.decay}
+        if scale == "full":
+            assert without.rate * without.decay == pytest.approx(with_.rate * with_.decay)
+            same |= {"rate": with_.rate}
         assert without._replace(**same) == with_
         assert without.network == f"{with_.network}-plain"
     # Labels at random cannot be fitted if every epoch shows other images.

@@ -11,6 +11,8 @@ from solvable.diagnostics.statistics import FeatureStatistics
 Sample: TypeAlias = FeatureStatistics | tuple[Any, Any, Any]
 
 _UNIT = float(np.finfo(np.float64).eps)
+# A sum of utilisations beyond which the report says that features overlap: chance alone makes a few percent.
+_COUNTED_TWICE = 1.25
 
 
 def features(
@@ -44,14 +46,22 @@ def features(
     norms = _test_norms(basis, test)
     whitened_targets = _inverse_root("targets", test.target_covariance, test.target_mean, output_cutoff)
     whitened_outputs = _inverse_root("outputs", test.output_covariance, test.output_mean, output_cutoff)
-    quality = _overlap(basis, norms, test, test.feature_target_covariance, test.target_mean, whitened_targets)
-    utilisation = _overlap(basis, norms, test, test.feature_output_covariance, test.output_mean, whitened_outputs)
+    to_targets = _along(basis, test, test.feature_target_covariance, test.target_mean, whitened_targets)
+    to_outputs = _along(basis, test, test.feature_output_covariance, test.output_mean, whitened_outputs)
+    utilisation = _overlap(basis, norms, to_outputs)
     distance, notes = minimum_projection_distance(test, output_cutoff)
+    total = float(np.sum(utilisation - 1 / test.count))
+    if total > _COUNTED_TWICE:
+        notes += (
+            f"utilisations add up to {total:.2f}: features that are orthogonal on the training set are not on the test "
+            "set, and count more than once; utilisation_once counts what they share once",
+        )
     first = basis.directions[:, 0] @ test.feature_mean
     return FeatureReport(
         intensity=basis.intensity,
-        quality=quality,
+        quality=_overlap(basis, norms, to_targets),
         utilisation=utilisation,
+        utilisation_once=_counted_once(basis, norms, test, to_outputs),
         mp_distance=distance,
         constant_overlap=float(abs(first) / np.sqrt(norms[0] * basis.intensity[0])) if norms[0] else 0.0,
         threshold=float(threshold),
@@ -93,27 +103,52 @@ def minimum_projection_distance(statistics: FeatureStatistics, cutoff: float = 1
     return float(max(0.0, 1 - aligned / (kernel * projection))), ()
 
 
-def _overlap(
-    basis: Eigenbasis,
-    norms: np.ndarray,
-    test: FeatureStatistics,
-    covariance: np.ndarray,
-    mean: np.ndarray,
-    whitening: np.ndarray,
+def _along(
+    basis: Eigenbasis, test: FeatureStatistics, covariance: np.ndarray, mean: np.ndarray, whitening: np.ndarray
 ) -> np.ndarray:
-    """⟨e_k|P e_k⟩/(⟨e_k|e_k⟩ dim P), where P projects on functions that have this covariance with the features."""
+    """⟨e_k|g_i⟩ for orthonormal functions g_i that span those with this covariance with the features."""
     along = basis.directions.T @ covariance + np.outer(basis.directions.T @ test.feature_mean, mean)
-    squares = np.sum((along @ whitening) ** 2, axis=1) / basis.intensity
+    return (along @ whitening) / np.sqrt(basis.intensity)[:, None]
+
+
+def _overlap(basis: Eigenbasis, norms: np.ndarray, along: np.ndarray) -> np.ndarray:
+    """⟨e_k|P e_k⟩/(⟨e_k|e_k⟩ dim P), where P projects on the functions of :func:`_along`."""
+    squares = np.sum(along**2, axis=1)
     shares = np.divide(squares, norms, out=np.zeros_like(norms), where=norms > 0)
-    return np.minimum(shares, 1.0) / whitening.shape[1]
+    return np.minimum(shares, 1.0) / along.shape[1]
+
+
+def _counted_once(basis: Eigenbasis, norms: np.ndarray, test: FeatureStatistics, along: np.ndarray) -> np.ndarray:
+    """The same of features made orthogonal on the test set, each to all stronger ones: what they share counts once.
+
+    With M = ⟨e eᵀ⟩ = L Lᵀ on the test set, L lower triangular, these features are L⁻¹e. Rounding of the covariance is
+    added to M as a variance, so that features which differ by no more than that have nothing of their own.
+    """
+    from scipy.linalg import solve_triangular
+
+    turned = basis.directions.T @ test.feature_covariance @ basis.directions
+    means = basis.directions.T @ test.feature_mean
+    turned += np.outer(means, means)
+    steps = basis.intensity.size + np.sqrt(test.count)
+    turned[np.diag_indices_from(turned)] += steps * _rounding(test) + np.finfo(np.float64).tiny
+    # In units of each feature's own size, which go over many orders of magnitude.
+    sizes = np.sqrt(np.diag(turned))
+    triangle = np.linalg.cholesky(turned / np.outer(sizes, sizes))
+    scaled = along * (np.sqrt(basis.intensity) / sizes)[:, None] * (norms > 0)[:, None]
+    own = solve_triangular(triangle, scaled, lower=True)
+    return np.sum(own**2, axis=1) / along.shape[1]
 
 
 def _test_norms(basis: Eigenbasis, test: FeatureStatistics) -> np.ndarray:
     """⟨e_k|e_k⟩ on the test set; exactly zero for modes that no test sample has, which overlap with nothing."""
     moments = np.sum(basis.directions * (test.feature_covariance @ basis.directions), axis=0)
     moments += (basis.directions.T @ test.feature_mean) ** 2
-    rounding = 4 * _UNIT * np.linalg.norm(test.feature_covariance, 1) + rounded_constant(test)
-    return np.where(moments > rounding, moments, 0) / basis.intensity
+    return np.where(moments > _rounding(test), moments, 0) / basis.intensity
+
+
+def _rounding(test: FeatureStatistics) -> float:
+    """How far rounding can put a second moment of the test set along one direction."""
+    return float(4 * _UNIT * np.linalg.norm(test.feature_covariance, 1) + rounded_constant(test))
 
 
 def _inverse_root(name: str, covariance: np.ndarray, mean: np.ndarray, cutoff: float) -> np.ndarray:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Regime = Literal["minimum-feature", "extended-feature"]
-_LEFT_OUT = ("notes", "intensity", "quality", "utilisation")
+_LEFT_OUT = ("notes", "intensity", "quality", "utilisation", "utilisation_once")
 
 
 def effective_dimension(weights: np.ndarray) -> float:
@@ -30,6 +30,8 @@ class FeatureReport(Lines):
     - ``intensity`` ρ_k, eigenvalues of ⟨ΦΦᵀ⟩ on the training set (eq. 1.29);
     - ``quality`` Q*_k and ``utilisation`` Q̂_k, the share of the target and of the learned function space along e_k,
       measured on the test set (eqs. 2.3, 2.5, corrected: see docs/errata). Each is at most 1/dimension;
+    - ``utilisation_once`` is Q̂_k of what e_k has on the test set beyond all stronger features. Features are orthogonal
+      on the training set only, and on others several can hold the same part of the outputs. These shares add up to 1;
     - ``mp_distance`` κ_CKA, the distance to the minimum-projection operator on the test set (eq. 2.9);
     - ``constant_overlap`` |⟨e_1|1⟩|, 1 if the first feature is a constant;
     - ``notes`` say in words what was out of the ordinary.
@@ -38,6 +40,7 @@ class FeatureReport(Lines):
     intensity: np.ndarray
     quality: np.ndarray
     utilisation: np.ndarray
+    utilisation_once: np.ndarray
     mp_distance: float
     constant_overlap: float
     threshold: float
@@ -81,6 +84,7 @@ class FeatureReport(Lines):
         ``quality_above_noise`` and ``utilisation_above_noise`` leave out modes that overlap no more than an unrelated
         function would: p modes of 1/n_test each add up, and weigh more in the entropy than in the sum.
         ``utilisation_squared`` is of (Q̂_k dim)², as eq. 2.5 prints it: no sum to one, but hardly any weight for chance.
+        ``utilisation_once`` counts what several features share for the strongest of them, and has no chance in it.
         """
         return {
             "intensity": 1 + effective_dimension(self.intensity[1:]),
@@ -90,6 +94,7 @@ class FeatureReport(Lines):
             "quality_above_noise": effective_dimension(self._above_noise(self.quality, self.target_rank)),
             "utilisation_above_noise": effective_dimension(self._above_noise(self.utilisation, self.output_rank)),
             "utilisation_squared": effective_dimension(self.utilisation**2),
+            "utilisation_once": effective_dimension(self.utilisation_once),
         }
 
     def _above_noise(self, share: np.ndarray, dimension: int) -> np.ndarray:
@@ -114,7 +119,10 @@ class FeatureReport(Lines):
             ("overlap of first feature with constant", f"{self.constant_overlap:.4f}"),
             ("effective dimension of intensity", f"{sizes['intensity']:.2f}   (plain {sizes['intensity_plain']:.2f})"),
             ("effective dimension of quality", _with_noise(sizes, "quality")),
-            ("effective dimension of utilisation", _with_noise(sizes, "utilisation")),
+            (
+                "effective dimension of utilisation",
+                f"{_with_noise(sizes, 'utilisation')[:-1]}, each part once {sizes['utilisation_once']:.2f})",
+            ),
             *(("note", note) for note in self.notes),
         ]
 
@@ -149,6 +157,7 @@ _CURVES: dict[str, tuple[str, str]] = {
     "intensity": ("intensity", "ρ_k"),
     "quality": ("quality", "Q*_k"),
     "utilisation": ("utilisation", "Q̂_k"),
+    "utilisation_once": ("utilisation beyond all stronger features", "Q̂_k"),
     "cumulative_quality": ("cumulative quality, bias k/n_test removed", "Π*(k)"),
     "cumulative_utilisation": ("cumulative utilisation, bias k/n_test removed", "Π̂(k)"),
 }
@@ -160,6 +169,7 @@ _DIMENSIONS: dict[str, str] = {
     "quality_above_noise": "effective dimension of quality above noise",
     "utilisation_above_noise": "effective dimension of utilisation above noise",
     "utilisation_squared": "effective dimension of the square of utilisation",
+    "utilisation_once": "effective dimension of utilisation, each part counted once",
 }
 _SCALARS: dict[str, tuple[str, str]] = {
     "mp_distance": ("distance to the minimum-projection operator", "κ_CKA"),

@@ -22,7 +22,7 @@ from solvable.networks.language import LanguageModel, next_token_loss
 from solvable.networks.linearised import linearised
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.feature_scaling._shared import shades
-from solvable.plotting import log_losses, new_figure
+from solvable.plotting import few_ticks, log_losses, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,6 +114,8 @@ def _fits(losses: xr.DataArray) -> xr.Dataset:
         found[f"misfit{name}"] = np.sqrt((missed**2).mean("tokens"))
         if offset:
             found |= {"irreducible": law.offset, "irreducible_error": _error(each.offset)}
+    # A loss that falls ever faster is fitted by a "power" that grows, subtracted from more than its first value.
+    found["falls"] = (found["exponent_excess"] > 0) & (found["prefactor_excess"] > 0)
     lazy = found["exponent"].isel(richness=0, drop=True)
     found["prediction"] = lazy * (2 - lazy)
     return xr.Dataset(found, attrs={"first_tokens": window[0], "last_tokens": window[1]})
@@ -154,6 +156,7 @@ def _draw(panel: "Axes", losses: xr.DataArray, fits: xr.Dataset, text: Text) -> 
         panel.annotate(label, (0.02, level), (0, 2), ("axes fraction", "data"), "offset points", fontsize="small")
     panel.set(xscale="log", xlabel="tokens seen", ylabel="cross entropy of the next byte, nats")
     log_losses(panel)
+    few_ticks(panel.xaxis)
     panel.set_title("(a) test loss, and exponents with nothing taken away", fontsize="medium")
     panel.legend(fontsize="small", loc="lower left")
 
@@ -161,6 +164,9 @@ def _draw(panel: "Axes", losses: xr.DataArray, fits: xr.Dataset, text: Text) -> 
 def _draw_excess(panel: "Axes", losses: xr.DataArray, fits: xr.Dataset) -> None:
     for colour, richness in zip(shades(losses.sizes["richness"]), losses.richness.values, strict=True):
         fit = fits.sel(richness=richness)
+        if not fit.falls:
+            panel.plot([], [], "o", color=colour, markersize=3.5, label=f"{_name(richness)}: no falling power fits")
+            continue
         floor = float(fit.irreducible)
         inside = losses.sel(richness=richness, tokens=slice(fits.first_tokens / 2, None)).mean("seed")
         error = float(fit.irreducible_error)
@@ -170,6 +176,7 @@ def _draw_excess(panel: "Axes", losses: xr.DataArray, fits: xr.Dataset) -> None:
         panel.plot(line, float(fit.prefactor_excess) * line ** -float(fit.exponent_excess), color=colour, linewidth=1)
     panel.set(xscale="log", xlabel="tokens seen", ylabel="test loss less a fitted irreducible one, nats")
     log_losses(panel)
+    few_ticks(panel.xaxis)
     panel.set_title("(b) fits with an irreducible loss", fontsize="medium")
     panel.legend(fontsize="small", loc="lower left")
 
@@ -205,8 +212,15 @@ def _claims(losses: xr.DataArray, fits: xr.Dataset, text: Text) -> list[Claim]:
             f"{_exponent(fits, 0)} lazy, {_exponent(fits, -1)} rich, β(2 - β) = {float(fits.prediction):.3f}",
         ),
         Claim(
-            "largest misfit of a power with an irreducible loss, rms of the logarithm",
-            float(fits.misfit_excess.max()),
+            "networks whose loss falls as a power with an irreducible loss",
+            int(fits.falls.sum()),
+            fits.sizes["richness"],
+            0,
+            "a count; one that falls faster and faster is fitted by a power that grows, which says nothing",
+        ),
+        Claim(
+            "largest misfit of a falling power with an irreducible loss, rms of the logarithm",
+            float(fits.misfit_excess.where(fits.falls).max()),
             0.0,
             0.02,
             "2 %, a guess made before the first run, and stable trainings keep to it; powers alone "

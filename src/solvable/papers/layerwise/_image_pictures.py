@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Definition 2: a network is in the minimum-feature regime if κ_CKA is below this.
 THRESHOLD = 0.1
-ABOVE_NOISE, SQUARED = "utilisation_above_noise", "utilisation_squared"
+ABOVE_NOISE, SQUARED, ONCE = "utilisation_above_noise", "utilisation_squared", "utilisation_once"
 # Variables of a dataset, and how the thesis names and shows them (its Figs. 2.3, 2.4, 3.5 and 7.1 to 7.3).
 PANELS = {
     "cumulative_quality": "cumulative quality, Π*(k)",
@@ -33,6 +33,7 @@ DIMENSIONS = {
     "quality_above_noise": "D_eff(Q*) above noise",
     "utilisation_above_noise": "D_eff(Q̂) above noise",
     "utilisation_squared": "D_eff(Q̂²)",
+    "utilisation_once": "D_eff(Q̂) counted once",
 }
 
 

@@ -1,9 +1,8 @@
 """Fig. 3.6: asked for the digit as a number, a network uses one feature; asked for its class, ten.
 
-ResNet18 learns MNIST twice: with one output, the digit as a number (squared error), and with ten, its class (cross-
-entropy). The images are the same, so that features of their structure would be ten in both; features that follow from
-the rank of the target are one and ten, a constant among them or beside it. A number is right if it is nearer to its
-digit than to any other.
+ResNet18 learns MNIST twice: with one output, the digit as a number, and with ten, its class. The images are the same,
+so that features of their structure would be ten in both; features that follow from the rank of the target are one and
+ten, a constant among them or beside it. A number is right if it is nearer to its digit than to any other.
 
 Which measure knows of the constant: κ_CKA is centred, so that exactly one non-constant feature, in line with the
 output, gives 0. Utilisation is not centred: digits are numbered from -1 to 1 here, with a mean near 0, so a constant
@@ -16,7 +15,7 @@ stable in the last layer up to a rate of 1.9/⟨|Φ|²⟩, which is 0.0053 for a
 diverges. What decay removes goes with rate times decay times steps, hence more of it. The classes are those of Table
 2.2. Images padded to 32 x 32, steps in bfloat16.
 
-Quick scale: a small network on scikit-learn's 8 x 8 digits, both with the squared error.
+Quick scale: a small network on scikit-learn's 8 x 8 digits.
 """
 
 from typing import TYPE_CHECKING

@@ -3,9 +3,10 @@
 Panel (a) has test error, test loss and κ_CKA of ResNet18 on CIFAR-10 against the number of training images, without
 augmentation; panel (b) feature metrics of networks trained with augmentation on few and many images. The thesis gives
 neither its sizes nor how long it trained at each. Ours: eight sizes, balanced classes, trained as in Table 2.2 but
-shorter, all as many steps as 12 epochs of all images have, and half as many up to 2500 images, which are known by heart
-long before. All were chosen before any was trained. Seeds differ in weights and in the order of images, not in the
-images. The largest augmented network is that of Table 2.2, which is trained longer than the others.
+shorter, with four times the decay, all as many steps as 12 epochs of all images have, and half as many up to 2500
+images, which are known by heart long before. All were chosen before any was trained. Seeds differ in weights and in the
+order of images, not in the images. The largest augmented network is that of Table 2.2, which is trained longer than the
+others.
 
 An exponent is the slope of a straight line in logarithms, and the two lines meet at the size at which κ_CKA passes 0.1.
 That fit does not look for the bend; a second one does, and says how far its bend is from there. At small sizes an error

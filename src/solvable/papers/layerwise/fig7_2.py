@@ -5,16 +5,17 @@ the middle one is the best and the tightest. (b) With three weight decays: the l
 without any the network is in the minimum-feature regime too, so that decay helps and is not the reason.
 
 The thesis has panel (a) on CIFAR-100, which has no source here: both panels are on CIFAR-10. It prints neither rates
-nor decays. Ours, chosen before any run of this size: rates of 1e-4, 1e-2 and 1e-1, constant over five epochs (the
+nor decays. Ours: rates of 0.0005, 0.02 and 0.1, constant over five epochs but for a rise over the first half epoch (the
 thesis trains CIFAR-100 at a constant rate, for 600 epochs), with a decay of 1e-3; decays of 0, 1e-3 and 4e-3 with the
 thesis' rate of 0.05 and its schedule, over eight epochs in place of 200. What decay does grows with rate times steps,
-hence one that is larger than the thesis'. Crops and flips, batches of 128, momentum 0.9, bfloat16 for the steps.
+hence one that is larger than the thesis'. The largest rate was 0.2 until a single training with it ended at 44 % and
+κ_CKA = 0.34. Crops and flips, batches of 128, momentum 0.9, bfloat16 for the steps.
 
-So short a training at the lowest rate is not over: that it is worse and extended says less than after 600 epochs, and
-the training accuracy is in the dataset.
+None of these trainings is over after so few epochs, but for that with the largest decay; that a network is worse and
+extended says less than after 600 epochs, and the training accuracy is in the dataset.
 
-Quick scale: the small ResNet of Table 2.2 with the squared error on scikit-learn's 8 x 8 digits, rates of 0.001, 0.05
-and 0.2 and decays of 0, 0.001 and 0.005, chosen among a few. Without decay κ_CKA ends close to 0.1, on either side.
+Quick scale: the small ResNet of Table 2.2 on scikit-learn's 8 x 8 digits, rates of 0.001, 0.05 and 0.2 and decays of 0,
+0.001 and 0.005, chosen among a few. Without decay κ_CKA ends close to 0.1, on either side.
 """
 
 from typing import TYPE_CHECKING
@@ -43,7 +44,7 @@ CLASSES, EPOCH = 10, 390
 FULL = Experiment(augmented=True, precision="bfloat16", warmup=200, seeds=3)
 RATES = {
     "quick": [DIGITS._replace(rate=rate, schedule="constant") for rate in (1e-3, 0.05, 0.2)],
-    "full": [FULL._replace(rate=rate, schedule="constant", steps=5 * EPOCH) for rate in (5e-4, 0.05, 0.2)],
+    "full": [FULL._replace(rate=rate, schedule="constant", steps=5 * EPOCH) for rate in (5e-4, 0.02, 0.1)],
 }
 DECAYS = {
     "quick": [DIGITS._replace(decay=decay) for decay in (0.0, 1e-3, 5e-3)],
