@@ -146,13 +146,16 @@ def _stream(
             advance()
 
 
-def features_and_outputs(model: Any, inputs: Array, last_layer: Where, *, precision: str = "highest") -> Any:
-    """What goes into a layer that is known to be the last, and what comes out, for one batch; compiled once.
+def features_and_outputs(
+    model: Any, last_layer: Where, *, precision: str = "highest"
+) -> Callable[[Array], tuple[Array, Array]]:
+    """A function of a batch: what goes into a layer that is known to be the last, and what comes out; compiled once.
 
     With ``precision="default"`` an accelerator may shorten the products below that layer (as in training); the layer
     itself is computed in full, so that outputs are what the layer makes of these features.
     """
-    return _run(*_split(model, last_layer), _vmapped, inputs, precision)
+    parts = _split(model, last_layer)
+    return lambda inputs: _run(*parts, _vmapped, inputs, precision)
 
 
 def find_last_layer(model: Any, inputs: Any) -> Where:

@@ -43,7 +43,8 @@ def features(
         raise ValueError(f"threshold must lie between 0 and 1, not {threshold!r} (the thesis takes 0.1)")
     output_cutoff = 8 * test.precision if output_cutoff is None else float(output_cutoff)
     basis = eigenbasis(train, intensity_cutoff)
-    norms = _test_norms(basis, test)
+    moments = _test_moments(basis, test)
+    norms = _test_norms(basis, test, moments)
     whitened_targets = _inverse_root("targets", test.target_covariance, test.target_mean, output_cutoff)
     whitened_outputs = _inverse_root("outputs", test.output_covariance, test.output_mean, output_cutoff)
     to_targets = _along(basis, test, test.feature_target_covariance, test.target_mean, whitened_targets)
@@ -61,7 +62,7 @@ def features(
         intensity=basis.intensity,
         quality=_overlap(basis, norms, to_targets),
         utilisation=utilisation,
-        utilisation_once=_counted_once(basis, norms, test, to_outputs),
+        utilisation_once=_counted_once(basis, moments, test, to_outputs * (norms > 0)[:, None]),
         mp_distance=distance,
         constant_overlap=float(abs(first) / np.sqrt(norms[0] * basis.intensity[0])) if norms[0] else 0.0,
         threshold=float(threshold),
@@ -118,7 +119,7 @@ def _overlap(basis: Eigenbasis, norms: np.ndarray, along: np.ndarray) -> np.ndar
     return np.minimum(shares, 1.0) / along.shape[1]
 
 
-def _counted_once(basis: Eigenbasis, norms: np.ndarray, test: FeatureStatistics, along: np.ndarray) -> np.ndarray:
+def _counted_once(basis: Eigenbasis, moments: np.ndarray, test: FeatureStatistics, along: np.ndarray) -> np.ndarray:
     """The same of features made orthogonal on the test set, each to all stronger ones: what they share counts once.
 
     With M = ⟨e eᵀ⟩ = L Lᵀ on the test set, L lower triangular, these features are L⁻¹e. Rounding of the covariance is
@@ -126,24 +127,25 @@ def _counted_once(basis: Eigenbasis, norms: np.ndarray, test: FeatureStatistics,
     """
     from scipy.linalg import solve_triangular
 
-    turned = basis.directions.T @ test.feature_covariance @ basis.directions
-    means = basis.directions.T @ test.feature_mean
-    turned += np.outer(means, means)
     steps = basis.intensity.size + np.sqrt(test.count)
-    turned[np.diag_indices_from(turned)] += steps * _rounding(test) + np.finfo(np.float64).tiny
+    moments = moments + np.diag(np.full(len(moments), steps * _rounding(test) + np.finfo(np.float64).tiny))
     # In units of each feature's own size, which go over many orders of magnitude.
-    sizes = np.sqrt(np.diag(turned))
-    triangle = np.linalg.cholesky(turned / np.outer(sizes, sizes))
-    scaled = along * (np.sqrt(basis.intensity) / sizes)[:, None] * (norms > 0)[:, None]
-    own = solve_triangular(triangle, scaled, lower=True)
+    sizes = np.sqrt(np.diag(moments))
+    triangle = np.linalg.cholesky(moments / np.outer(sizes, sizes))
+    own = solve_triangular(triangle, along * (np.sqrt(basis.intensity) / sizes)[:, None], lower=True)
     return np.sum(own**2, axis=1) / along.shape[1]
 
 
-def _test_norms(basis: Eigenbasis, test: FeatureStatistics) -> np.ndarray:
+def _test_moments(basis: Eigenbasis, test: FeatureStatistics) -> np.ndarray:
+    """√(ρ_j ρ_k)⟨e_j|e_k⟩ on the test set."""
+    means = basis.directions.T @ test.feature_mean
+    return basis.directions.T @ test.feature_covariance @ basis.directions + np.outer(means, means)
+
+
+def _test_norms(basis: Eigenbasis, test: FeatureStatistics, moments: np.ndarray) -> np.ndarray:
     """⟨e_k|e_k⟩ on the test set; exactly zero for modes that no test sample has, which overlap with nothing."""
-    moments = np.sum(basis.directions * (test.feature_covariance @ basis.directions), axis=0)
-    moments += (basis.directions.T @ test.feature_mean) ** 2
-    return np.where(moments > _rounding(test), moments, 0) / basis.intensity
+    own = np.diag(moments)
+    return np.where(own > _rounding(test), own, 0) / basis.intensity
 
 
 def _rounding(test: FeatureStatistics) -> float:

@@ -30,6 +30,12 @@ class Moments:
     cross: Any
     side: Any
 
+    @functools.cached_property
+    def feature_covariance(self) -> np.ndarray:
+        """⟨zzᵀ⟩ - ⟨z⟩⟨z⟩ᵀ. Only for moments in host memory, to which nothing is added any more: it is kept."""
+        count, total = self.side[-1, -1], self.cross[:, -1]
+        return self.gram / count - np.outer(total / count, total / count)
+
     def on_host(self) -> "Moments":
         """The same in host memory, with both triangles of ``gram``."""
         names = [field.name for field in dataclasses.fields(self) if field.name != "library"]

@@ -145,7 +145,7 @@ class FeatureStatistics:
     @property
     def feature_covariance(self) -> np.ndarray:
         """⟨ΦΦᵀ⟩ - ⟨Φ⟩⟨Φ⟩ᵀ, (p, p)."""
-        return self.moments.gram / self.count - np.outer(self.feature_offset, self.feature_offset)
+        return self.moments.feature_covariance
 
     @property
     def output_covariance(self) -> np.ndarray:

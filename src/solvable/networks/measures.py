@@ -93,26 +93,20 @@ def _sets(data: Source, points: int | None) -> tuple[tuple[Any, Any], tuple[Any,
 def _passed(
     network: Any, inputs: Any, targets: Any, where: Callable[[Any], Any], loss: PointLoss, precision: str
 ) -> tuple[diagnostics.FeatureStatistics, list[Any], dict[str, float]]:
-    """Statistics of one set, its features batch by batch, its mean loss and accuracy."""
+    """Statistics of one set, its features piece by piece, its mean loss and accuracy."""
     from solvable.equinox import features_and_outputs
 
-    gathered = diagnostics.FeatureStatistics()
-    kept, losses, hits = [], [], []
+    look = features_and_outputs(network, where, precision=precision)
     step = equal_pieces(len(inputs), _BATCH)
-    for first in range(0, len(inputs), step):
-        wanted = targets[first : first + step]
-        features, outputs = features_and_outputs(network, inputs[first : first + step], where, precision=precision)
-        labelled = is_classification(outputs.shape[1], wanted)
-        named = jnp.argmax(wanted, axis=1) if labelled and wanted.ndim == 2 else wanted
-        gathered.update(features, outputs, named)
-        kept.append(features)
-        losses.append(jnp.sum(loss(outputs, wanted)))
-        if labelled:
-            hits.append(jnp.sum(correct(outputs, wanted)))
-    numbers = {"loss": float(sum(losses)) / len(inputs)}
-    if hits:
-        numbers["accuracy"] = float(sum(hits)) / len(inputs)
-    return gathered, kept, numbers
+    # Nothing is asked of an accelerator until it has all pieces to work on.
+    passed = [look(inputs[first : first + step]) for first in range(0, len(inputs), step)]
+    features, outputs = (jnp.concatenate(pieces) for pieces in zip(*passed, strict=True))
+    numbers = {"loss": float(jnp.mean(loss(outputs, targets)))}
+    labelled = is_classification(outputs.shape[1], targets)
+    if labelled:
+        numbers["accuracy"] = float(jnp.mean(correct(outputs, targets)))
+    named = jnp.argmax(targets, axis=1) if labelled and targets.ndim == 2 else targets
+    return diagnostics.FeatureStatistics().update(features, outputs, named), [piece for piece, _ in passed], numbers
 
 
 def kernel_metrics(points: int = 64) -> Callable[[Any, Source, Any], dict[str, float]]:
