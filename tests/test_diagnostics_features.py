@@ -267,6 +267,24 @@ def test_utilisation_counted_once_is_that_of_features_made_orthogonal_one_by_one
     np.testing.assert_allclose(report.utilisation_once, expected, atol=1e-9)
 
 
+@given(st.integers(0, 10_000), st.floats(0, 8), st.floats(-40, 40))
+def test_parts_counted_once_add_up_to_one_whatever_the_units_and_axes(seed: int, decades: float, power: float) -> None:
+    """Outputs in the span of the features, whose sizes go over some decades; all rotated and in other units."""
+    rng = np.random.default_rng(seed)
+    x = [rng.normal(size=(60, 6)) * np.logspace(0, -decades, 6) for _ in range(2)]
+    mixing = rng.normal(size=(6, 2))
+    rotation = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+
+    def report(turn: np.ndarray) -> FeatureReport:
+        return features(*((one @ turn, one @ mixing, one[:, :2]) for one in x))
+
+    plain, turned = report(np.eye(6)), report(10**power * rotation)
+    assert (plain.utilisation_once >= 0).all()
+    assert plain.utilisation_once.sum() == pytest.approx(1, abs=1e-6)
+    if plain.rank == turned.rank:
+        np.testing.assert_allclose(turned.utilisation_once, plain.utilisation_once, atol=1e-6)
+
+
 def test_on_the_training_set_all_is_counted_once_already() -> None:
     rng = np.random.default_rng(8)
     x = rng.normal(size=(300, 9)) * np.geomspace(1, 1e-3, 9) + 2

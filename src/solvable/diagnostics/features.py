@@ -62,7 +62,7 @@ def features(
         intensity=basis.intensity,
         quality=_overlap(basis, norms, to_targets),
         utilisation=utilisation,
-        utilisation_once=_counted_once(basis, moments, test, to_outputs * (norms > 0)[:, None]),
+        utilisation_once=_counted_once(basis, norms, test, moments, to_outputs),
         mp_distance=distance,
         constant_overlap=float(abs(first) / np.sqrt(norms[0] * basis.intensity[0])) if norms[0] else 0.0,
         threshold=float(threshold),
@@ -119,7 +119,9 @@ def _overlap(basis: Eigenbasis, norms: np.ndarray, along: np.ndarray) -> np.ndar
     return np.minimum(shares, 1.0) / along.shape[1]
 
 
-def _counted_once(basis: Eigenbasis, moments: np.ndarray, test: FeatureStatistics, along: np.ndarray) -> np.ndarray:
+def _counted_once(
+    basis: Eigenbasis, norms: np.ndarray, test: FeatureStatistics, moments: np.ndarray, along: np.ndarray
+) -> np.ndarray:
     """The same of features made orthogonal on the test set, each to all stronger ones: what they share counts once.
 
     With M = ⟨e eᵀ⟩ = L Lᵀ on the test set, L lower triangular, these features are L⁻¹e. Rounding of the covariance is
@@ -127,13 +129,18 @@ def _counted_once(basis: Eigenbasis, moments: np.ndarray, test: FeatureStatistic
     """
     from scipy.linalg import solve_triangular
 
+    shares = np.zeros_like(norms)
+    there = norms > 0
+    if not there.any():
+        return shares
     steps = basis.intensity.size + np.sqrt(test.count)
-    moments = moments + np.diag(np.full(len(moments), steps * _rounding(test) + np.finfo(np.float64).tiny))
+    moments = moments[np.ix_(there, there)] + steps * _rounding(test) * np.eye(np.count_nonzero(there))
     # In units of each feature's own size, which go over many orders of magnitude.
     sizes = np.sqrt(np.diag(moments))
     triangle = np.linalg.cholesky(moments / np.outer(sizes, sizes))
-    own = solve_triangular(triangle, along * (np.sqrt(basis.intensity) / sizes)[:, None], lower=True)
-    return np.sum(own**2, axis=1) / along.shape[1]
+    overlaps = along[there] * (np.sqrt(basis.intensity[there]) / sizes)[:, None]
+    shares[there] = np.sum(solve_triangular(triangle, overlaps, lower=True) ** 2, axis=1) / along.shape[1]
+    return shares
 
 
 def _test_moments(basis: Eigenbasis, test: FeatureStatistics) -> np.ndarray:

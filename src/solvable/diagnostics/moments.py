@@ -34,7 +34,9 @@ class Moments:
     def feature_covariance(self) -> np.ndarray:
         """⟨zzᵀ⟩ - ⟨z⟩⟨z⟩ᵀ. Only for moments in host memory, to which nothing is added any more: it is kept."""
         count, total = self.side[-1, -1], self.cross[:, -1]
-        return self.gram / count - np.outer(total / count, total / count)
+        covariance = self.gram / count - np.outer(total / count, total / count)
+        covariance.flags.writeable = False
+        return covariance
 
     def on_host(self) -> "Moments":
         """The same in host memory, with both triangles of ``gram``."""

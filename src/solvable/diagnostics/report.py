@@ -31,7 +31,8 @@ class FeatureReport(Lines):
     - ``quality`` Q*_k and ``utilisation`` Q̂_k, the share of the target and of the learned function space along e_k,
       measured on the test set (eqs. 2.3, 2.5, corrected: see docs/errata). Each is at most 1/dimension;
     - ``utilisation_once`` is Q̂_k of what e_k has on the test set beyond all stronger features. Features are orthogonal
-      on the training set only, and on others several can hold the same part of the outputs. These shares add up to 1;
+      on the training set only, and on others several can hold the same part of the outputs. These shares add up to 1,
+      or less where the outputs have a constant that the features have not;
     - ``mp_distance`` κ_CKA, the distance to the minimum-projection operator on the test set (eq. 2.9);
     - ``constant_overlap`` |⟨e_1|1⟩|, 1 if the first feature is a constant;
     - ``notes`` say in words what was out of the ordinary.

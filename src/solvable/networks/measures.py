@@ -101,10 +101,10 @@ def _passed(
     # Nothing is asked of an accelerator until it has all pieces to work on.
     passed = [look(inputs[first : first + step]) for first in range(0, len(inputs), step)]
     features, outputs = (jnp.concatenate(pieces) for pieces in zip(*passed, strict=True))
-    numbers = {"loss": float(jnp.mean(loss(outputs, targets)))}
+    numbers = {"loss": float(jnp.mean(loss(outputs, targets), dtype=jnp.float64))}
     labelled = is_classification(outputs.shape[1], targets)
     if labelled:
-        numbers["accuracy"] = float(jnp.mean(correct(outputs, targets)))
+        numbers["accuracy"] = float(jnp.mean(correct(outputs, targets), dtype=jnp.float64))
     named = jnp.argmax(targets, axis=1) if labelled and targets.ndim == 2 else targets
     return diagnostics.FeatureStatistics().update(features, outputs, named), [piece for piece, _ in passed], numbers
 
