@@ -134,7 +134,7 @@ def _counted_once(
     if not there.any():
         return shares
     steps = basis.intensity.size + np.sqrt(test.count)
-    moments = moments[np.ix_(there, there)] + steps * _rounding(test) * np.eye(np.count_nonzero(there))
+    moments = moments[np.ix_(there, there)] + steps * _rounding(test) * np.eye(int(there.sum()))
     # In units of each feature's own size, which go over many orders of magnitude.
     sizes = np.sqrt(np.diag(moments))
     triangle = np.linalg.cholesky(moments / np.outer(sizes, sizes))
