@@ -267,6 +267,20 @@ def test_utilisation_counted_once_is_that_of_features_made_orthogonal_one_by_one
     np.testing.assert_allclose(report.utilisation_once, expected, atol=1e-9)
 
 
+def test_exact_copies_on_the_test_set_have_nothing_of_their_own() -> None:
+    """Their second moments are singular, and by rounding even a bit negative."""
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        train, strong = rng.normal(size=(300, 9)) * np.geomspace(1, 1e-3, 9), rng.normal(size=(300, 3))
+        test = np.concatenate([strong, strong @ rng.normal(size=(3, 6))], axis=1) * np.geomspace(1, 1e-3, 9) + 0.1
+        mixing = rng.normal(size=(3, 2))
+        report = features((train, train[:, :3] @ mixing, train[:, :2]), (test, test[:, :3] @ mixing, test[:, :2]))
+        assert report.utilisation_once.sum() == pytest.approx(1, abs=1e-3)
+        assert report.utilisation.sum() > 1.2, "plain shares do count them again"
+        # Four functions, the constant among them, make nine features: five have nothing that the others have not.
+        assert np.sum(report.utilisation_once > 1e-3) <= 4
+
+
 @given(st.integers(0, 10_000), st.floats(0, 8), st.floats(-40, 40))
 def test_parts_counted_once_add_up_to_one_whatever_the_units_and_axes(seed: int, decades: float, power: float) -> None:
     """Outputs in the span of the features, whose sizes go over some decades; all rotated and in other units."""

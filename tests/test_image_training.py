@@ -12,6 +12,7 @@ import xarray as xr
 
 import solvable.equinox
 from solvable import diagnostics, networks
+from solvable.networks import measures
 from solvable.papers.layerwise import _image_store as store
 from solvable.papers.layerwise import _image_training as images
 from solvable.papers.layerwise._image_training import DROP, DROPS, Experiment
@@ -28,7 +29,10 @@ ROWS = jnp.eye(3, dtype=jnp.float32)[LABELS]
 DATA = networks.Fixed(POINTS[:40], ROWS[:40], POINTS[40:], ROWS[40:])
 
 
-def test_a_record_is_what_the_diagnostics_say() -> None:
+@pytest.mark.parametrize("piece", [1000, 7])
+def test_a_record_is_what_the_diagnostics_say(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the points pass at once or in pieces, the last of which is shorter."""
+    monkeypatch.setattr(measures, "_BATCH", piece)
     found = networks.feature_record(loss="cross-entropy")(NETWORK, DATA, None)
     train, test = (POINTS[:40], LABELS[:40]), (POINTS[40:], LABELS[40:])
     report = solvable.equinox.diagnose(NETWORK, train, test, progress=False)
@@ -43,7 +47,7 @@ def test_a_record_is_what_the_diagnostics_say() -> None:
     collapse = solvable.equinox.collapse(NETWORK, train, progress=False)
     for name in ("within_class", "mean_norms", "mean_angles", "weight_norms", "weight_angles", "self_duality"):
         assert found[name] == pytest.approx(getattr(collapse, name), rel=1e-5)
-    assert found["nearest_class"] == collapse.nearest_class
+    assert found["nearest_class"] == collapse.nearest_class > 0
     outputs = np.asarray(jax.vmap(NETWORK)(POINTS), float)
     logs = outputs - np.log(np.exp(outputs).sum(1, keepdims=True))
     assert found["test_loss"] == pytest.approx(-logs[np.arange(40, 60), LABELS[40:]].mean(), rel=1e-5)
