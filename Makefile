@@ -46,7 +46,7 @@ docs: $(VENV)/stamp-docs$(comma)torch$(comma)sweep
 	$(BIN)/python docs/_extensions/check_links.py docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-# The same with pictures and claims: all figures are drawn first (half an hour on two cores; what is there is kept),
+# The same with pictures and claims: all figures are drawn first (21 minutes on two cores; what is there is kept),
 # and the thumbnails that are committed are made anew.
 gallery:
 	-$(MAKE) reproduce

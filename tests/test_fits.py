@@ -108,6 +108,27 @@ def test_windows_find_the_branches_of_a_broken_power_law() -> None:
     assert fits.straight_window(x**-0.5, x) == (1.0, 1e6)
 
 
+@pytest.mark.parametrize("offset", [False, True])
+def test_what_lies_outside_the_window_is_not_looked_at(offset: bool) -> None:
+    """Growth from zero, a missing number, or the time zero: only the window must have a logarithm."""
+    x = np.concatenate([[0.0, 1.0], np.geomspace(2, 100, 12), [200.0, 300.0]])
+    y = 3 * np.maximum(x, 1e-9) ** -0.7 + (0.5 if offset else 0.0)
+    expected = fits.power_law(y[2:-2], x[2:-2], offset=offset, resamples=0)
+    y[[0, 1, -2, -1]] = -1.0, 0.0, np.nan, np.inf
+    found = fits.power_law(y, x, window=(2.0, 100.0), offset=offset, resamples=0)
+    xr.testing.assert_equal(found, expected)
+    curve = xr.DataArray([y, y], {"time": x}, ("seed", "time"))
+    xr.testing.assert_allclose(fits.power_law(curve, window=(2.0, 100.0), offset=offset, resamples=0), expected)
+    with pytest.raises(ValueError, match="finite|positive"):
+        fits.power_law(y, x, window=(2.0, 200.0), offset=offset)
+    with pytest.raises(ValueError, match="positive"):
+        fits.power_law(y, x, offset=offset)
+    with pytest.raises(ValueError, match="increasing"):
+        fits.power_law(y[:0:-1], x[:0:-1], window=(2.0, 100.0), offset=offset)
+    with pytest.raises(ValueError, match="too few"):
+        fits.power_law(y, x, window=(400.0, 500.0), offset=offset)
+
+
 def test_windows_allow_for_noise() -> None:
     """Noise of 2 % makes local exponents jump by 0.1; told of it, the window is that of the curve without noise."""
     x = np.geomspace(1, 1e6, 61)

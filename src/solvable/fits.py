@@ -5,6 +5,7 @@ number of dimensions, or plain arrays, whose last axis is then fitted. With a di
 fitted, and the seeds give the errors.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,9 @@ def power_law(
     know of: how far a curve is from a power is ``exponent_drift``, the exponent of the later half of the window less
     that of the earlier half (NaN with fewer than four points, or where values lie on both sides of the offset).
     """
-    curve = _Curve(values, x, errors, positive=not (offset and errors is not None))
+    # What lies outside a window that is given is not looked at: it may be zero, negative or missing.
+    within = window if isinstance(window, tuple | list) else None
+    curve = _Curve(values, x, errors, positive=not (offset and errors is not None), within=within)
     how = fits.check_resampling(resample, curve.seeds, errors) if resamples else resample
     if resamples and resamples < _FEWEST_RESAMPLES:
         raise ValueError(f"resamples must be 0, or at least {_FEWEST_RESAMPLES}, not {resamples!r}")
@@ -234,7 +237,9 @@ def _budgets(budgets: Any, price: np.ndarray) -> np.ndarray:
 class _Curve:
     """Values to be fitted, with the dimension fitted last, seeds before it, and the others in front."""
 
-    def __init__(self, values: Any, x: Any, errors: Any, positive: bool = True) -> None:
+    def __init__(
+        self, values: Any, x: Any, errors: Any, positive: bool = True, within: Sequence[float] | None = None
+    ) -> None:
         if not isinstance(values, xr.DataArray):
             array = np.asarray(values, float)
             if isinstance(x, str):
@@ -252,7 +257,10 @@ class _Curve:
         self.data = values.transpose(*self.others, *(["seed"] if self.seeds is not None else []), x)
         self.x = np.asarray(self.data[self.dim].values, float)
         self.errors = None if errors is None else self._errors(errors, values)
-        fits.check_curve(self.x, self._mean_values(), 2, positive)
+        # A window has no place among points that are not in order, which is said below.
+        ordered = self.x.ndim == 1 and bool((np.diff(self.x) > 0).all())
+        looked_at = self._between(*within) if within is not None and ordered else slice(None)
+        fits.check_curve(self.x[looked_at], self._mean_values()[..., looked_at], 0 if within else 2, positive)
 
     def _errors(self, errors: Any, values: xr.DataArray) -> np.ndarray:
         if isinstance(errors, xr.DataArray):
@@ -286,7 +294,9 @@ class _Curve:
             if window != "straight":
                 raise ValueError(f"window must be a pair of x, 'straight' or None, not {window!r}")
             return fits.straight_window(self.x, *_window_arguments(self, drift, row))
-        low, high = window
+        return self._between(*window)
+
+    def _between(self, low: float, high: float) -> slice:
         # A window that ends on a point holds it, rounding or not.
         return slice(
             int(np.searchsorted(self.x, low * (1 - 1e-9))), int(np.searchsorted(self.x, high * (1 + 1e-9), "right"))
