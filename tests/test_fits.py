@@ -127,6 +127,8 @@ def test_what_lies_outside_the_window_is_not_looked_at(offset: bool) -> None:
         fits.power_law(y[:0:-1], x[:0:-1], window=(2.0, 100.0), offset=offset)
     with pytest.raises(ValueError, match="too few"):
         fits.power_law(y, x, window=(400.0, 500.0), offset=offset)
+    with pytest.raises(ValueError, match=r"a pair of x.*not \(2.0,\)"):
+        fits.power_law(y, x, window=(2.0,), offset=offset)
 
 
 def test_windows_allow_for_noise() -> None:

@@ -72,6 +72,8 @@ def power_law(
     """
     # What lies outside a window that is given is not looked at: it may be zero, negative or missing.
     within = window if isinstance(window, tuple | list) else None
+    if within is not None and len(within) != 2:
+        raise ValueError(f"window must be a pair of x, 'straight' or None, not {window!r}")
     curve = _Curve(values, x, errors, positive=not (offset and errors is not None), within=within)
     how = fits.check_resampling(resample, curve.seeds, errors) if resamples else resample
     if resamples and resamples < _FEWEST_RESAMPLES:

@@ -8,8 +8,8 @@ The thesis has panel (a) on CIFAR-100, which has no source here: both panels are
 nor decays. Ours: rates of 0.0005, 0.02 and 0.1, constant over five epochs but for a rise over the first half epoch (the
 thesis trains CIFAR-100 at a constant rate, for 600 epochs), with a decay of 1e-3; decays of 0, 1e-3 and 4e-3 with the
 thesis' rate of 0.05 and its schedule, over eight epochs in place of 200. What decay does grows with rate times steps,
-hence one that is larger than the thesis'. The largest rate was 0.2 until a single training with it ended at 44 % and
-κ_CKA = 0.34. Crops and flips, batches of 128, momentum 0.9, bfloat16 for the steps.
+hence one that is larger than the thesis'. The larger two rates were 0.05 and 0.2 until a single training with 0.2 ended
+at 44 % and κ_CKA = 0.34. Crops and flips, batches of 128, momentum 0.9, bfloat16 for the steps.
 
 None of these trainings is over after so few epochs, but for that with the largest decay; that a network is worse and
 extended says less than after 600 epochs, and the training accuracy is in the dataset.
