@@ -49,7 +49,7 @@ def features(
     whitened_outputs = _inverse_root("outputs", test.output_covariance, test.output_mean, output_cutoff)
     to_targets = _along(basis, test, test.feature_target_covariance, test.target_mean, whitened_targets)
     to_outputs = _along(basis, test, test.feature_output_covariance, test.output_mean, whitened_outputs)
-    utilisation = _overlap(basis, norms, to_outputs)
+    utilisation = _overlap(norms, to_outputs)
     distance, notes = minimum_projection_distance(test, output_cutoff)
     total = float(np.sum(utilisation - 1 / test.count))
     if total > _COUNTED_TWICE:
@@ -60,7 +60,7 @@ def features(
     first = basis.directions[:, 0] @ test.feature_mean
     return FeatureReport(
         intensity=basis.intensity,
-        quality=_overlap(basis, norms, to_targets),
+        quality=_overlap(norms, to_targets),
         utilisation=utilisation,
         utilisation_once=_counted_once(basis, norms, test, moments, to_outputs),
         mp_distance=distance,
@@ -112,7 +112,7 @@ def _along(
     return (along @ whitening) / np.sqrt(basis.intensity)[:, None]
 
 
-def _overlap(basis: Eigenbasis, norms: np.ndarray, along: np.ndarray) -> np.ndarray:
+def _overlap(norms: np.ndarray, along: np.ndarray) -> np.ndarray:
     """⟨e_k|P e_k⟩/(⟨e_k|e_k⟩ dim P), where P projects on the functions of :func:`_along`."""
     squares = np.sum(along**2, axis=1)
     shares = np.divide(squares, norms, out=np.zeros_like(norms), where=norms > 0)
