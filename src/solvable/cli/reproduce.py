@@ -9,6 +9,7 @@ import jax
 
 from solvable import papers
 from solvable.cli import show
+from solvable.cli.interrupts import farewell
 from solvable.files import check_writable, write_atomically
 from solvable.models.base import check_choice
 from solvable.papers.report.environment import computed_with, environment
@@ -98,17 +99,22 @@ class _Run:
             for task in self.tasks:
                 clear(task)
         try:
-            for task in self.tasks:
-                self.outcomes.append(self._outcome(task))
-                self._show(self.outcomes[-1])
-                # After every figure, so that an interrupted run leaves what it has found.
-                self._write_ledger()
+            with farewell(self._stop):
+                for task in self.tasks:
+                    self.outcomes.append(self._outcome(task))
+                    self._show(self.outcomes[-1])
+                    # After every figure, so that an interrupted run leaves what it has found.
+                    self._write_ledger()
         except KeyboardInterrupt:
-            self._write_page()
-            done = f"{len(self.outcomes)} of {len(self.tasks)} figures are finished and kept in {self.folder}"
-            again = "the same command without --fresh" if self.fresh else "the same command"
-            print(f"stopped: {done}; {again} goes on from there", file=sys.stderr)
+            self._stop()
             raise
+
+    def _stop(self) -> None:
+        """Say what is finished, and leave a page of it."""
+        done = f"{len(self.outcomes)} of {len(self.tasks)} figures are finished and kept in {self.folder}"
+        again = "the same command without --fresh" if self.fresh else "the same command"
+        print(f"stopped: {done}; {again} goes on from there", file=sys.stderr, flush=True)
+        self._write_page()
 
     def deliver(self) -> int:
         """Write the page, say what failed, and give the exit code."""
