@@ -1,12 +1,24 @@
-"""The models, by name. Looking a name up loads its model; listing the names loads nothing."""
+"""The models, by name. Looking a name up loads its model; listing the names loads nothing.
+
+Other packages add models through the entry-point group ``solvable.models``, in their ``pyproject.toml``::
+
+    [project.entry-points."solvable.models"]
+    single-weight = "my_package.single_weight:SingleWeight"
+
+Once such a package is installed, its models are in the command line, the sweeps and the page like those of this package.
+"""
 
 import difflib
 import importlib
+import warnings
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from solvable.models.base import Model
 
+ENTRY_POINTS = "solvable.models"
 _HOMES: dict[str, tuple[str, str]] = {}
 
 
@@ -31,6 +43,7 @@ def names() -> dict[str, str]:
     >>> sorted(models.names())[:3]
     ['committee', 'diagonal-network', 'feature-scaling']
     """
+    _discover()
     return {name: summary for name, (_, summary) in _HOMES.items()}
 
 
@@ -45,12 +58,42 @@ def get(name: str) -> "type[Model]":
         ...
     ValueError: no model is named 'skill'; did you mean 'skills'?
     """
-    if name not in _HOMES:
+    if name not in names():
         close = difflib.get_close_matches(name, _HOMES, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(_HOMES)}"
         raise ValueError(f"no model is named {name!r}; {hint}")
-    module, _, attribute = _HOMES[name][0].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    home = _HOMES[name][0]
+    module, _, attribute = home.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ImportError(f"the model {name!r} cannot be loaded from {home!r}: {error}") from error
+    from solvable.models.base import Model
+
+    if not (isinstance(found, type) and issubclass(found, Model)):
+        raise ValueError(f"the model {name!r} must be a subclass of solvable.Model, but {home!r} is {found!r}")
+    if found.name != name:
+        raise ValueError(f"{home} is registered as {name!r} but has the name {found.name!r}: the two must be equal")
+    return found
+
+
+@cache
+def _discover() -> None:
+    """Register the models of other installed packages, once per process; none of them is imported."""
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            register(point.name, point.value, _summary_of(point))
+        except ValueError as error:
+            package = point.dist.name if point.dist else "another package"
+            warnings.warn(f"a model of the package {package!r} is left out: {error}", stacklevel=2)
+
+
+def _summary_of(point: EntryPoint) -> str:
+    """What the package says of itself: the model's own words would have to be imported."""
+    if point.dist is None:
+        return f"from {point.module}"
+    summary = point.dist.metadata.get("Summary")
+    return f"{summary} (package {point.dist.name})" if summary else f"from the package {point.dist.name}"
 
 
 for _name, _home, _summary in (
