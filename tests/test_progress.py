@@ -73,9 +73,13 @@ def test_piped_work_says_how_far_it_is(pipe: Lines) -> None:
 
 
 def test_an_exception_ends_the_lines(pipe: Lines) -> None:
-    with pytest.raises(ZeroDivisionError), contextlib.redirect_stderr(pipe), progress_bar("failing", 1):
-        pipe.wait("failing: 0 %")
-        raise ZeroDivisionError
+    def fail() -> None:
+        with contextlib.redirect_stderr(pipe), progress_bar("failing", 1):
+            pipe.wait("failing: 0 %")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
 
 

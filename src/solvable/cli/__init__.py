@@ -12,12 +12,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; mistakes of the user end in one line on stderr and exit code 2."""
     # More threads than one make OpenBLAS slower by an order of magnitude on a busy machine with few cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    interrupts.forget_announcement()
     if arguments is not None:
         # Called from Python: the process is the caller's, and how it handles signals is not changed.
         sys.exit(_run(arguments))
     with interrupts.prompt_interrupts():
         code = _run(None)
         if code == interrupts.INTERRUPTED:
+            interrupts.announce()
             interrupts.leave(code)
     sys.exit(code)
 
@@ -38,7 +40,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     except typer.Exit as error:
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
         return interrupts.INTERRUPTED
     except (ValueError, ImportError, OSError) as error:
         if os.environ.get("SOLVABLE_DEBUG"):

@@ -1,11 +1,11 @@
 """Ctrl-C on the command line: the process ends within a second or two, with exit code 130, and keeps what is finished.
 
-Python raises ``KeyboardInterrupt`` only between two bytecodes of the main thread. While that thread waits for a compiled
-JAX program, which may run for minutes, nothing happens; and if Python shuts down while such a program still runs in
-the background, the process crashes with a segmentation fault. Two measures help:
+Python raises ``KeyboardInterrupt`` only between two bytecodes of the main thread. While that thread waits for a
+compiled JAX program, which may run for minutes, nothing happens; and if Python shuts down while such a program still
+runs in the background, the process crashes with a segmentation fault. Two measures help:
 
-- A watchdog thread hears of every SIGINT through :func:`signal.set_wakeup_fd`, also while the main thread is busy. If the
-  main thread does not react within :data:`GRACE` seconds, the watchdog ends the process.
+- A watchdog thread hears of every SIGINT through :func:`signal.set_wakeup_fd`, also while the main thread is busy. If
+  the main thread does not react within :data:`GRACE` seconds, the watchdog ends the process.
 - After an interrupt the process leaves by :func:`os._exit`, which does not wait for programs in the background.
 
 Neither loses anything: files are written under a temporary name and renamed, and stores and reports are resumable.
@@ -25,6 +25,21 @@ GRACE = 1.0
 CLEAN_UP = 15.0
 
 _farewells: list[Callable[[], None]] = []
+_announced = False
+
+
+def forget_announcement() -> None:
+    """Begin a new command: a process may run several, one after the other."""
+    global _announced
+    _announced = False
+
+
+def announce(text: str = "interrupted") -> None:
+    """Say on stderr that the work was interrupted, once: the first to know the most speaks."""
+    global _announced
+    if not _announced:
+        print(text, file=sys.stderr, flush=True)
+    _announced = True
 
 
 @contextlib.contextmanager
@@ -55,6 +70,9 @@ def prompt_interrupts() -> Iterator[None]:
     heard = threading.Event()
 
     def interrupt(signal_number: int, frame: FrameType | None) -> None:
+        if heard.is_set():
+            # The first interrupt is being cleaned up after: whoever presses Ctrl-C again wants to leave now.
+            leave(INTERRUPTED)
         heard.set()
         raise KeyboardInterrupt
 
@@ -73,12 +91,12 @@ def prompt_interrupts() -> Iterator[None]:
 
 def _watch(reader: int, heard: threading.Event, handler: Callable[[int, FrameType | None], None]) -> None:
     """Wait for a SIGINT; end the process if the main thread does not react, or reacts and does not come to an end."""
-    # Another part of the program, such as a web server, may have a handler of its own: then the interrupt is its matter.
+    # Another part of the program, such as a web server, may have installed a handler of its own: leave it to that.
     if not _next_interrupt(reader) or signal.getsignal(signal.SIGINT) is not handler:
         os.close(reader)
         return
     if heard.wait(GRACE):
-        # A second Ctrl-C ends the process at once, and so does a clean-up that takes too long.
+        # A second Ctrl-C ends the process, and so does a clean-up that takes too long.
         _wait_for_input(reader, CLEAN_UP)
         if not _is_open(reader):
             return
@@ -111,8 +129,7 @@ def _leave_by_force() -> None:
     for speak in reversed(_farewells):
         with contextlib.suppress(Exception):
             speak()
-    if not _farewells:
-        print("interrupted", file=sys.stderr)
+    announce()
     if sys.stderr.isatty():
         # A progress bar hides the cursor.
         print("\x1b[?25h", end="", file=sys.stderr)

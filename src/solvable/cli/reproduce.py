@@ -9,7 +9,7 @@ import jax
 
 from solvable import papers
 from solvable.cli import show
-from solvable.cli.interrupts import farewell
+from solvable.cli.interrupts import announce, farewell
 from solvable.files import check_writable, write_atomically
 from solvable.models.base import check_choice
 from solvable.papers.report.environment import computed_with, environment
@@ -113,7 +113,7 @@ class _Run:
         """Say what is finished, and leave a page of it."""
         done = f"{len(self.outcomes)} of {len(self.tasks)} figures are finished and kept in {self.folder}"
         again = "the same command without --fresh" if self.fresh else "the same command"
-        print(f"stopped: {done}; {again} goes on from there", file=sys.stderr, flush=True)
+        announce(f"stopped: {done}; {again} goes on from there")
         self._write_page()
 
     def deliver(self) -> int:

@@ -17,6 +17,7 @@ import xarray as xr
 
 from solvable.cli import show
 from solvable.cli.flags import as_function, field_flags, pick
+from solvable.cli.interrupts import INTERRUPTED, announce
 from solvable.engines.timegrid import whole_steps
 from solvable.files import check_writable, save
 from solvable.models.base import Model
@@ -204,8 +205,8 @@ def _reported(run: Callable[[], xr.Dataset]) -> tuple[xr.Dataset, bool]:
         try:
             dataset = run()
         except SweepInterrupted as stop:
-            print(f"{stop}", file=sys.stderr)
-            raise typer.Exit(130) from stop
+            announce(str(stop))
+            raise typer.Exit(INTERRUPTED) from stop
     failures = [warning for warning in caught if issubclass(warning.category, SweepWarning)]
     for warning in failures:
         print(f"warning: {warning.message}", file=sys.stderr)

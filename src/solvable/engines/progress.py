@@ -55,8 +55,8 @@ def part_of(begin: float, length: float) -> Iterator[None]:
 def progress_bar(label: str, total: float, show: bool | None = None, unit: str | None = None) -> Iterator[Advance]:
     """Show on stderr how much of ``total`` is done; the body calls what it is given with each amount of work done.
 
-    On a terminal this is a bar. Elsewhere (a pipe, a log file, a notebook) it is a line every few seconds, from the fifth
-    second on, also while the work itself reports nothing. ``show=True`` asks for the bar and ``show=False`` for
+    On a terminal this is a bar. Elsewhere (a pipe, a log file, a notebook) it is a line every few seconds, from the
+    fifth second on, also while the work itself reports nothing. ``show=True`` asks for the bar and ``show=False`` for
     silence; None chooses. With a ``unit`` the bar also states how many units are done, and how many per second.
 
     Work inside work that already shows its progress shows none of its own.
@@ -96,7 +96,7 @@ def progress_bar(label: str, total: float, show: bool | None = None, unit: str |
 
 @contextmanager
 def _lines(label: str, total: float) -> Iterator[Advance]:
-    """Write a line every few seconds that says how much is done. A thread writes it, since the work may be one long call."""
+    """Write a line every few seconds that says how much is done, from a thread, since the work may be one long call."""
     done, begin, finished = 0.0, time.monotonic(), threading.Event()
 
     def advance(amount: float = 1.0) -> None:

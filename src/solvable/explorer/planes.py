@@ -47,7 +47,9 @@ def axes(setting: Setting) -> dict[str, str]:
 
 
 def quantities(model: str) -> dict[str, str]:
-    found = {one.name: one.label + (f" [{one.unit}]" if one.unit else "") for one in SUMMARIES.get(model, ()) if one.planar}
+    found = {
+        one.name: one.label + (f" [{one.unit}]" if one.unit else "") for one in SUMMARIES.get(model, ()) if one.planar
+    }
     return {**found, END: "test loss at the last time"} if model != "committee" else found
 
 

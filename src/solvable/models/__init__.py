@@ -5,7 +5,7 @@ Other packages add models through the entry-point group ``solvable.models``, in 
     [project.entry-points."solvable.models"]
     single-weight = "my_package.single_weight:SingleWeight"
 
-Once such a package is installed, its models are in the command line, the sweeps and the page like those of this package.
+Once such a package is installed, the command line, the sweeps and the page know its models as they know our own.
 """
 
 import difflib
