@@ -122,6 +122,19 @@ def test_an_interrupt_in_python_code_unwinds() -> None:
     assert interrupt(start(code)) == (130, "unwound\n")
 
 
+def test_an_interrupt_that_is_lost_in_a_callback() -> None:
+    """An exception in a callback of the garbage collector is printed and forgotten, and the work goes on."""
+    code = (
+        "import time\nfrom solvable.cli import interrupts\n"
+        "interrupts.CLEAN_UP = 1e6\n"
+        "with interrupts.prompt_interrupts():\n"
+        "    try:\n        print('ready', flush=True)\n        time.sleep(1000)\n"
+        "    except KeyboardInterrupt:\n        pass\n"
+        "    time.sleep(1000)\n"
+    )
+    assert interrupt(start(code)) == (130, "interrupted\n")
+
+
 def test_a_clean_up_that_hangs_is_ended_by_a_second_interrupt() -> None:
     code = (
         "import time\nfrom solvable.cli import interrupts\n"

@@ -5,7 +5,9 @@ compiled JAX program, which may run for minutes, nothing happens; and if Python 
 runs in the background, the process crashes with a segmentation fault. Two measures help:
 
 - A watchdog thread hears of every SIGINT through :func:`signal.set_wakeup_fd`, also while the main thread is busy. If
-  the main thread does not react within :data:`GRACE` seconds, the watchdog ends the process.
+  the main thread has not ended, or at least said that it cleans up (:func:`announce`), within :data:`GRACE` seconds,
+  the watchdog ends the process. That also covers an exception that is raised inside a callback and lost there, as
+  happens in the callbacks by which JAX follows the garbage collector.
 - After an interrupt the process leaves by :func:`os._exit`, which does not wait for programs in the background.
 
 Neither loses anything: files are written under a temporary name and renamed, and stores and reports are resumable.
@@ -20,26 +22,24 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 INTERRUPTED = 130
-# Seconds that the main thread has to react to an interrupt, and then to save and say what is finished.
-GRACE = 1.0
+# Seconds that the main thread has to react to an interrupt, and then to clean up once it has announced that.
+GRACE = 1.5
 CLEAN_UP = 15.0
 
 _farewells: list[Callable[[], None]] = []
-_announced = False
+_announced = threading.Event()
 
 
 def forget_announcement() -> None:
     """Begin a new command: a process may run several, one after the other."""
-    global _announced
-    _announced = False
+    _announced.clear()
 
 
 def announce(text: str = "interrupted") -> None:
-    """Say on stderr that the work was interrupted, once: the first to know the most speaks."""
-    global _announced
-    if not _announced:
+    """Say on stderr that the work was interrupted and what is kept. Only the first announcement is made."""
+    if not _announced.is_set():
+        _announced.set()
         print(text, file=sys.stderr, flush=True)
-    _announced = True
 
 
 @contextlib.contextmanager
@@ -67,18 +67,19 @@ def prompt_interrupts() -> Iterator[None]:
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    heard = threading.Event()
+    heard = False
 
     def interrupt(signal_number: int, frame: FrameType | None) -> None:
-        if heard.is_set():
+        nonlocal heard
+        if heard:
             # The first interrupt is being cleaned up after: whoever presses Ctrl-C again wants to leave now.
             leave(INTERRUPTED)
-        heard.set()
+        heard = True
         raise KeyboardInterrupt
 
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, interrupt)
-    watchdog = threading.Thread(target=_watch, args=(reader, heard, interrupt), name="interrupts", daemon=True)
+    watchdog = threading.Thread(target=_watch, args=(reader, interrupt), name="interrupts", daemon=True)
     watchdog.start()
     try:
         yield
@@ -89,18 +90,29 @@ def prompt_interrupts() -> Iterator[None]:
         os.close(writer)
 
 
-def _watch(reader: int, heard: threading.Event, handler: Callable[[int, FrameType | None], None]) -> None:
+@contextlib.contextmanager
+def ordinary_interrupts() -> Iterator[None]:
+    """Leave SIGINT to Python while the body runs: for servers, which end in their own way and time."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _watch(reader: int, handler: Callable[[int, FrameType | None], None]) -> None:
     """Wait for a SIGINT; end the process if the main thread does not react, or reacts and does not come to an end."""
     # Another part of the program, such as a web server, may have installed a handler of its own: leave it to that.
     if not _next_interrupt(reader) or signal.getsignal(signal.SIGINT) is not handler:
         os.close(reader)
         return
-    if heard.wait(GRACE):
+    if _announced.wait(GRACE):
         # A second Ctrl-C ends the process, and so does a clean-up that takes too long.
         _wait_for_input(reader, CLEAN_UP)
-        if not _is_open(reader):
-            return
-    _leave_by_force()
+    if _is_open(reader):
+        _leave_by_force()
 
 
 def _next_interrupt(reader: int) -> bool:

@@ -92,7 +92,7 @@ def _summary_of(point: EntryPoint) -> str:
     """What the package says of itself: the model's own words would have to be imported."""
     if point.dist is None:
         return f"from {point.module}"
-    summary = point.dist.metadata.get("Summary")
+    summary = point.dist.metadata.json.get("summary")
     return f"{summary} (package {point.dist.name})" if summary else f"from the package {point.dist.name}"
 
 
