@@ -71,7 +71,7 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
         ) from error
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
+def check_writable(path: str | os.PathLike[str], bytes_needed: int = 0) -> None:
     """Raise a ValueError if nothing can be written at this path; writes nothing that stays."""
     path = Path(path)
     if not path.parent.is_dir():
@@ -83,6 +83,27 @@ def check_writable(path: str | os.PathLike[str]) -> None:
             pass
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
+
+
+def check_data_path(path: str | os.PathLike[str], bytes_needed: int = 0) -> Path:
+    """Raise unless :func:`save` could write a dataset at this path now; meant to be called before the work.
+
+    The format must be known and its package installed, the folder must exist, be writable and have room, and nothing
+    that solvable did not write may have to make way. Leaves nothing behind.
+
+    >>> from solvable.files import check_data_path
+    >>> check_data_path("curve.txt")
+    Traceback (most recent call last):
+        ...
+    ValueError: 'curve.txt' must end in one of .nc, .zarr, .npz, .csv
+    """
+    path = Path(path)
+    _format(path)
+    package = _PACKAGES.get(path.suffix.lower())
+    if package:
+        _need(package, path.suffix.lower())
+    check_writable(path, bytes_needed)
+    return path
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> Path:
@@ -247,10 +268,15 @@ _FORMATS: dict[str, Format] = {
 }
 
 
+DATA_ENDINGS = tuple(_FORMATS)
+_PACKAGES = {".nc": "h5netcdf", ".zarr": "zarr"}
+
+
 def _format(path: Path) -> Format:
-    if path.suffix not in _FORMATS:
+    ending = path.suffix.lower()
+    if ending not in _FORMATS:
         raise ValueError(f"{path.name!r} must end in one of {', '.join(_FORMATS)}")
-    return _FORMATS[path.suffix]
+    return _FORMATS[ending]
 
 
 def data_ending() -> str:
