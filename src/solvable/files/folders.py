@@ -7,6 +7,7 @@ other files in it, is ever replaced or removed.
 import hashlib
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +152,26 @@ def is_ours(path: Path) -> bool:
 
 def refuse_foreign(path: Path) -> None:
     """Raise a ValueError unless nothing is at this path, or an empty folder, or a dataset of ours."""
-    if not path.exists():
-        return
-    if not path.is_dir():
+    while (identity := _identity(path)) is not None:
+        try:
+            _refuse_foreign(path)
+            return
+        except (ValueError, FileNotFoundError):
+            # Unless another process replaced it while we looked.
+            if _identity(path) == identity:
+                raise
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def _refuse_foreign(path: Path) -> None:
+    if not stat.S_ISDIR(path.stat().st_mode):
         raise ValueError(f"cannot write {path}: a file is there, not a dataset; move it away or choose another name")
     if not any(path.iterdir()):
         return

@@ -79,14 +79,16 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     path = Path(path)
     chosen = _format(path)
     folder = path.suffix.lower() == ".zarr"
-    if not path.exists() and not (folder and swapping.set_aside(path).exists()):
+    if not folder and not path.exists():
         raise ValueError(f"there is no file {path}")
-    if path.exists() and path.is_dir() != folder:
+    if path.is_file() if folder else path.is_dir():
         raise ValueError(f"{path} is a {'file' if folder else 'folder'}, not a {path.suffix} dataset")
     try:
         found = chosen.read(path)
     except ImportError:
         raise
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no file {path}") from error
     except Exception as error:
         reason = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
         raise ValueError(

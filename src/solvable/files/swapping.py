@@ -9,68 +9,78 @@ import ctypes
 import errno
 import os
 import shutil
+import time
 import uuid
 from pathlib import Path
 
 from solvable.files import folders
-from solvable.files.atomic import draft_path, explained, real_path, write_file
+from solvable.files.atomic import draft_path, explained, is_same, lock, new_draft, real_path, write_file
 from solvable.files.sealing import Found
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-_READING_ATTEMPTS = 100
+_READING_ATTEMPTS = 50
+_CAME_BETWEEN = "something else was put there while it was written"
 
 
 def write_folder(path: Path, files: folders.Files) -> None:
     """Write a dataset's folder, or leave everything as it was."""
-    with explained(path):
-        draft = draft_path(path)
-        draft.mkdir()
-        identity = draft.stat().st_ino
-        try:
-            for name, data in files.items():
-                (draft / name).parent.mkdir(parents=True, exist_ok=True)
-                write_file(draft / name, data)
-            _put_in_place(draft, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                if draft.stat().st_ino == identity:
-                    shutil.rmtree(draft, ignore_errors=True)
-            raise
-    for left in _left_aside(path):
-        discard(left)
+    with explained(path), new_draft(path, folder=True) as draft:
+        for name, data in files.items():
+            (draft / name).parent.mkdir(parents=True, exist_ok=True)
+            write_file(draft / name, data)
+        _put_in_place(draft, path)
+    _discard_abandoned(path)
 
 
 def _put_in_place(draft: Path, path: Path) -> None:
-    stepped_aside: list[Path] = []
+    while not _rename_to_free(draft, path):
+        folders.refuse_foreign(path)
+        aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.old")
+        if _exchanged(draft, path, aside) or _stepped_aside(draft, path, aside):
+            discard(aside)
+            return
+
+
+def _exchanged(draft: Path, path: Path, aside: Path) -> bool:
+    """One step: the new folder goes to the path and the old one aside. False where the system cannot do it."""
+    os.rename(draft, aside)
+    if not _exchange(aside, path):
+        os.rename(aside, draft)
+        return False
+    # It may be gone already, when others have cleared it away.
+    if not folders.is_ours(aside) and os.path.lexists(aside):
+        if _exchange(aside, path):
+            os.rename(aside, draft)
+        raise FileExistsError(errno.EEXIST, _CAME_BETWEEN)
+    return True
+
+
+def _stepped_aside(draft: Path, path: Path, aside: Path) -> bool:
+    """Two steps: the old folder goes aside, then the new one to the path. False if others came first."""
     try:
-        while not _rename_to_free(draft, path):
-            folders.refuse_foreign(path)
-            if _exchange(draft, path):
-                _refuse_what_came_between(draft, path)
-                stepped_aside.append(draft)
-                break
-            aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.old")
-            # It may be gone meanwhile: then another process is replacing it too.
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(path, aside)
-                stepped_aside.append(aside)
-                if not folders.is_ours(aside):
-                    raise FileExistsError(errno.EEXIST, "something else was put there while it was written")
-    except BaseException:
-        for old in reversed(stepped_aside):
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        # Locked, so that nobody takes it for abandoned while it may have to be put back.
+        lock(handle, wait=True)
+        if not is_same(handle, path):
+            return False
+        os.rename(path, aside)
+        try:
+            if not folders.is_ours(aside):
+                raise FileExistsError(errno.EEXIST, _CAME_BETWEEN)
+            placed = _rename_to_free(draft, path)
+        except BaseException:
             with contextlib.suppress(OSError):
-                os.rename(old, path)
-        raise
-    for old in stepped_aside:
-        discard(old)
-
-
-def _refuse_what_came_between(draft: Path, path: Path) -> None:
-    """What was exchanged for the new folder must be what was there when it was checked."""
-    if not folders.is_ours(draft):
-        _exchange(draft, path)
-        raise FileExistsError(errno.EEXIST, "something else was put there while it was written")
+                os.rename(aside, path)
+            raise
+        if not placed:
+            discard(aside)
+        return placed
+    finally:
+        os.close(handle)
 
 
 def _rename_to_free(draft: Path, path: Path) -> bool:
@@ -104,6 +114,18 @@ def discard(folder: Path) -> None:
             shutil.rmtree(doomed, ignore_errors=True)
 
 
+def _discard_abandoned(path: Path) -> None:
+    """Remove the folders that stepped aside for processes that were killed."""
+    for folder in _left_aside(path):
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                if lock(handle, wait=False):
+                    discard(folder)
+            finally:
+                os.close(handle)
+
+
 def read_folder(path: Path) -> Found:
     """Read a dataset's folder; if it is being replaced meanwhile, the old or the new one."""
     for _ in range(_READING_ATTEMPTS):
@@ -111,22 +133,16 @@ def read_folder(path: Path) -> Found:
         try:
             folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
+            time.sleep(0.001)
             continue
         try:
             return folders.read_zarr(place, folder)
         except (OSError, folders.DamagedDatasetError):
-            if _is_still(place, folder):
+            if is_same(folder, place):
                 raise
         finally:
             os.close(folder)
-    raise ValueError("it was replaced by others again and again while it was read; try once more")
-
-
-def _is_still(path: Path, folder: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(folder))
-    except FileNotFoundError:
-        return False
+    raise FileNotFoundError(errno.ENOENT, f"there is no dataset {path}")
 
 
 def set_aside(path: Path) -> Path:
