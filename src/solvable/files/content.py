@@ -82,7 +82,8 @@ def pack(dataset: xr.Dataset) -> Content:
 
 def unpack(header: Mapping[str, Any], columns: Mapping[str, np.ndarray]) -> xr.Dataset:
     """The dataset that was packed into this header and these columns."""
-    variables, coordinates = {}, {}
+    variables: dict[Hashable, xr.Variable] = {}
+    coordinates: dict[Hashable, xr.Variable] = {}
     for about in header["variables"]:
         dtype = np.dtype(about["dtype"])
         parts = [np.asarray(columns[column]) for column in about["columns"]]
