@@ -33,6 +33,7 @@ def _common(name: str, annotation: Any, default: Any, text: str) -> inspect.Para
 
 
 _TIMES = _common("times", str | None, None, "Times: 1:1e5:200log, 0:10:5 or 1,10,100 (default: as suits the model).")
+_ALLOWED = _common("allow_different", str | None, None, "What may differ between both: momentum,activation.")
 _OUTPUT = [
     _common("out", str | None, None, "Write the data here (.nc, .zarr, .npz or .csv)."),
     _common("plot", str | None, None, "Draw the result here (.png, .svg or .pdf)."),
@@ -96,9 +97,11 @@ def _compare(model: type[Model]) -> Callable[..., None]:
         times = _simulation_times(built, _asked(model, values))
         theory = built.predict(times, **pick(values, theory_options))
         simulation = built.simulate(times, **pick(values, simulation_options))
-        _deliver(compare(theory, simulation), values, lambda: plot(theory, simulation))
+        different = [name.strip().replace("-", "_") for name in (values["allow_different"] or "").split(",")]
+        comparison = compare(theory, simulation, allow_different=different)
+        _deliver(comparison, values, lambda: plot(theory, simulation))
 
-    return as_function(body, [*fields, *simulation_options, *theory_options, _TIMES, *_OUTPUT])
+    return as_function(body, [*fields, *simulation_options, *theory_options, _ALLOWED, _TIMES, *_OUTPUT])
 
 
 def _grokking_time(model: type[Model]) -> Callable[..., None]:

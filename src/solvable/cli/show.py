@@ -40,7 +40,8 @@ def dataset(data: xr.Dataset) -> None:
         return
     columns: dict[str, np.ndarray] = {}
     for key, values in data.data_vars.items():
-        if str(key).startswith("log_"):
+        # The numerical errors of runs are for comparisons; next to their spread they would only widen the table.
+        if str(key).startswith("log_") or (str(key).endswith("_error") and "seed" in values.dims):
             continue
         name = str(key).replace("_", " ")
         if set(values.dims) - {"time", "seed", "statistic"}:
@@ -58,6 +59,8 @@ def dataset(data: xr.Dataset) -> None:
     title = f"{data.attrs.get('model', '')} ({data.attrs.get('method', '')})"
     headers = ["time", *("±" if heading.endswith(" ±") else heading for heading in columns)]
     table(title, headers, [[times[i], *(column[i] for column in columns.values())] for i in shown])
+    if "verdict" in data.attrs:
+        print(f"\n{data.attrs['verdict']}")
 
 
 def plane(data: xr.Dataset) -> None:
