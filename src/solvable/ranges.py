@@ -4,6 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from solvable.engines.cost import in_bytes
+
+# Longer lists than this are a slip of the pen: by themselves they take 80 MB, and what is computed at each much more.
+_MOST_VALUES = 10_000_000
+
 
 def parse_range(text: str, what: str = "times") -> np.ndarray:
     """``first:last:count`` evenly spaced, ``first:last:countlog`` in the logarithm, or numbers with commas."""
@@ -19,6 +24,13 @@ def parse_range(text: str, what: str = "times") -> np.ndarray:
         raise ValueError(usage) from error
     if number < 2:
         raise ValueError(f"{usage}: a grid needs at least 2 values")
+    if number > _MOST_VALUES:
+        raise ValueError(
+            f"{what} {text!r} asks for {number} values, {in_bytes(8.0 * number)} before anything is computed: "
+            f"ask for {_MOST_VALUES} at most"
+        )
+    if not (np.isfinite(begin) and np.isfinite(end)):
+        raise ValueError(f"{usage}: a grid runs between finite numbers")
     if not is_log:
         return np.linspace(begin, end, number)
     if not (0 < begin < np.inf and 0 < end < np.inf):

@@ -1,5 +1,6 @@
 """The command line. Nothing heavy is imported until a command needs it."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -8,15 +9,25 @@ from typing import Any
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; mistakes of the user end in one line on stderr and exit code 2."""
+    from solvable.cli.streams import StdoutError, exit_code_of, plain_warnings, prepare_streams, printing
+
     # More threads than one make OpenBLAS slower by an order of magnitude on a busy machine with few cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.exit(_run(arguments))
+    prepare_streams()
+    try:
+        # Leaving ``printing`` flushes stdout: what it cannot take shows here and not when Python ends.
+        with plain_warnings(), printing():
+            code = _run(arguments)
+    except StdoutError as error:
+        code = exit_code_of(error)
+    sys.exit(code)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
     import typer
 
     from solvable.cli.app import app
+    from solvable.cli.streams import StdoutError
 
     # Typer carries its own copy of click in some versions and imports it in others: find the base of its errors.
     usage_error: Any = next(
@@ -25,19 +36,41 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         result = app(args=None if arguments is None else list(arguments), prog_name="solvable", standalone_mode=False)
     except usage_error as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            # A group without a command: its help lists what there is, and asking for it is no mistake.
+            print(error.format_message())
+            return 0
         return _fail(error.format_message())
     except typer.Exit as error:
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return 130
-    except (ValueError, ImportError, OSError) as error:
+    except SystemExit as stop:
+        # Typer's way to end where a pipe was closed.
+        raise StdoutError(BrokenPipeError(errno.EPIPE, "closed pipe")) from stop
+    except StdoutError:
+        raise
+    except Exception as error:
         if os.environ.get("SOLVABLE_DEBUG"):
             raise
-        return _fail(str(error))
+        return _fail_of(error)
     return result if isinstance(result, int) else 0
 
 
+def _fail_of(error: Exception) -> int:
+    """One line for any error; those that are not meant for users ask for a report."""
+    if isinstance(error, ValueError | ImportError | OSError):
+        return _fail(str(error))
+    text = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
+        return _fail(f"this needs more memory than there is ({text or 'out of memory'}): ask for less at once")
+    _fail(f"unexpected {type(error).__name__}: {text}; this is a mistake in solvable: SOLVABLE_DEBUG=1 shows where")
+    return 1
+
+
 def _fail(message: str) -> int:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    from solvable.cli.streams import tell
+
+    tell("error: " + " ".join(message.split()))
     return 2

@@ -173,7 +173,7 @@ class DiagonalNetwork(Model):
         self,
         times: Any,
         *,
-        samples: Annotated[int | None, "number of training samples (default 1000; None: the population)"] = 1000,
+        samples: Annotated[int | None, "number of training samples (inf: the population)"] = 1000,
         method: Annotated[Literal["descent", "flow"], "whole steps, or the flow they approximate"] = "descent",
         learning_rate: Annotated[float, "largest step of descent"] = 0.01,
         seeds: Annotated[int, "number of independent runs"] = 10,
@@ -190,8 +190,9 @@ class DiagonalNetwork(Model):
         check_count("seeds", seeds)
         check_count("key", key, 0)
         check_choice("method", method, ("descent", "flow"))
-        if samples is not None:
+        if samples is not None and samples != np.inf:
             check_count("samples", samples)
+        samples = None if samples == np.inf else samples
         learning_rate = check_learning_rate(learning_rate, self._stable_learning_rate())
         run = partial(_run, self, times, samples, learning_rate, method)
         size = 8.0 * (2 * (samples or 1) * self._modes + 3 * self._modes**2 + 6 * times.size * self._modes)
