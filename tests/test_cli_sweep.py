@@ -147,7 +147,7 @@ def test_ctrl_c_leaves_a_store_that_resumes(capsys: pytest.CaptureFixture, tmp_p
         (("linear-estimator", "--over", "aspect_ratio=1,2", "--quantity", "magic"), "no quantity 'magic'"),
         (("linear-estimator", "--over", "aspect_ratio=1,2", "--quantity", "limits", "--store", "a.nc"), ".zarr"),
         (("linear-estimator", "--over", "aspect_ratio=1,2", "--engine", "magic"), "engine must be one of"),
-        (("linear-estimator", "--over", "aspect_ratio=1,2", "--plot", "a.txt"), "must end in .png"),
+        (("linear-estimator", "--over", "aspect_ratio=1,2", "--plot", "a.txt"), "must end in one of .png"),
         (("linear-estimater", "--over", "aspect_ratio=1,2"), "did you mean 'linear-estimator'"),
         (("--status", "nowhere.zarr"), "nowhere.zarr"),
     ],

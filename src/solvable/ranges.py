@@ -42,7 +42,7 @@ def parse_range(text: str, what: str = "times") -> np.ndarray:
 def parse_axis(text: str, flag: str) -> tuple[str, np.ndarray]:
     """``name=range`` for an axis of a phase diagram."""
     name, equals, values = text.partition("=")
-    if not equals:
+    if not equals or not name.strip():
         raise ValueError(f"{flag} {text!r} must look like weight_decay=1e-6:1e-1:100log")
     return name.strip().replace("-", "_"), parse_range(values, flag)
 

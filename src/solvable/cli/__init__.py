@@ -1,6 +1,7 @@
 """The command line. Nothing heavy is imported until a command needs it."""
 
 import errno
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             # A group without a command: its help lists what there is, and asking for it is no mistake.
             print(error.format_message())
             return 0
-        return _fail(error.format_message())
+        return _fail(_with_value(error, sys.argv[1:] if arguments is None else arguments))
     except typer.Exit as error:
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -56,6 +57,17 @@ def _run(arguments: Sequence[str] | None) -> int:
             raise
         return _fail_of(error)
     return result if isinstance(result, int) else 0
+
+
+def _with_value(error: Any, arguments: Sequence[str]) -> str:
+    """The message of a usage error; Typer says what a flag's value should be, and not always what it is."""
+    message = error.format_message()
+    names = getattr(getattr(error, "param", None), "opts", None) or ()
+    if not message.startswith("Invalid value"):
+        return message
+    given = [value for name, value in itertools.pairwise(arguments) if name in names]
+    given += [part.partition("=")[2] for part in arguments if part.partition("=")[0] in names and "=" in part]
+    return message if not given or given[-1] in message else f"{message.rstrip('.')}, not {given[-1]!r}"
 
 
 def _fail_of(error: Exception) -> int:

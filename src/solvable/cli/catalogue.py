@@ -9,9 +9,7 @@ from solvable.papers.report.outcomes import title
 
 def list_papers(as_json: bool) -> None:
     """Print every paper with its figures and tables, and what each shows."""
-    found = {
-        paper: {figure: title(paper, figure) for figure in papers.figures(paper)} for paper in papers.papers()
-    }
+    found = {paper: {figure: title(paper, figure) for figure in papers.figures(paper)} for paper in papers.papers()}
     if as_json:
         print(json.dumps(found))
         return

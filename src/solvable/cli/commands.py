@@ -97,8 +97,9 @@ def _compare(model: type[Model]) -> Callable[..., None]:
         check_outputs(values)
         built = build(model, values, fields)
         times = _simulation_times(built, _asked(model, values))
-        if values.get("seeds") == 1:
-            raise ValueError("--seeds 1: a comparison needs standard errors, and these need 2 seeds or more")
+        if values.get("seeds", 2) < 2:
+            # Before theory is computed, too; and a single seed would make errors of zero.
+            raise ValueError(f"--seeds {values['seeds']}: a comparison has standard errors, which need 2 seeds or more")
         theory = built.predict(times, **pick(values, theory_options))
         simulation = _simulated(built, times, pick(values, simulation_options))
         deliver(compare(theory, simulation), values, lambda: plot(theory, simulation))

@@ -78,7 +78,17 @@ def _title(data: xr.Dataset) -> str:
 
 
 def _is_curve(values: xr.DataArray) -> bool:
-    return "time" in values.dims and set(values.dims) <= _TABULAR and values.size > 0
+    """Whether a variable can be columns of a table over time: means need numbers, and statistics their names."""
+    if "time" not in values.dims or not set(values.dims) <= _TABULAR or values.size == 0:
+        return False
+    if "statistic" in values.dims and not _statistics(values):
+        return False
+    return values.sizes.get("seed", 1) == 1 or values.dtype.kind in "fiub"
+
+
+def _statistics(values: xr.DataArray) -> list[str]:
+    known = set(values["statistic"].values.tolist()) if "statistic" in values.coords else set()
+    return [key for key in _STATISTICS if key in known]
 
 
 def _curves(data: xr.Dataset, names: Sequence[str]) -> None:
@@ -100,9 +110,8 @@ def _columns(values: xr.DataArray) -> Iterator[tuple[str, np.ndarray]]:
     """The columns of one quantity: its values, its mean over seeds with the standard error, or its statistics."""
     name = str(values.name).replace("_", " ")
     if "statistic" in values.dims:
-        for key, short in _STATISTICS.items() if "statistic" in values.coords else ():
-            if key in values["statistic"].values:
-                yield from _seeded(f"{name}{short}", values.sel(statistic=key))
+        for key in _statistics(values):
+            yield from _seeded(f"{name}{_STATISTICS[key]}", values.sel(statistic=key))
     else:
         yield from _seeded(name, values)
 
@@ -111,7 +120,7 @@ def _seeded(heading: str, values: xr.DataArray) -> Iterator[tuple[str, np.ndarra
     if "seed" not in values.dims:
         yield heading, values.values
         return
-    if values.sizes["seed"] == 1 or values.dtype.kind not in "fiub":
+    if values.sizes["seed"] == 1:
         yield heading, values.isel(seed=0).values
         return
     numbers = values.astype(float)

@@ -17,11 +17,11 @@ import xarray as xr
 from solvable.cli import show
 from solvable.cli.cost import check_grid_cost
 from solvable.cli.flags import as_function, field_flags, pick
-from solvable.cli.outputs import check_outputs, deliver
+from solvable.cli.outputs import check_outputs, checked, deliver
 from solvable.cli.streams import printing, tell
 from solvable.engines.timegrid import whole_steps
-from solvable.files import DATA_ENDINGS
-from solvable.models.base import Model
+from solvable.files import DATA_ENDINGS, check_writable
+from solvable.models.base import Model, check_count
 from solvable.plotting import PICTURE_ENDINGS, plot_plane
 from solvable.ranges import parse_box, parse_matrix, parse_range, parse_scalar, parse_values
 from solvable.sweeps import SweepWarning, latin_hypercube, plan, product, sobol, status, zipped
@@ -139,8 +139,8 @@ def _design(values: Values) -> Design:
             raise ValueError(
                 "a random design needs ranges: --over aspect_ratio=0.05:3 --over weight_decay=1e-6:1e-1:log"
             )
-        draw = sobol if values["sobol"] is not None else latin_hypercube
-        designs.append(draw(box, values["sobol"] or values["latin_hypercube"], values["design_key"]))
+        draw, count = (sobol, "sobol") if values["sobol"] is not None else (latin_hypercube, "latin_hypercube")
+        designs.append(draw(box, check_count(f"--{count.replace('_', '-')}", values[count]), values["design_key"]))
     if not designs:
         raise ValueError("Missing option '--over', such as --over weight_decay=1e-6:1e-1:200log")
     return product(*designs)
@@ -232,8 +232,10 @@ def _show_plan(found: Any, as_json: bool) -> None:
 
 
 def _check_store(values: Values) -> None:
-    """The store and the copy of the dataset must be two folders; what else is wrong with a store is said by it."""
+    """The store can be written, and is not the place of the copy; what else is wrong with a store is said by it."""
     store, out = values["store"], values["out"]
+    if store is not None and not values["dry_run"]:
+        checked("store", store, check_writable)
     if store is not None and out is not None and Path(store).absolute() == Path(out).absolute():
         raise ValueError(f"--store and --out are both {store}: the store is a dataset already, give --out another name")
 

@@ -160,6 +160,8 @@ def _prepare(asked: _Asked, measure: bool = False) -> _Job:
     cells, design = find_cells(asked.model, as_design(asked.over), asked.quantity, asked.options)
     if asked.workers is not None:
         check_count("workers", asked.workers)
+    if asked.tile is not None:
+        tile_shape(asked.tile, design.shape)
     stored = _stored(asked)
     if stored is not None:
         _check_axes(stored, design)
