@@ -56,7 +56,7 @@ def _print_tables(comparisons: list[xr.Dataset], crossings: list[list[Any]]) -> 
         "infinitely many inputs against gradient descent; mean over seeds, z = difference / standard error.\n"
     )
     _print_curves(comparisons)
-    columns = ["aspect ratio", "accuracy", "theory (steps)", "simulation", "± standard error", "z", "seeds that reach it"]
+    columns = ["aspect ratio", "accuracy", "theory (steps)", "simulation", "± standard error", "z", "seeds reaching it"]
     show.table(f"time at which an accuracy of {_ACCURACY:.0%} is reached", columns, crossings)
 
 
