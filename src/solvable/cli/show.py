@@ -129,7 +129,7 @@ def _seeded(heading: str, values: xr.DataArray) -> Iterator[tuple[str, np.ndarra
     # Runs that ended without a number are left out of the mean, and of its error.
     squares = ((numbers - mean) ** 2).sum("seed")
     known = (count > 1) & np.isfinite(mean)
-    yield f"{heading} ±", np.sqrt(squares / (count * (count - 1)).where(known)).values
+    yield f"{heading} ±", ((squares / (count * (count - 1)).where(known)) ** 0.5).values
 
 
 def _summaries(title: str, data: xr.Dataset, names: Sequence[str], beside: bool) -> None:
