@@ -212,7 +212,7 @@ def _stored(asked: _Asked) -> Reader | None:
     if asked.store is None:
         return None
     path = Path(asked.store)
-    if path.suffix != ".zarr":
+    if path.suffix.lower() != ".zarr":
         raise ValueError(f"store {path.name!r} must end in .zarr")
     if asked.overwrite or not path.exists():
         return None
