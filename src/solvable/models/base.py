@@ -288,7 +288,7 @@ def make_dataset(
     """A dataset whose every variable says what it is; traced arrays are kept, others become NumPy."""
 
     def described(name: str, dims: tuple[str, ...], values: Any) -> tuple[tuple[str, ...], Any, dict[str, str]]:
-        meaning = meanings.get(name) or VARIABLES[name]
+        meaning = meanings.get(name) or _derived_meaning(name, meanings) or VARIABLES[name]
         attrs = {"long_name": meaning.long_name, "units": meaning.units}
         if meaning.symbol:
             attrs["symbol"] = meaning.symbol
@@ -299,6 +299,16 @@ def make_dataset(
         coords={name: described(name, (name,), values) for name, values in coordinates.items()},
         attrs=dict(attributes),
     )
+
+
+def _derived_meaning(name: str, meanings: Mapping[str, Meaning]) -> Meaning | None:
+    """What ``<name>_error`` and ``<name>_spread`` are, from what ``<name>`` is."""
+    for suffix, text in (("_error", "numerical error of the "), ("_spread", "standard deviation over runs of the ")):
+        about = name.removesuffix(suffix)
+        if about != name and about in {**VARIABLES, **meanings}:
+            of = {**VARIABLES, **meanings}[about]
+            return Meaning(text + of.long_name, of.units)
+    return None
 
 
 class Stopwatch:
@@ -328,8 +338,21 @@ def provenance(
     settings: Mapping[str, Any],
     watch: Stopwatch,
     numerical_error: float | None = None,
+    *,
+    error_scale: str = "value",
+    system: Mapping[str, Any] | None = None,
 ) -> dict[str, str | float]:
-    """Where a dataset came from, in attributes that every file format can hold."""
+    """Where a dataset came from, in attributes that every file format can hold.
+
+    ``numerical_error`` is the largest numerical error of the variables, relative to each value; with
+    ``error_scale="maximum"`` it is relative to the largest value of each variable, for what falls to zero and is known
+    to an absolute accuracy only. Variables ``<name>_error`` say more where there are such, and are absolute.
+
+    ``system`` states what ``model`` and ``parameters`` leave open: the sizes and the training that the numbers are of
+    (``inputs``, ``batch``, ``descent``, ...). ``compare`` refuses theory and simulation whose values differ under the
+    same name. None means that theory is of the limit in which the value does not matter, such as infinitely many
+    inputs; full batches are ``"full"``, because batches of a finite size are another training and not near a limit.
+    """
     attributes: dict[str, str | float] = {
         "model": model.name,
         "parameters": json.dumps(model.parameters(), default=_for_json),
@@ -339,6 +362,9 @@ def provenance(
         "device": jax.devices()[0].device_kind,
         "seconds": watch.seconds(),
     }
+    if system is not None:
+        attributes["system"] = json.dumps(dict(system), default=_for_json)
     if numerical_error is not None:
         attributes["numerical_error"] = float(numerical_error)
+        attributes["numerical_error_scale"] = error_scale
     return attributes

@@ -194,6 +194,14 @@ class Committee(Model):
             progress=progress,
         )
         settings = {"dimension": dimension, "seeds": seeds, "key": key, "dtype": dtype, "form": form}
+        system = {
+            "dimension": dimension,
+            "descent": "discrete",
+            "samples_per_dimension": float(self.samples_per_dimension),
+            "batch": "full",
+        }
+        # Each step adds a sum over the samples, rounded by the precision of the runs; errors of steps add up.
+        rounding = float(np.finfo(dtype).eps) * (1 + int(counts[-1]))
         names = ("train_loss", "test_loss", "alignment", "overlap", "kernel_alignment")
         neurons, indices = self.initial_alignment.shape
         return make_dataset(
@@ -205,7 +213,7 @@ class Committee(Model):
                 "neuron2": np.arange(neurons),
                 "index": np.arange(indices),
             },
-            provenance(self, "simulation", settings, watch),
+            provenance(self, "simulation", settings, watch, rounding, error_scale="maximum", system=system),
             MEANINGS,
         )
 
@@ -319,7 +327,8 @@ class Committee(Model):
         solver, runs = (solver, solved(solver)) if accuracy is None else refine(solved, solver, accuracy)
         values, errors = summarise(runs)
         reached = relative_error(values, errors)
-        attributes = provenance(self, "theory", {"solver": str(solver), "key": key, **runs.notes}, watch, reached)
+        settings = {"solver": str(solver), "key": key, **runs.notes}
+        attributes = provenance(self, "theory", settings, watch, reached, system=_system(solver, problem))
         if accuracy is not None:
             attributes["accuracy_reached"] = str(reached <= accuracy)
         if runs.diverged_at is not None:
@@ -331,7 +340,24 @@ class Committee(Model):
             coordinates["time2"] = times
         variables = {name: (DIMS[name], value) for name, value in values.items()}
         variables |= {f"{name}_error": (DIMS[name], error) for name, error in errors.items()}
-        return make_dataset(variables, coordinates, attributes, MEANINGS)
+        dataset = make_dataset(variables, coordinates, attributes, MEANINGS)
+        for name in errors:
+            count = runs.values[name].shape[0]
+            # The spread over few scrambles of the samples is itself not well known.
+            if count > 1:
+                dataset[f"{name}_error"].attrs["degrees_of_freedom"] = count - 1
+        return dataset
+
+
+def _system(solver: Solver, problem: Problem) -> dict[str, Any]:
+    """What a solver solves: infinite dimension, steps or flow, and the online limit of infinitely many samples."""
+    online = isinstance(solver, Online)
+    return {
+        "dimension": None,
+        "descent": "discrete" if solver.whole_steps else "flow",
+        "samples_per_dimension": None if online else float(problem.samples_per_dimension),
+        "batch": "one sample" if online and solver.saad_solla else "full",
+    }
 
 
 def refine(solved: Callable[[Solver], Runs], solver: Solver, accuracy: float) -> tuple[Solver, Runs]:

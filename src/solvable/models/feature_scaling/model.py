@@ -104,6 +104,10 @@ class FeatureScaling(Model):
         """Number of samples that are reused; infinitely many if each is new."""
         return math.inf if self.samples is None else self.samples
 
+    def _mode_count(self) -> float:
+        """Number of modes, those of the spectrum if there is one."""
+        return self.modes if self.spectrum is None else np.size(self.spectrum)
+
     def predict(
         self,
         times: Any,
@@ -132,7 +136,9 @@ class FeatureScaling(Model):
         }
         self._check_options(descent, two_time, exact_batch)
         found = curves(self, times, descent, options)
-        attributes = provenance(self, "theory", {"descent": descent, **found.solver}, watch, found.error)
+        modes = self._mode_count()
+        system = {"descent": descent, "modes": None if modes == math.inf else int(modes), "network": "projected"}
+        attributes = provenance(self, "theory", {"descent": descent, **found.solver}, watch, found.error, system=system)
         if not is_traced(self):
             attributes |= self._guards(found, descent)
         variables: dict[str, Any] = {"test_loss": (("time",), found.test_loss)}
@@ -350,10 +356,15 @@ class FeatureScaling(Model):
         )
         options = {"seeds": seeds, "key": key, "memory_limit": limit, "devices": devices, "progress": show}
         found = run(plan, times, options)
+        settings = {"modes": len(plan.target), "seeds": seeds, "key": key}
+        network = "projected" if run is simulation.run else "linear"
+        system = {"descent": "discrete", "modes": len(plan.target), "network": network}
+        # Each step adds sums over the modes to the weights, rounded by the machine precision; errors of steps add up.
+        rounding = float(np.finfo(float).eps) * (len(plan.target) + float(times[-1]))
         return make_dataset(
             {name: (("seed", "time"), values) for name, values in found.items()},
             {"seed": np.arange(seeds), "time": times},
-            provenance(self, "simulation", {"modes": len(plan.target), "seeds": seeds, "key": key}, watch),
+            provenance(self, "simulation", settings, watch, rounding, system=system),
             MEANINGS,
         )
 

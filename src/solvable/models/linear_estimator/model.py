@@ -102,10 +102,17 @@ class LinearEstimator(Model):
             "test_accuracy": test_accuracy,
         }
         settings = {"descent": descent, "inputs": inputs, "batch": batch}
+        system = {
+            "descent": descent,
+            "inputs": inputs,
+            "batch": batch or "full",
+            "momentum": 0.0,
+            "activation": "linear",
+        }
         return make_dataset(
             {name: (("time",), values) for name, values in variables.items()},
             {"time": times},
-            provenance(self, "theory", settings, watch, error),
+            provenance(self, "theory", settings, watch, error, system=system),
         )
 
     def _curve(

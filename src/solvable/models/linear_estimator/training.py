@@ -97,6 +97,16 @@ class Training:
             "activation": getattr(self.activation, "__name__", self.activation),
         }
 
+    def system(self) -> dict[str, Any]:
+        """What was trained, and how, beyond the parameters of the model."""
+        return {
+            "descent": "discrete",
+            "inputs": self.inputs,
+            "batch": self.batch or "full",
+            "momentum": self.momentum,
+            "activation": getattr(self.activation, "__name__", self.activation) or "linear",
+        }
+
 
 def train(model: "LinearEstimator", times: Any, plan: Training) -> xr.Dataset:
     """Run the plan and label what comes out."""
@@ -118,13 +128,31 @@ def train(model: "LinearEstimator", times: Any, plan: Training) -> xr.Dataset:
     dataset = make_dataset(
         {name: (("seed", "time"), values) for name, values in measured._asdict().items()},
         {"time": steps, "seed": np.arange(plan.seeds)},
-        provenance(model, "simulation", plan.settings(method, sizes.samples), watch),
+        provenance(
+            model,
+            "simulation",
+            plan.settings(method, sizes.samples),
+            watch,
+            _rounding(model, steps, sizes),
+            system=plan.system(),
+        ),
     )
     # Fractions are counted over a number of trials, which bounds how well they are known.
     dataset.train_accuracy.attrs["trials"] = sizes.samples
     if plan.test_samples or sizes.outputs > 1:
         dataset.test_accuracy.attrs["trials"] = plan.test_samples or simulation.ERROR_DRAWS
     return dataset
+
+
+def _rounding(model: "LinearEstimator", steps: np.ndarray, sizes: Layout) -> float:
+    """Relative error of the losses by rounding, an upper estimate.
+
+    Eigenvalues are known to the machine precision times the largest of them, which changes what is left of a mode after
+    some steps by that times rate and steps; sums are over as many terms as there are inputs and samples.
+    """
+    largest = (1 + model.aspect_ratio**0.5) ** 2 + model.weight_decay / 2
+    decays = 4 * model.learning_rate / model.outputs * largest * float(steps[-1])
+    return float(np.finfo(float).eps) * (sizes.inputs + sizes.samples + decays)
 
 
 def _descend(

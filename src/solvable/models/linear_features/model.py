@@ -150,7 +150,7 @@ class LinearFeatures(Model):
         variables["coefficient"] = (("time", "mode"), variables["coefficient"][1][:, :listed])
         if self._has_limit():
             variables |= self._limit_variables(listed)
-        return self._dataset(variables, {"time": times}, "theory", {"modes": modes}, watch, error)
+        return self._dataset(variables, {"time": times}, "theory", {"modes": modes}, watch, error, "gaussian")
 
     def _population(self, times: np.ndarray) -> dict[str, tuple[tuple[str, ...], Any]]:
         """Eq. 1.26: with infinitely many samples each mode decays by itself and noise averages out."""
@@ -300,7 +300,9 @@ class LinearFeatures(Model):
         }
         settings = {"features": features, "key": key, "modes": modes}
         coordinates = {"seed": np.arange(seeds), "time": times, "sample": np.arange(count)}
-        return self._dataset(variables, coordinates, "simulation", settings, watch)
+        # Singular values and projections are rounded by the machine precision times the size of the matrix.
+        error = float(np.finfo(float).eps) * (count + total)
+        return self._dataset(variables, coordinates, "simulation", settings, watch, error, features)
 
     def _arrays(self) -> tuple[Array, Array, Array, Array]:
         samples = jnp.asarray(self.samples, float)
@@ -330,12 +332,15 @@ class LinearFeatures(Model):
         settings: dict[str, Any],
         watch: Stopwatch,
         error: float | None = None,
+        features: str | None = None,
     ) -> xr.Dataset:
-        """A dataset that numbers its modes from 1."""
+        """A dataset that numbers its modes from 1; errors are relative to the largest value of each variable."""
         listed = [np.shape(v)[dims.index("mode")] for dims, v in variables.values() if "mode" in dims]
         if listed:
             coordinates = {**coordinates, "mode": np.arange(1, listed[0] + 1)}
-        return make_dataset(variables, coordinates, provenance(self, method, settings, watch, error), _MEANINGS)
+        system = None if features is None else {"features": features}
+        attributes = provenance(self, method, settings, watch, error, error_scale="maximum", system=system)
+        return make_dataset(variables, coordinates, attributes, _MEANINGS)
 
 
 def _states(intensities: Array, target: Array, samples: Array, noise: Array, times: Array, nodes: int) -> FlowState:
