@@ -224,6 +224,20 @@ def test_the_memory_that_is_free_bounds_the_results(monkeypatch: pytest.MonkeyPa
         check_cost("this", "ask for less", memory=5.1e8)
 
 
+def test_a_batch_that_does_not_fit_is_refused_before_it_is_drawn(capsys: pytest.CaptureFixture) -> None:
+    code, out, err = run(
+        capsys, "simulate", "linear-estimator", "--aspect-ratio", "0.9", "--times", "1,10", "--inputs", "20",
+        "--batch", "1000000000",
+    )  # fmt: skip
+    assert (code, out) == (2, "")
+    assert err.startswith("error: one run needs about 313 GiB but the limit is 2 GiB")
+
+
+def test_keys_have_64_bits() -> None:
+    with pytest.raises(ValueError, match="key must be a whole number between"):
+        LinearEstimator(0.9).simulate([1, 2], inputs=10, seeds=2, key=10**20)
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [

@@ -137,6 +137,9 @@ def _summaries(title: str, data: xr.Dataset, names: Sequence[str], beside: bool)
     rows = []
     for name in names:
         values = data[name]
+        if "statistic" in values.dims and "z_score" in _statistics(values):
+            # Extremes over different statistics would mean nothing: those of the z-score say how well they agree.
+            name, values = f"{name} z", values.sel(statistic="z_score")
         over = " x ".join(f"{size} {dim}" for dim, size in values.sizes.items())
         rows.append([name, over, *_extremes(values.values)])
     if beside:
