@@ -16,6 +16,7 @@ SWEEP = ("sweep", "linear-estimator", "--quantity", "limits")
 SKILLS = ("predict", "skills", "--exponent", "0.6")
 FEATURES = ("predict", "linear-features", "--intensities", "1,0.5", "--target", "1,1")
 SCALAR = ("simulate", "scalar-network", "--first", "0.1,0.2", "--second", "0.1,0.1", "--target", "1", "--times", "1,2")
+DIAGONAL = ("predict", "diagonal-network", "--variances", "1,2", "--first", "1,1", "--second", "1,1")
 HUGE = "99999999999999999999"
 
 
@@ -88,21 +89,7 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     (("predict", "linear-network", "--singular-values", "1,2", "--width", "0"), "width must be"),
     (("predict", "linear-network", "--singular-values", "1,2", "--correlation", "1,0;0,1"), "not both"),
     (("predict", "parity-mode", "--target-scale", "0"), "target_scale must be"),
-    (
-        (
-            "predict",
-            "diagonal-network",
-            "--variances",
-            "1,2",
-            "--target-scales",
-            "a,b",
-            "--first",
-            "1",
-            "--second",
-            "1",
-        ),
-        "must look like",
-    ),
+    ((*DIAGONAL, "--target-scales", "a,b"), "--target-scales 'a,b' must look like"),
     (
         ("predict", "committee", "--samples-per-dimension", "-1"),
         "must be a positive number, or inf, not -1",
@@ -156,6 +143,9 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ((*SIMULATE, "--inputs", "0"), "inputs must be a whole number"),
     ((*SIMULATE, "--batch", "0"), "batch must be a whole number"),
     ((*SIMULATE, "--momentum", "2"), "momentum"),
+    ((*SIMULATE, "--memory-limit", "nan"), "memory_limit must be a positive number of bytes, not nan"),
+    ((*SIMULATE, "--memory-limit", "-5"), "memory_limit must be a positive number of bytes, not -5"),
+    ((*SIMULATE, "--inputs", "1000000000"), "GiB but the limit is"),
     ((*PREDICT, "--descent", "discrete", "--learning-rate", "9"), "diverges"),
     ((*SIMULATE, "--method", "magic"), "magic"),
     ((*SIMULATE, "--test-samples", "few"), "'few' is not a whole number"),
@@ -171,6 +161,7 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ((*PLANE, "--x", "aspect_ratio=1,2"), "Missing option '--y'"),
     ((*PLANE, "--x", "aspect_ratio", "--y", "outputs=1:5:5"), "must look like"),
     ((*PLANE, "--x", "=1,2", "--y", "outputs=1:5:5"), "must look like"),
+    ((*PLANE, "--x", "aspect_ratio=0.5,1,0.5", "--y", "outputs=1:5:5"), "has 0.5 twice"),
     ((*PLANE, "--x", "outputs=1:5:5", "--y", "outputs=1:5:5"), "two different parameters"),
     ((*PLANE, "--x", "colour=1:5:5", "--y", "outputs=1:5:5"), "no parameter 'colour'"),
     ((*PLANE, "--x", "aspect_ratio=0.1,-1", "--y", "outputs=1:5:5"), "aspect_ratio must be a positive finite number"),
@@ -186,6 +177,12 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     (("sweep", "--status", "folder.nc"), "folder.nc"),
     ((*SWEEP, "--over", "weight_decay"), "must look like"),
     ((*SWEEP, "--over", "aspect_ratio="), "must look like"),
+    ((*SWEEP, "--over", "=1,2"), "must look like"),
+    ((*SWEEP, "--over", "aspect_ratio=none"), "aspect_ratio must be a positive finite number, not None"),
+    ((*SWEEP, "--over", "aspect_ratio=1,2", "--option", f"accuracy={HUGE}"), "--option accuracy"),
+    ((*SWEEP, "--over", "aspect_ratio=1,2", "--design-key", HUGE), "--design-key 99999999999999999999 is too large"),
+    ((*SWEEP, "--over", "aspect_ratio=1,2", "--quantity", "late-time"), "needs times"),
+    ((*SWEEP, "--over", "aspect_ratio=1,2", "--quantity", "replace"), "replace gave LinearEstimator"),
     ((*SWEEP, "--over", "aspect_ratio=0.1:2"), "must look like 1:1e5:200log"),
     ((*SWEEP, "--over", "aspect_ratio=1,1"), "appears twice"),
     ((*SWEEP, "--over", "aspect_ratio=0.1,-2"), "positive finite number"),
@@ -249,5 +246,7 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     # Image data.
     (("data", "fetch"), "Missing argument 'NAME"),
     (("data", "fetch", "nothing"), "nothing"),
+    (("data", "fetch", "mnist", "--folder", "file"), "cannot make this folder"),
+    (("explore", "--port", "99999999"), "--port must lie between 1 and 65535"),
     (("data", "lst"), "No such command 'lst'"),
 ]

@@ -44,7 +44,11 @@ def parse_axis(text: str, flag: str) -> tuple[str, np.ndarray]:
     name, equals, values = text.partition("=")
     if not equals or not name.strip():
         raise ValueError(f"{flag} {text!r} must look like weight_decay=1e-6:1e-1:100log")
-    return name.strip().replace("-", "_"), parse_range(values, flag)
+    grid = parse_range(values, flag)
+    found, counts = np.unique(grid, return_counts=True)
+    if (counts > 1).any():
+        raise ValueError(f"{flag} {text!r} has {found[counts > 1][0]:g} twice: give each value once")
+    return name.strip().replace("-", "_"), grid
 
 
 def parse_matrix(text: str, what: str) -> np.ndarray:

@@ -14,7 +14,7 @@ from solvable import models
 from solvable.cli import show
 from solvable.cli.cost import check_plane_cost, check_seeds_cost, check_times_cost
 from solvable.cli.flags import as_function, build, field_flags, option_flags, pick
-from solvable.cli.outputs import check_outputs, deliver
+from solvable.cli.outputs import check_outputs, check_space, deliver
 from solvable.cli.streams import tell
 from solvable.comparison import compare
 from solvable.engines.timegrid import whole_steps
@@ -68,6 +68,7 @@ def _predict(model: type[Model]) -> Callable[..., None]:
         if any(values.get(name) in discrete for name, discrete in model.whole_step_options.items()):
             times = _whole(times, built.time_step)
         chosen = pick(values, options)
+        check_space(values, times.size)
         check_times_cost(lambda few: built.predict(few, **chosen), times)
         dataset = built.predict(times, **chosen)
         deliver(dataset, values, lambda: plot(dataset))
@@ -82,6 +83,7 @@ def _simulate(model: type[Model]) -> Callable[..., None]:
         check_outputs(values)
         built = build(model, values, fields)
         times = _simulation_times(built, _asked(model, values))
+        check_space(values, times.size * values.get("seeds", 1))
         dataset = _simulated(built, times, pick(values, options))
         deliver(dataset, values, lambda: plot(dataset))
 
@@ -141,6 +143,7 @@ def _phase_diagram(model: type[Model]) -> Callable[..., None]:
                 raise ValueError(f"Missing option '--{field.name.replace('_', '-')}', or make it an axis.")
         built: Any = model(**given)
         chosen = pick(values, options)
+        check_space(values, np.prod([float(grid.size) for grid in grids.values()]))
         check_plane_cost(lambda few: built.phase_diagram(**chosen, **few), grids)
         dataset = built.phase_diagram(**chosen, **grids)
         logs = [name for flag, name in zip("xy", grids, strict=True) if values[flag].endswith("log")]

@@ -113,7 +113,7 @@ def as_function(body: Callable[[dict[str, Any]], None], flags: Iterable[inspect.
     def command(**values: Any) -> None:
         plain = {name: value.value if isinstance(value, enum.Enum) else value for name, value in values.items()}
         for name, value in plain.items():
-            _check_size(name, value)
+            check_size(f"--{name.replace('_', '-')}", value)
         body(plain)
 
     parameters = list(reversed(unique.values()))
@@ -122,10 +122,10 @@ def as_function(body: Callable[[dict[str, Any]], None], flags: Iterable[inspect.
     return command
 
 
-def _check_size(name: str, value: Any) -> None:
+def check_size(flag: str, value: Any) -> None:
     """Whole numbers must fit into the 64 bits that JAX and NumPy give them."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError(f"--{name.replace('_', '-')} {value} is too large: whole numbers go up to 2^63 - 1")
+        raise ValueError(f"{flag} {value} is too large: whole numbers go up to 2^63 - 1")
 
 
 def build(model: type[Model], values: dict[str, Any], flags: Iterable[inspect.Parameter]) -> Model:

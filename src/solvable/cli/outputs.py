@@ -22,6 +22,12 @@ def check_outputs(values: Values) -> None:
             checked(flag, values[flag], check)
 
 
+def check_space(values: Values, numbers: float) -> None:
+    """Refuse a data file for which the disk has no room, once it is known how many numbers it will hold at least."""
+    if values.get("out"):
+        checked("out", values["out"], lambda path: check_data_path(path, int(8 * numbers)))
+
+
 def checked(flag: str, path: str, check: Callable[[Any], Any]) -> None:
     """Run a check of a path, whose errors then name the flag."""
     if not path.strip():

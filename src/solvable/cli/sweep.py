@@ -16,7 +16,7 @@ import xarray as xr
 
 from solvable.cli import show
 from solvable.cli.cost import check_grid_cost
-from solvable.cli.flags import as_function, field_flags, pick
+from solvable.cli.flags import as_function, check_size, field_flags, pick
 from solvable.cli.outputs import check_outputs, checked, deliver
 from solvable.cli.streams import printing, tell
 from solvable.engines.timegrid import whole_steps
@@ -156,7 +156,7 @@ def _longest(lists: Values) -> dict[str, int]:
 
 def _named(text: str, flag: str) -> tuple[str, str]:
     name, equals, words = text.partition("=")
-    if not equals or not words:
+    if not equals or not words or not name.strip():
         raise ValueError(f"{flag} {text!r} must look like weight_decay=1e-6:1e-1:100log")
     return name.strip().replace("-", "_"), words
 
@@ -187,6 +187,7 @@ def _options(model: type[Model], values: Values, quantity: str, fixed: Values) -
         name, words = _named(text, "--option")
         is_list = ":" in words or "," in words or name == "times"
         options[name] = parse_range(words, "--option") if is_list else parse_scalar(words)
+        check_size(f"--option {name}", options[name])
     if quantity in ("predict", "simulate", "loss_gap"):
         options.setdefault("times", parse_range(model.usual_times))
     if quantity == "simulate" and model.simulates_whole_steps:

@@ -127,6 +127,8 @@ def _chunks(
 ) -> Iterator[tuple[list[jax.Array], int]]:
     """Each chunk's keys, split over the devices, and how many of them are wanted: all chunks have one size."""
     limit = _memory(devices) if memory_limit is None else memory_limit
+    if not limit > 0:
+        raise ValueError(f"memory_limit must be a positive number of bytes, not {limit:g}")
     if bytes_per_run > limit:
         raise ValueError(
             f"one run needs about {bytes_per_run / 2**30:.3g} GiB but the limit is {limit / 2**30:.3g} GiB: "
