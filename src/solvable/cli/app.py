@@ -46,12 +46,16 @@ def _as_command(name: str, summary: str, function: Callable[..., None]) -> Any:
     return typer.main.get_command(single)
 
 
+# The verbs that only some models have, and the method that such models have.
+_ABILITIES = {"grokking-time": "grokking_time", "phase-diagram": "phase_diagram"}
+
+
 def _model_group(verb: str) -> type[TyperGroup]:
     """A group whose commands are the models. Listing them loads none; calling one loads it and makes its flags."""
 
     class ModelGroup(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
-            return list(models.names())
+            return list(models.names(_ABILITIES.get(verb)))
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             if cmd_name not in models.names():
@@ -139,15 +143,23 @@ def list_models(json: Json = False) -> None:
 )
 def reproduce(
     names: Annotated[
-        list[str],
-        typer.Argument(help="Papers, each with figures of it if not all are wanted; or 'all'.", metavar="PAPER"),
-    ],
+        list[str] | None,
+        typer.Argument(
+            help="Papers, each with figures of it if not all are wanted; or 'all'. Without any, they are listed.",
+            metavar="PAPER",
+        ),
+    ] = None,
     scale: Annotated[str, typer.Option(help="quick (minutes on two cores) or full (the paper's size).")] = "quick",
     out: Annotated[str, typer.Option(help="Folder for the report, the ledger, data and figures.")] = "reproduction",
     only: Annotated[str | None, typer.Option(help="failing: show only what failed.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything again.")] = False,
     json: Json = False,
 ) -> None:
+    if not names:
+        from solvable.cli.catalogue import list_papers
+
+        list_papers(json)
+        raise typer.Exit
     from solvable.cli.reproduce import reproduce as run
 
     raise typer.Exit(run(names, scale, out, json, only, fresh))
@@ -186,7 +198,7 @@ def forecast(
     first: Annotated[int | None, typer.Option(help="First mode of the fits.")] = None,
     last: Annotated[int | None, typer.Option(help="Last mode of the fits.")] = None,
     landmarks: Annotated[int | None, typer.Option(help="Approximate the kernel from so many columns.")] = None,
-    key: Annotated[int, typer.Option(help="Key of all random numbers.")] = 0,
+    key: Annotated[int, typer.Option(help="Key of all random numbers.", min=0, max=2**63 - 1)] = 0,
     json: Json = False,
     plot: Annotated[str | None, typer.Option(help="Draw spectrum, power and loss (.png, .svg, .pdf).")] = None,
 ) -> None:

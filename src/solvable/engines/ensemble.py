@@ -127,6 +127,8 @@ def _chunks(
 ) -> Iterator[tuple[list[jax.Array], int]]:
     """Each chunk's keys, split over the devices, and how many of them are wanted: all chunks have one size."""
     limit = _memory(devices) if memory_limit is None else memory_limit
+    if not limit > 0:
+        raise ValueError(f"memory_limit must be a positive number of bytes, not {limit:g}")
     if bytes_per_run > limit:
         raise ValueError(
             f"one run needs about {bytes_per_run / 2**30:.3g} GiB but the limit is {limit / 2**30:.3g} GiB: "
@@ -136,12 +138,20 @@ def _chunks(
     chunk_count = -(-seeds // most)
     size = -(-seeds // chunk_count)
     size = -(-size // len(devices)) * len(devices)
-    base = jax.random.key(key)
+    base = random_key(key)
     for begin in range(0, seeds, size):
         index = _first_seed.get() + jnp.minimum(jnp.arange(begin, begin + size), seeds - 1)
         keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(index)
         shares = jnp.split(keys, len(devices))
         yield [jax.device_put(*share) for share in zip(shares, devices, strict=True)], min(size, seeds - begin)
+
+
+def random_key(key: int) -> jax.Array:
+    """JAX's key of a whole number, which must fit into 64 bits."""
+    try:
+        return jax.random.key(key)
+    except OverflowError as error:
+        raise ValueError(f"key must be a whole number between -2^63 and 2^63 - 1, not {key}") from error
 
 
 def _memory(devices: list[jax.Device]) -> float:

@@ -163,7 +163,7 @@ def power_law(exponent: float, modes: float = np.inf, direct: int = 64, order: i
             f"exponent must be positive, and above 1 for infinitely many modes (their sum diverges), not {exponent!r}"
         )
     if not modes >= 1 or (modes != np.inf and modes % 1):
-        raise ValueError(f"modes must be a whole number, 1 or more, or infinity, not {modes!r}")
+        raise ValueError(f"modes must be a whole number, 1 or more, or inf, not {modes!r}")
     first = np.arange(1, min(direct, modes) + 1, dtype=float)
     ranks, counts = [first], [np.ones_like(first)]
     begin = float(direct)

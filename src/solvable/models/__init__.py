@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "solvable.models"
 _HOMES: dict[str, tuple[str, str]] = {}
+_ABILITIES: dict[str, tuple[str, ...]] = {}
 
 
-def register(name: str, home: str, summary: str) -> None:
+def register(name: str, home: str, summary: str, abilities: tuple[str, ...] | None = None) -> None:
     """Make a model known under ``name``. ``home`` is ``"package.module:Class"`` and is imported on first use.
+
+    ``abilities`` names the methods beside ``predict`` and ``simulate`` that have a command of their own,
+    ``grokking_time`` and ``phase_diagram``, so that commands can list the models that have them without loading any.
+    Left out, the model is loaded when a command asks for them.
 
     >>> from solvable import models
     >>> models.register("skills", "mine:Mine", "a second one")
@@ -34,17 +39,32 @@ def register(name: str, home: str, summary: str) -> None:
     if name in _HOMES and _HOMES[name][0] != home:
         raise ValueError(f"a model named {name!r} is registered already, at {_HOMES[name][0]}: choose another name")
     _HOMES[name] = (home, summary)
+    if abilities is not None:
+        _ABILITIES[name] = abilities
 
 
-def names() -> dict[str, str]:
-    """Every registered name with its one-line summary.
+def names(ability: str | None = None) -> dict[str, str]:
+    """Every registered name with its one-line summary; with an ``ability``, of the models that have it.
 
     >>> from solvable import models
     >>> sorted(models.names())[:3]
     ['committee', 'diagonal-network', 'feature-scaling']
+    >>> list(models.names("grokking_time"))
+    ['linear-estimator']
     """
     _discover()
-    return {name: summary for name, (_, summary) in _HOMES.items()}
+    return {name: summary for name, (_, summary) in _HOMES.items() if ability is None or _has(name, ability)}
+
+
+def _has(name: str, ability: str) -> bool:
+    """Whether a model has a method; one that was registered without saying so is loaded and asked."""
+    stated = _ABILITIES.get(name)
+    if stated is not None:
+        return ability in stated
+    try:
+        return hasattr(get(name), ability)
+    except (ImportError, ValueError):
+        return False
 
 
 def get(name: str) -> "type[Model]":
@@ -107,4 +127,5 @@ for _name, _home, _summary in (
     ("feature-scaling", "feature_scaling:FeatureScaling", "power-law features that learn: scaling laws"),
     ("parity-mode", "parity_mode:ParityMode", "small ReLU network that learns parity mode by mode"),
 ):
-    register(_name, f"solvable.models.{_home}", _summary)
+    _able = ("grokking_time", "phase_diagram") if _name == "linear-estimator" else ()
+    register(_name, f"solvable.models.{_home}", _summary, _able)

@@ -35,12 +35,12 @@ class rules:  # noqa: N801 - a namespace, read as ``rules.positive``
     """The rules parameters can be asked to keep."""
 
     positive = Rule("a positive finite number", lambda value: 0 < value < math.inf)
-    positive_or_infinite = Rule("a positive number, or infinity", lambda value: value > 0)
+    positive_or_infinite = Rule("a positive number, or inf", lambda value: value > 0)
     not_negative = Rule("a finite number, zero or more", lambda value: 0 <= value < math.inf)
     finite = Rule("a finite number", math.isfinite)
     count = Rule("a whole number, 1 or more", lambda value: value >= 1 and float(value).is_integer())
     count_or_infinite = Rule(
-        "a whole number, 1 or more, or infinity", lambda value: value >= 1 and (value == math.inf or value % 1 == 0)
+        "a whole number, 1 or more, or inf", lambda value: value >= 1 and (value == math.inf or value % 1 == 0)
     )
     positive_vector = Rule("a list of positive finite numbers", positive.test, dimensions=1)
     not_negative_vector = Rule("a list of finite numbers, zero or more", not_negative.test, dimensions=1)
@@ -48,13 +48,23 @@ class rules:  # noqa: N801 - a namespace, read as ``rules.positive``
     finite_matrix = Rule("a matrix of finite numbers", math.isfinite, dimensions=2)
 
 
-def parameter(help: str, rule: Rule, *, symbol: str, default: Any = dataclasses.MISSING, optional: bool = False) -> Any:
+def parameter(
+    help: str,
+    rule: Rule,
+    *,
+    symbol: str,
+    default: Any = dataclasses.MISSING,
+    optional: bool = False,
+    infinite: bool = False,
+) -> Any:
     """A field of a model: what it means, the letter the paper gives it, and the rule it must keep.
 
-    Lists and matrices are kept as NumPy arrays, numbers as plain Python numbers. ``optional`` fields may be None.
+    Lists and matrices are kept as NumPy arrays, numbers as plain Python numbers. ``optional`` fields may be None;
+    ``infinite`` ones, too, where None stands for infinitely many: they take infinity as well and are shown as ``inf``.
     """
-    metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": optional}
-    return eqx.field(default=default, metadata=metadata, converter=_as_array if rule.dimensions else _as_number)
+    metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": optional or infinite, "infinite": infinite}
+    convert = _as_array if rule.dimensions else _as_finite_number if infinite else _as_number
+    return eqx.field(default=default, metadata=metadata, converter=convert)
 
 
 def choice(help: str, *, symbol: str, default: str, choices: tuple[str, ...]) -> Any:
@@ -82,6 +92,12 @@ def _as_number(value: Any) -> Any:
     if isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer) and value.ndim == 0:
         return value.item()
     return value
+
+
+def _as_finite_number(value: Any) -> Any:
+    """As :func:`_as_number`, but None in place of infinity."""
+    number = _as_number(value)
+    return None if isinstance(number, float) and number == math.inf else number
 
 
 def _as_array(value: Any) -> Any:
@@ -154,13 +170,22 @@ class Model(eqx.Module):
         return type(self)(**{**known, **changes})
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={_short(value)}" for name, value in self.parameters().items())
+        values = ", ".join(f"{name}={value}" for name, value in self._shown().items())
         return f"{type(self).__name__}({values})"
+
+    def _shown(self) -> dict[str, str]:
+        """The parameters as they are written in Python; infinitely many is ``inf`` for every model."""
+        infinite = {field.name for field in dataclasses.fields(self) if field.metadata.get("infinite")}
+        return {
+            name: "inf" if value is None and name in infinite else _short(value)
+            for name, value in self.parameters().items()
+        }
 
     def _repr_html_(self) -> str:
         """For notebooks: every parameter with its symbol, its value and what it is."""
+        shown = self._shown()
         rows = [
-            (about.get("symbol", ""), name, _short(getattr(self, name)), about.get("help", ""))
+            (about.get("symbol", ""), name, shown[name], about.get("help", ""))
             for name, about in ((field.name, field.metadata) for field in dataclasses.fields(self))
         ]
         return table(f"{type(self).__name__} ({self.name})", ("symbol", "parameter", "value", "meaning"), rows)
@@ -193,7 +218,8 @@ def check_field(field: dataclasses.Field[Any], value: Any) -> None:
     named = isinstance(value, str) and isinstance(field.default, str)
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not (named or number) or not rule.test(value):
-        text = rule.text + (", or None" if field.metadata["optional"] else "")
+        other = ", or inf" if field.metadata.get("infinite") else ", or None" if field.metadata["optional"] else ""
+        text = rule.text + other
         raise ValueError(f"{field.name} must be {text}, not {value!r} ({field.metadata['help']})")
 
 

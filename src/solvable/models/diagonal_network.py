@@ -173,7 +173,7 @@ class DiagonalNetwork(Model):
         self,
         times: Any,
         *,
-        samples: Annotated[int | None, "number of training samples (default 1000; None: the population)"] = 1000,
+        samples: Annotated[int | None, "number of training samples (inf: the population)"] = 1000,
         method: Annotated[Literal["descent", "flow"], "whole steps, or the flow they approximate"] = "descent",
         learning_rate: Annotated[float, "largest step of descent"] = 0.01,
         seeds: Annotated[int, "number of independent runs"] = 10,
@@ -191,8 +191,9 @@ class DiagonalNetwork(Model):
         check_count("seeds", seeds)
         check_count("key", key, 0)
         check_choice("method", method, ("descent", "flow"))
-        if samples is not None:
+        if samples is not None and samples != np.inf:
             check_count("samples", samples)
+        samples = None if samples == np.inf else samples
         stable_rate = self._stable_learning_rate()
         learning_rate = check_learning_rate(learning_rate, stable_rate)
         # The largest eigenvalue of drawn moments is above that of the population by this factor, for many samples.

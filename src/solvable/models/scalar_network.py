@@ -174,7 +174,7 @@ class ScalarNetwork(Model):
         self,
         times: Any,
         *,
-        samples: Annotated[int | None, "number of training samples (default 1000; None: the population)"] = 1000,
+        samples: Annotated[int | None, "number of training samples (inf: the population)"] = 1000,
         method: Annotated[Literal["descent", "flow"], "whole steps, or the flow they approximate"] = "descent",
         learning_rate: Annotated[float, "largest step of descent"] = 0.01,
         seeds: Annotated[int, "number of independent runs"] = 10,
@@ -192,8 +192,9 @@ class ScalarNetwork(Model):
         check_count("seeds", seeds)
         check_count("key", key, 0)
         check_choice("method", method, ("descent", "flow"))
-        if samples is not None:
+        if samples is not None and samples != np.inf:
             check_count("samples", samples)
+        samples = None if samples == np.inf else samples
         stable_rate = self._stable_learning_rate()
         learning_rate = check_learning_rate(learning_rate, stable_rate)
         # Few drawn inputs may have a larger mean square than all; three standard deviations of it are allowed for.

@@ -23,10 +23,10 @@ PICTURE_ENDINGS = (".png", ".svg", ".pdf")
 
 
 def new_figure(columns: int = 1, rows: int = 1, width: float = 5.2, height: float = 3.9) -> "tuple[Figure, Any]":
-    """A figure and its panels, flat if there is one row."""
-    from matplotlib.figure import Figure
+    """A figure and its panels, flat if there is one row; notebooks show it without preparation."""
+    from solvable.plotting.figure import ShownFigure
 
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    figure = ShownFigure(figsize=(width * columns, height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for ax in axes.flat:
         ax.grid(alpha=0.25, linewidth=0.6)

@@ -74,7 +74,7 @@ class FeatureScaling(Model):
     learning_rate: float = parameter("learning rate", rules.positive, symbol="η", default=0.1)
     modes: float = parameter("number of modes", rules.count_or_infinite, symbol="M", default=math.inf)
     samples: int | None = parameter(
-        "number of samples that are reused", rules.count, symbol="P", default=None, optional=True
+        "number of samples that are reused; inf: each is new", rules.count, symbol="P", default=None, infinite=True
     )
     spectrum: Any = parameter(
         "eigenvalues, in place of capacity", rules.positive_vector, symbol="λ_k", default=None, optional=True

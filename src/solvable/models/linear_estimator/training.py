@@ -75,7 +75,8 @@ class Training:
         return {
             "seeds": self.seeds,
             "key": self.key,
-            "bytes_per_run": sizes.bytes_per_run,
+            # A batch is gathered from the training set anew at each step: twice its inputs, while they are sorted out.
+            "bytes_per_run": sizes.bytes_per_run + 8.0 * (self.batch or 0) * (2 * self.inputs + model.outputs + 1),
             "memory_limit": self.memory_limit,
             "devices": self.devices,
             "progress": self.progress,

@@ -59,7 +59,7 @@ class LinearFeatures(Model):
     """Linear regression on orthogonal features of given intensities, trained by gradient flow from zero.
 
     The function is ``f(x) = sum_k theta_k sqrt(rho_k) e_k(x)`` with orthonormal ``e_k``; the target has coefficients
-    ``w_k`` on the ``e_k``. With infinitely many samples (``samples=None``) every mode learns on its own, at rate
+    ``w_k`` on the ``e_k``. With infinitely many samples (``samples=math.inf``) every mode learns on its own, at rate
     ``rho_k`` (layerwise thesis, eq. 1.26). With ``n`` samples and label noise the expected curves follow from the
     constant kappa of eq. 1.35 and its continuation to finite times; they are those of Gaussian features, exact as n
     grows (error of order 1/n), and a guide for others (sines: within about 0.1 in learnability at n <= 50).
@@ -81,9 +81,7 @@ class LinearFeatures(Model):
         "intensity (eigenvalue) of each mode, zero or more", rules.not_negative_vector, symbol="ρ_k"
     )
     target: np.ndarray = parameter("coefficient of the target on each mode", rules.finite_vector, symbol="⟨e_k|f*⟩")
-    samples: int | None = parameter(
-        "number of training samples (None: infinitely many)", rules.count, symbol="n", default=None, optional=True
-    )
+    samples: int | None = parameter("number of training samples", rules.count, symbol="n", default=None, infinite=True)
     noise: float = parameter(
         "standard deviation of the noise on training labels", rules.not_negative, symbol="σ", default=0.0
     )
