@@ -219,9 +219,9 @@ def test_costs_are_estimated_from_a_pilot(monkeypatch: pytest.MonkeyPatch, capsy
 def test_the_memory_that_is_free_bounds_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1e6 < free_memory() <= float("inf")
     monkeypatch.setattr("solvable.engines.cost.free_memory", lambda: 1e9)
-    check_cost("this", "no", memory=4.9e8)
+    check_cost("this", memory=4.9e8)
     with pytest.raises(ValueError, match=r"^this would take about 510 MB of memory, and 1 GB are free: ask for less$"):
-        check_cost("this", "ask for less", memory=5.1e8)
+        check_cost("this", memory=5.1e8, remedy="ask for less")
 
 
 def test_a_batch_that_does_not_fit_is_refused_before_it_is_drawn(capsys: pytest.CaptureFixture) -> None:

@@ -1,5 +1,6 @@
 """What a command will cost, estimated before the work: from the sizes asked for and, where these are large, a pilot."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -36,11 +37,8 @@ def check_times_cost(predict: Callable[[np.ndarray], xr.Dataset], times: np.ndar
 
 def check_seeds_cost(simulate: Callable[[int], xr.Dataset], seeds: int, times: int) -> None:
     """Refuse too many runs: first by the size of the curves alone, then from the cost of a few runs."""
-    check_cost(
-        f"a simulation of {seeds} seeds at {times} times",
-        "ask for fewer seeds or times",
-        memory=8.0 * seeds * times,
-    )
+    what = f"a simulation of {seeds} seeds at {times} times"
+    check_cost(what, memory=8.0 * seeds * times, remedy="ask for fewer seeds or times")
     if seeds <= _MANY_SEEDS:
         return
     found, seconds = _timed(lambda: simulate(_PILOT_SEEDS))
@@ -50,10 +48,10 @@ def check_seeds_cost(simulate: Callable[[int], xr.Dataset], seeds: int, times: i
 
 def check_plane_cost(compute: Callable[[dict[str, np.ndarray]], xr.Dataset], grids: dict[str, np.ndarray]) -> None:
     """Refuse a plane of too many cells: first by its size alone, then from the cost of a small one."""
-    cells = float(np.prod([float(grid.size) for grid in grids.values()]))
+    cells = math.prod(float(grid.size) for grid in grids.values())
     grid = " x ".join(f"{grid.size} {name}" for name, grid in grids.items())
     what, remedy = f"a plane of {cells:.4g} cells ({grid})", "ask for fewer points, or use 'solvable sweep --store'"
-    check_cost(what, remedy, memory=_CELL_BYTES * cells, seconds=_CELL_SECONDS * cells)
+    check_cost(what, memory=_CELL_BYTES * cells, seconds=_CELL_SECONDS * cells, remedy=remedy)
     if cells <= _MANY_CELLS:
         return
     corner = {
@@ -66,10 +64,11 @@ def check_plane_cost(compute: Callable[[dict[str, np.ndarray]], xr.Dataset], gri
 
 def check_grid_cost(sizes: dict[str, int]) -> None:
     """Refuse a sweep of too many cells by their number alone, at the least that a cell can take."""
-    cells = float(np.prod([float(size) for size in sizes.values()]))
+    cells = math.prod(float(size) for size in sizes.values())
     grid = " x ".join(f"{size} {name}" for name, size in sizes.items() if size > 1)
     what = f"a sweep of {cells:.4g} cells ({grid or '1 cell'}), at one number and 0.1 ms a cell,"
-    check_cost(what, "ask for fewer cells", memory=8 * cells, seconds=_CELL_SECONDS * cells, longest=365 * DAY)
+    remedy = "ask for fewer cells"
+    check_cost(what, memory=8 * cells, seconds=_CELL_SECONDS * cells, remedy=remedy, longest=365 * DAY)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -81,6 +80,6 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _judge(what: str, remedy: str, memory: float, seconds: float) -> None:
-    check_cost(what, remedy, memory=memory, seconds=seconds)
+    check_cost(what, memory=memory, seconds=seconds, remedy=remedy)
     if seconds > _WORTH_SAYING:
         tell(f"note: {what} will take about {in_time(seconds)}")

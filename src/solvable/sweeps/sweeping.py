@@ -204,7 +204,7 @@ def _check_cost(job: Plan, store: StorePath | None) -> None:
     if job.engine == "vmap":
         # Vectorised cells take a small part of the time of a cell by itself, which is what was measured.
         longest *= _VECTORISED
-    check_cost(what, remedy, memory=memory, seconds=job.seconds, longest=longest)
+    check_cost(what, memory=memory, seconds=job.seconds or 0.0, remedy=remedy, longest=longest)
 
 
 def _stored(asked: _Asked) -> Reader | None:
