@@ -212,6 +212,13 @@ def test_different_models_parameters_and_systems_are_refused() -> None:
         compare(stated(theory, parameters=long), stated(simulation, parameters={"spectrum": []}))
 
 
+def test_times_that_differ_by_rounding_are_kept() -> None:
+    """0.1 + 0.2 is not 0.3 to the last digit: such times were dropped without a word."""
+    theory, simulation = pair(np.array([[1.0, 2.0], [1.1, 2.1], [0.9, 1.9]]), [1.0, 2.0])
+    theory, simulation = theory.assign_coords(time=[0.3, 1.0]), simulation.assign_coords(time=[0.1 + 0.2, 1.0])
+    assert compare(theory, simulation).sizes["time"] == 2
+
+
 def test_what_may_differ_is_named() -> None:
     theory, simulation = pair(np.array([[1.0], [1.1], [0.9]]), [1.0])
     theory, simulation = stated(theory, parameters={"a": 1, "b": 2}), stated(simulation, parameters={"a": 3, "b": 4})

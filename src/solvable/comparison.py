@@ -72,7 +72,7 @@ def compare(
             f"nothing to compare: theory has {', '.join(map(str, theory.data_vars))}; "
             f"simulation has {', '.join(map(str, simulation.data_vars))}"
         )
-    _check_same_coordinates(theory, simulation)
+    theory = _at_the_same_coordinates(theory, simulation)
     errors = {name: _errors(theory, simulation, name, seeds) for name in shared}
     result = xr.Dataset({name: _statistics(theory[name], simulation[name], errors[name]) for name in shared})
     judged = [_judge(result[name], errors[name], seeds, FALSE_ALARMS / len(shared)) for name in shared]
@@ -106,7 +106,8 @@ def _check_seeds(theory: xr.Dataset, simulation: xr.Dataset) -> int:
     return seeds
 
 
-def _check_same_coordinates(theory: xr.Dataset, simulation: xr.Dataset) -> None:
+def _at_the_same_coordinates(theory: xr.Dataset, simulation: xr.Dataset) -> xr.Dataset:
+    """Theory with the simulation's coordinates, which must be its own up to rounding: xarray would drop the others."""
     for dim in set(theory.dims) & set(simulation.dims):
         if dim not in theory.coords or dim not in simulation.coords:
             continue
@@ -116,6 +117,8 @@ def _check_same_coordinates(theory: xr.Dataset, simulation: xr.Dataset) -> None:
                 f"theory and simulation are at different values of {dim!r} ({one.size} and {two.size} of them): "
                 f"predict at simulation.{dim}.values"
             )
+        theory = theory.assign_coords({dim: simulation[dim]})
+    return theory
 
 
 def _check_same_system(
