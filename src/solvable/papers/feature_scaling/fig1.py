@@ -43,7 +43,9 @@ def _measured(richness: tuple[float, ...]) -> xr.Dataset:
         [
             [
                 fitted(
-                    FeatureScaling(CAPACITY, source, richness=rich).predict(times, descent="flow").test_loss,
+                    FeatureScaling(CAPACITY, source, richness=rich, modes=math.inf)
+                    .predict(times, descent="flow")
+                    .test_loss,
                     FIRST,
                     LAST,
                 )

@@ -18,7 +18,7 @@ def reproduce(scale: Scale) -> Reproduction:
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
     for panel, colour, alpha in zip(panels, COLOURS, EXPONENTS, strict=False):
-        model = SkillModel(alpha)
+        model = SkillModel(alpha, skills=math.inf)
         exponents, prefactors = model.exponents(), model.prefactors()
         best = model.compute_optimal(budgets)
         times = log_times(1, 1e8, 120)
