@@ -332,8 +332,8 @@ def test_bad_parameters(changes: dict[str, Any], match: str) -> None:
 
 
 def test_bad_spectra_and_calls() -> None:
-    with pytest.raises(ValueError, match="give capacity and source"):
-        FeatureScaling()
+    with pytest.raises(ValueError, match="spectrum and target belong together"):
+        FeatureScaling(spectrum=[1.0, 0.5])
     for bad in (-0.5, 0.0, np.nan):
         with pytest.raises(ValueError, match="spectrum must be a list of positive"):
             FeatureScaling(spectrum=[1.0, bad], target=[1.0, 1.0])

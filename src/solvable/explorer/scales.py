@@ -137,7 +137,7 @@ START: Mapping[str, Mapping[str, str]] = {
     "linear-features": {"seeds": "40"},
     "linear-network": {"singular_values": "3,2,1", "seeds": "6"},
     "skills": {"seeds": "6"},
-    "committee": {"dimension": "300", "seeds": "8"},
+    "committee": {"seeds": "8"},
     "feature-scaling": {"capacity": "1.5", "source": "0.5", "modes": "1000", "seeds": "8"},
     "parity-mode": {"seeds": "4"},
 }

@@ -158,7 +158,7 @@ class Committee(Model):
         self,
         times: Any,
         *,
-        dimension: Annotated[int, "input dimension"] = 500,
+        dimension: Annotated[int, "input dimension"] = 300,
         seeds: Annotated[int, "number of datasets"] = 20,
         key: Annotated[int, "key of the random numbers"] = 0,
         dtype: Annotated[Literal["float32", "float64"], "precision of the runs"] = "float64",

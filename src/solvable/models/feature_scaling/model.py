@@ -58,7 +58,7 @@ class FeatureScaling(Model):
     """
 
     name: ClassVar[str] = "feature-scaling"
-    usual_times: ClassVar[str] = "1:1000:31log"
+    usual_times: ClassVar[str] = "1:500:31log"
     predict_like_simulation: ClassVar[Mapping[str, Any]] = {"descent": "discrete"}
     simulates_whole_steps: ClassVar[bool] = True
 

@@ -52,6 +52,7 @@ class LinearEstimator(Model):
     name: ClassVar[str] = "linear-estimator"
     predict_like_simulation: ClassVar[Mapping[str, Any]] = {"descent": "discrete"}
     simulates_whole_steps: ClassVar[bool] = True
+    usual_times: ClassVar[str] = "1:1e5:60log"
 
     aspect_ratio: float = parameter(
         "input dimension over number of training samples", rules.positive, symbol="λ", default=0.9
