@@ -4,6 +4,7 @@ The iteration over 1000 explicit modes takes minutes: one sweep is timed, and th
 a short spectrum with the same times. Cost against rows, nodes and decades is printed without a promise.
 """
 
+import math
 import time
 
 import jax

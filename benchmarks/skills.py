@@ -1,5 +1,6 @@
 """Loss of the skill model on 200 times x 200 basis sizes x infinitely many skills, beside the direct sum."""
 
+import math
 import time
 
 import numpy as np

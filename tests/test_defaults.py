@@ -36,7 +36,7 @@ def _curves(text: str) -> dict[str, np.ndarray]:
 
 
 def _assert_falls(losses: np.ndarray, factor: float = 3.0) -> None:
-    """The curve is finite and falls by at least ``factor``, over more than a few of its times: no flat or empty plot."""
+    """The curve is finite and falls by at least ``factor``, over more than a few of its times."""
     assert np.isfinite(losses).all()
     assert losses.min() < losses[0] / factor
     # Of the way down in the logarithm, no single step between two times is more than half.

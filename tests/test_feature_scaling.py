@@ -1,5 +1,6 @@
 """FeatureScaling: exponents, limits and curves against closed forms and each other, and its edges."""
 
+import math
 import warnings
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Fits over curves and sweeps: exact laws come back, models agree by a second route, errors mean what they say."""
 
+import math
+
 import numpy as np
 import pytest
 import xarray as xr

@@ -1,5 +1,6 @@
 """What docs/limits.md says the library does at the edge of a theory, it does."""
 
+import math
 from pathlib import Path
 
 import jax.numpy as jnp

@@ -1,6 +1,7 @@
 """Pictures of docs/engines/implicit-grids.md: grids and stability, and errors against cost."""
 
 import itertools
+import math
 import warnings
 from pathlib import Path
 

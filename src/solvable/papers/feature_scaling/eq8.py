@@ -1,5 +1,6 @@
 """Eqs. 8, 9 and 78: what finite numbers of features and samples add to the loss, early and in the end."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np

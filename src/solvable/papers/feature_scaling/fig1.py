@@ -1,5 +1,6 @@
 """Fig. 1: the time exponent of the infinite network, and which terms of the loss compete over the plane of tasks."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Fig. 10: the time exponent of a hard task, level by level of its self-consistency."""
 
+import math
+
 import numpy as np
 import xarray as xr
 

@@ -1,5 +1,6 @@
 """Fig. 2: losses of easy and hard tasks at several richnesses, and at finite numbers of features against simulation."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np

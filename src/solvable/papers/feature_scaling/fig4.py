@@ -1,5 +1,6 @@
 """Fig. 4: the loss over compute for networks of many sizes whose features learn, and its envelope."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np

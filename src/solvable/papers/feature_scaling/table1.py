@@ -1,5 +1,6 @@
 """Table 1: exponents of the compute-optimal loss, lazy and rich, from the envelope of theory's curves."""
 
+import math
 from typing import TYPE_CHECKING
 
 import xarray as xr

@@ -1,5 +1,7 @@
 """Fig. 4.2: the loss of the multilinear model as a power law of time, data and parameters."""
 
+import math
+
 import numpy as np
 
 from solvable.engines.timegrid import log_times

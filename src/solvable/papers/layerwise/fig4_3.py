@@ -1,5 +1,7 @@
 """Fig. 4.3: learning curves over compute for several basis sizes, and the optimal compute law that bounds them."""
 
+import math
+
 import numpy as np
 import xarray as xr
 

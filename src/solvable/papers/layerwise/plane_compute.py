@@ -4,6 +4,7 @@ The loss ``L(N, T)`` of the skill model is computed on a grid; its lower envelop
 the model's own search for the optimum, which it is held against.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np

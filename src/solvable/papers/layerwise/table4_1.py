@@ -1,5 +1,7 @@
 """Table 4.1: the exponents of the loss in time, data, parameters and compute."""
 
+import math
+
 import numpy as np
 
 from solvable.fits import power_law
