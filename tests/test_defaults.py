@@ -155,3 +155,13 @@ def test_a_simulation_without_chance_is_run_once_for_all_seeds() -> None:
     assert runs.test_loss.shape == (3, 2)
     assert (runs.test_loss.values == runs.test_loss.values[0]).all()
     assert json.loads(runs.attrs["solver"])["runs"] == 1
+
+
+def test_rounding_the_number_of_samples_is_stated_or_refused() -> None:
+    runs = models.get("linear-estimator")().simulate([1], inputs=10, seeds=1)
+    settings = json.loads(runs.attrs["solver"])
+    assert settings["samples"] == 11
+    assert settings["aspect_ratio"] == pytest.approx(10 / 11)
+    # 10 inputs at aspect ratio 30 are a third of a sample; one sample has aspect ratio 10.
+    with pytest.raises(ValueError, match="aspect_ratio = 30 with inputs = 10 asks for 0.333 samples"):
+        models.get("linear-estimator")(aspect_ratio=30.0).simulate([1], inputs=10, seeds=1)

@@ -169,7 +169,7 @@ def test_bad_input_is_refused_with_the_rule(call: object, message: str) -> None:
 
 
 def test_a_finished_training_is_not_integrated_any_further() -> None:
-    # Steps that are stable near the minimum are of the length of its inverse curvature: 1e8 took longer than a test may.
+    # Steps that are stable near the minimum are as long as its inverse curvature: 1e8 took longer than a test may.
     model = LinearNetwork([3.0, 1.0], width=8)
     late = model.simulate([30.0, 1e3, 1e8], seeds=1)
     assert json.loads(late.attrs["solver"])["most_steps"] < 1000

@@ -187,7 +187,7 @@ def test_late_times_are_reached_and_end_at_the_minimum() -> None:
 
 
 def test_the_end_is_approached_at_the_slowest_rate_of_the_linearised_flow() -> None:
-    # The flow at alpha^2 = beta^2 = gamma^2 = 2 S, c = -S with S = 1, in the logarithms of the squares and in c, by hand.
+    # The flow at alpha^2 = beta^2 = gamma^2 = 2 S, c = -S with S = 1, in logarithms of the squares and in c, by hand.
     flow = np.array([[-32.0, 32, 0, 8], [32, -56, 0, -20], [0, 0, -8, -4], [4, -10, -2, -8]]) / 8
     slowest = -np.linalg.eigvals(flow).real.max()
     # From before the switch to long after it: a jump there would show in the slope.
