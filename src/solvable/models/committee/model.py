@@ -194,7 +194,15 @@ class Committee(Model):
             memory_limit=memory_limit,
             progress=progress,
         )
-        settings = {"dimension": dimension, "seeds": seeds, "key": key, "dtype": dtype, "form": form}
+        samples = round(self.samples_per_dimension * dimension)
+        settings = {
+            "dimension": dimension,
+            "samples": samples,
+            "seeds": seeds,
+            "key": key,
+            "dtype": dtype,
+            "form": form,
+        }
         names = ("train_loss", "test_loss", "alignment", "overlap", "kernel_alignment")
         neurons, indices = self.initial_alignment.shape
         return make_dataset(

@@ -64,8 +64,8 @@ def layout(model: "LinearEstimator", inputs: int, test_samples: int | None) -> L
     samples = max(1, round(wanted))
     if abs(samples / wanted - 1) > _ROUNDED:
         raise ValueError(
-            f"aspect_ratio = {model.aspect_ratio:g} with inputs = {inputs} asks for {wanted:.3g} samples; {samples} would "
-            f"make it {inputs / samples:.3g}, which is another system: raise inputs"
+            f"aspect_ratio = {model.aspect_ratio:g} with inputs = {inputs} asks for {wanted:.3g} samples; {samples} "
+            f"would make it {inputs / samples:.3g}, which is another system: raise inputs"
         )
     return Layout(inputs, samples, model.outputs, model.hidden, test_samples)
 
