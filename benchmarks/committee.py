@@ -19,7 +19,14 @@ from solvable import Committee, activations, solvers
 from solvable.models.committee.latent import Latent
 from solvable.models.committee.problem import Wanted
 
-QUICK = Committee(samples_per_dimension=2.0, output_scale=1.0, activation=activations.quadratic(0.5), step=0.2)
+QUICK = Committee(
+    samples_per_dimension=2.0,
+    output_scale=1.0,
+    activation=activations.quadratic(0.5),
+    initial_overlap=[[1.0, 0.2], [0.2, 1.0]],
+    initial_alignment=[[0.3], [-0.1]],
+    step=0.2,
+)
 GROKS = Committee(
     samples_per_dimension=4.5,
     output_scale=0.5,

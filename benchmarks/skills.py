@@ -1,5 +1,6 @@
 """Loss of the skill model on 200 times x 200 basis sizes x infinitely many skills, beside the direct sum."""
 
+import math
 import time
 
 import numpy as np
@@ -9,7 +10,7 @@ from solvable.models.skills import SkillModel
 
 SKILLS = 10_000_000
 BLOCK = 1_000_000
-MODEL = SkillModel(0.6)
+MODEL = SkillModel(0.6, skills=math.inf)
 TIMES = np.geomspace(1, 1e8, 200)
 SIZES = np.unique(np.round(np.geomspace(1, SKILLS, 240)))[-200:]
 
@@ -44,7 +45,7 @@ def run() -> list[Result]:
     slow = (time.perf_counter() - begin) / sample.size * TIMES.size
     fast = seconds(lambda: MODEL.losses(TIMES, SIZES).test_loss.values)
     begin = time.perf_counter()
-    SkillModel(0.61).losses(TIMES, SIZES[:-1])
+    SkillModel(0.61, skills=math.inf).losses(TIMES, SIZES[:-1])
     cold = time.perf_counter() - begin
     found = MODEL.losses(TIMES, SIZES).test_loss.values[[20, 100, 180]]
     error = float(np.max(np.abs(found / expected - 1)))

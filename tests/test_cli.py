@@ -259,7 +259,6 @@ PREDICT = ("predict", "linear-estimator", "--aspect-ratio", "0.9")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("predict", "linear-estimator"), "Missing option '--aspect-ratio'"),
         (("predict", "linear-estimator", "--aspect-ratio", "-1"), "aspect_ratio must be a positive finite number"),
         (("predict", "linear-estimator", "--aspect-ratio", "big"), "--aspect-ratio"),
         (("predict", "linear-estimater"), "did you mean 'linear-estimator'"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import solvable
 from solvable import LinearEstimator
 from solvable.cli import main
 from solvable.cli.sweep import _fixed
+from solvable.models.base import Model, parameter, rules
 from solvable.ranges import parse_box, parse_values
 from solvable.sweeps import load, status
 from solvable.sweeps.design import as_design
@@ -173,7 +175,6 @@ def test_ctrl_c_leaves_a_store_that_resumes(capsys: pytest.CaptureFixture, tmp_p
     ("arguments", "message"),
     [
         (("linear-estimator",), "Missing option '--over'"),
-        (("linear-estimator", "--over", "weight_decay=0.1", "--quantity", "limits"), "Missing option '--aspect-ratio'"),
         (("linear-estimator", "--over", "weight_decay"), "must look like"),
         (("linear-estimator", "--over", "aspect_ratio=0.1:2"), "must look like 1:1e5:200log"),
         (("linear-estimator", "--over", "aspect_ratio=0.1,-2", "--quantity", "limits"), "positive finite number"),
@@ -239,5 +240,11 @@ def test_the_command_without_a_model_shows_its_help(capsys: pytest.CaptureFixtur
 
 
 def test_a_misspelt_parameter_is_named() -> None:
-    with pytest.raises(ValueError, match="Missing option '--aspect-ratio'.*'aspect_rato' is not one of its parameters"):
-        _fixed(LinearEstimator, {}, [], as_design({"aspect_rato": [0.1, 0.2]}))
+    class Required(Model):
+        """A model of somebody else's, one of whose parameters has no default."""
+
+        name: ClassVar[str] = "required"
+        ratio: float = parameter("a ratio", rules.positive, symbol="r")
+
+    with pytest.raises(ValueError, match="Missing option '--ratio'.*'ratoi' is not one of its parameters"):
+        _fixed(Required, {}, [], as_design({"ratoi": [0.1, 0.2]}))

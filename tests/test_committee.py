@@ -1,6 +1,7 @@
 """The committee: its solvers against each other and against simulation, its summaries, and bad input."""
 
 import json
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,19 @@ from solvable import Committee, activations, compare, solvers, teachers
 from solvable.models.committee.checks import find_jump
 
 TIMES = np.array([0.0, 0.4, 1.0, 2.0, 4.0])
+
+
+def committee(**changes: Any) -> Committee:
+    """Two neurons that overlap a little, as in the paper's first figures, unless something else is asked for."""
+    paper: dict[str, Any] = {
+        "samples_per_dimension": 2.0,
+        "activation": activations.quadratic(0.5),
+        "output_scale": 1.0,
+        "initial_overlap": [[1.0, 0.2], [0.2, 1.0]],
+        "initial_alignment": [[0.3], [-0.1]],
+        "step": 0.1,
+    }
+    return Committee(**{**paper, **changes})
 
 
 def _scores(theory, other, names=("train_loss", "test_loss", "alignment", "overlap")):
@@ -25,7 +39,7 @@ def _scores(theory, other, names=("train_loss", "test_loss", "alignment", "overl
 
 @pytest.fixture(scope="module")
 def model():
-    return Committee(step=0.2)
+    return committee(step=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +68,7 @@ def test_two_times_contain_equal_times(latent):
 
 
 def test_many_samples_give_the_online_limit():
-    model = Committee(step=0.2, samples_per_dimension=2000.0)
+    model = committee(step=0.2, samples_per_dimension=2000.0)
     finite = model.predict(TIMES, solver=solvers.Latent(samples=8192, scrambles=2))
     online = model.replace(samples_per_dimension=np.inf).predict(TIMES)
     # The approach is as 1/gamma, with a constant near 10 where the loss falls; sampling adds 1 %.
@@ -64,7 +78,7 @@ def test_many_samples_give_the_online_limit():
 
 def test_short_steps_give_the_flow():
     times = [0.4, 2.0]
-    model = Committee(step=0.02)
+    model = committee(step=0.02)
     flow = model.predict(times, solver=solvers.Flow(samples=4096, scrambles=2), key=1)
     for step, allowed in ((0.1, 0.06), (0.02, 0.013)):
         descent = model.replace(step=step).predict(times, solver=solvers.Latent(samples=4096, scrambles=2), key=1)
@@ -84,7 +98,7 @@ def test_short_steps_give_the_flow():
 
 @pytest.mark.slow
 def test_adaptive_and_geometric_grids_agree():
-    model = Committee()
+    model = committee()
     results = [
         model.predict([1.0, 5.0], solver=solvers.Flow(samples=2048, scrambles=2, grid=grid))
         for grid in ("geometric", "adaptive")
@@ -98,7 +112,7 @@ def test_adaptive_and_geometric_grids_agree():
 def test_theory_meets_simulation(decay):
     # 40 datasets at D = 150. Scores of one order parameter at several times go together; 3.8 is passed once in about
     # 500 such tests.
-    model = Committee(step=0.2, weight_decay=decay)
+    model = committee(step=0.2, weight_decay=decay)
     times = [1.0, 3.0, 6.0]
     theory = model.predict(times, solver=solvers.Latent(samples=8192), kernel_alignment=True)
     simulation = model.simulate(times, dimension=150, seeds=40)
@@ -115,7 +129,7 @@ def test_theory_meets_simulation(decay):
 @pytest.mark.slow
 def test_a_kinked_student_of_two_index_fields_meets_simulation():
     signs = np.array([1.0, -1.0]) / np.sqrt(2)
-    model = Committee(
+    model = committee(
         samples_per_dimension=3.0,
         activation=activations.relu,
         teacher=lambda one, other: (jnp.tanh(one) - jnp.tanh(other)) / np.sqrt(2),
@@ -137,20 +151,20 @@ def test_the_loss_gap_is_the_leading_order_in_one_over_gamma():
     # Eq. 18: right at large gamma, far too small at small gamma, and the same by both routes.
     ratios = {}
     for gamma in (100.0, 2.0):
-        gap = Committee(step=0.2, samples_per_dimension=gamma).loss_gap([0.0, 0.4, 2.0])
+        gap = committee(step=0.2, samples_per_dimension=gamma).loss_gap([0.0, 0.4, 2.0])
         difference = (gap.test_loss - gap.train_loss).values
         # At time zero both losses are the same: what they differ by is sampling, and stays a share of the loss.
         sampling = difference[0] * (gap.train_loss / gap.train_loss[0]).values
         ratios[gamma] = (difference - sampling)[1:] / gap.loss_gap.values[1:]
     np.testing.assert_allclose(ratios[100.0], 1, atol=0.1)
     assert ratios[2.0][1] > 1.4
-    other = Committee(step=0.2).loss_gap([0.4, 2.0], solver=solvers.Response(samples=1024))
-    here = Committee(step=0.2).loss_gap([0.4, 2.0])
+    other = committee(step=0.2).loss_gap([0.4, 2.0], solver=solvers.Response(samples=1024))
+    here = committee(step=0.2).loss_gap([0.4, 2.0])
     np.testing.assert_allclose(here.loss_gap, other.loss_gap, rtol=0.05)
 
 
 def test_accuracy_raises_the_samples_until_it_is_met():
-    model = Committee(step=0.2)
+    model = committee(step=0.2)
     rough = model.predict([1.0], solver=solvers.Latent(samples=256))
     fine = model.predict([1.0], solver=solvers.Latent(samples=256), accuracy=0.01)
     assert rough.attrs["numerical_error"] > 0.01 >= fine.attrs["numerical_error"]
@@ -159,7 +173,7 @@ def test_accuracy_raises_the_samples_until_it_is_met():
 
 
 def test_accuracy_that_cannot_be_had_is_said():
-    model = Committee(step=0.2)
+    model = committee(step=0.2)
     small = solvers.Latent(samples=256, memory_limit=3e6)
     with pytest.warns(UserWarning, match="accuracy 1e-05 not reached, only .*lower samples"):
         result = model.predict([1.0], solver=small, accuracy=1e-5)
@@ -168,7 +182,7 @@ def test_accuracy_that_cannot_be_had_is_said():
 
 
 def test_divergence_names_its_time_and_a_stable_step():
-    model = Committee(step=3.0)
+    model = committee(step=3.0)
     with pytest.raises(ValueError, match=r"diverged at time [\d.]+ with step = 3: a step below [\d.e+-]+ is stable"):
         model.predict(np.arange(0, 120, 3), solver=solvers.Latent(samples=512, scrambles=2))
     kept = model.predict(np.arange(0, 120, 3), solver=solvers.Latent(samples=512, scrambles=2), keep_diverged=True)
@@ -185,7 +199,7 @@ def test_divergence_names_its_time_and_a_stable_step():
 
 
 def test_the_stable_step_is_stable():
-    model = Committee(step=3.0)
+    model = committee(step=3.0)
     try:
         model.predict(np.arange(0, 120, 3), solver=solvers.Latent(samples=512, scrambles=2))
     except ValueError as error:
@@ -196,7 +210,7 @@ def test_the_stable_step_is_stable():
 
 
 def test_the_kernel_is_that_of_the_network():
-    model = Committee(output_scale=0.7)
+    model = committee(output_scale=0.7)
     rng = np.random.default_rng(0)
     inputs, other, weights = rng.normal(size=(3, 5)), rng.normal(size=(4, 5)), rng.normal(size=(2, 5))
 
@@ -213,14 +227,14 @@ def test_the_kernel_is_that_of_the_network():
     np.testing.assert_allclose(model.kernel(inputs, other, weights), 0.7**2 / 2 * printed, rtol=1e-12)
     # Without weights those of the start: |w|^2 = C_11 D, w . beta = A D with beta = sqrt(D) e_1.
     start = np.sqrt(5) * np.array([[0.3, np.sqrt(1 - 0.09), 0, 0, 0]])
-    one = Committee(initial_alignment=[[0.3]], initial_overlap=[[1.0]])
+    one = committee(initial_alignment=[[0.3]], initial_overlap=[[1.0]])
     np.testing.assert_allclose(one.kernel(inputs, other), one.kernel(inputs, other, start), rtol=1e-12)
     with pytest.raises(ValueError, match="weights must have 2 rows"):
         model.kernel(inputs, other, rng.normal(size=(3, 5)))
 
 
 def test_recovered_weights_have_no_loss():
-    model = Committee(output_scale=0.5, activation=activations.quadratic(0.25), step=0.01)
+    model = committee(output_scale=0.5, activation=activations.quadratic(0.25), step=0.01)
     there = model.recovery()
     at = model.replace(initial_alignment=there.alignment.values, initial_overlap=there.overlap.values)
     still = at.predict([0.0, 0.1], solver=solvers.Latent(samples=1024, scrambles=2))
@@ -231,21 +245,21 @@ def test_recovered_weights_have_no_loss():
 
 def test_the_early_rate_is_that_of_eq_19():
     # 3 eps / 2 as alpha goes to 0, less the decay.
-    model = Committee(activation=activations.quadratic(0.1), output_scale=1e-3, initial_overlap=np.eye(2))
+    model = committee(activation=activations.quadratic(0.1), output_scale=1e-3, initial_overlap=np.eye(2))
     assert model.early_alignment_rate() == pytest.approx(0.15, rel=2e-3)
     assert model.replace(weight_decay=0.05).early_alignment_rate() == pytest.approx(0.10, rel=2e-3)
 
 
 def test_names_and_functions_are_the_same():
-    by_name = Committee(activation="quadratic(0.5)", teacher="square")
+    by_name = committee(activation="quadratic(0.5)", teacher="square")
     assert by_name.task.activation == activations.quadratic(0.5)
     assert by_name.task.teacher == teachers.square()
-    fields = [Committee(activation=name).activation for name in ("relu", "tanh", "erf", "linear")]
+    fields = [committee(activation=name).activation for name in ("relu", "tanh", "erf", "linear")]
     assert [repr(field) for field in fields[:3]] == ["relu", "tanh", "erf"]
     # Teachers may take their fields one by one or as a vector.
     start = {"initial_alignment": 0.1 * np.eye(2), "initial_overlap": np.eye(2)}
-    one = Committee(teacher=lambda a, b: a * b, **start)
-    two = Committee(teacher=lambda h: h[0] * h[1], **start)
+    one = committee(teacher=lambda a, b: a * b, **start)
+    two = committee(teacher=lambda h: h[0] * h[1], **start)
     fields = jnp.asarray(np.random.default_rng(0).normal(size=(2, 7)))
     np.testing.assert_array_equal(one.task.target(fields), two.task.target(fields))
 
@@ -284,7 +298,7 @@ def test_it_is_public_and_carries_its_provenance(latent):
 )
 def test_bad_parameters_are_refused_by_name(changes, message):
     with pytest.raises(ValueError, match=message):
-        Committee(**changes)
+        committee(**changes)
 
 
 @pytest.mark.parametrize(
@@ -303,14 +317,14 @@ def test_bad_parameters_are_refused_by_name(changes, message):
 )
 def test_bad_requests_are_refused_by_name(options, message):
     with pytest.raises(ValueError, match=message):
-        Committee().predict(options.pop("times", [0.1]), **options)
+        committee().predict(options.pop("times", [0.1]), **options)
 
 
 def test_the_online_limit_is_for_its_own_solver():
     with pytest.raises(ValueError, match="online limit, use Online"):
-        Committee(samples_per_dimension=np.inf).predict([1.0], solver=solvers.Latent())
+        committee(samples_per_dimension=np.inf).predict([1.0], solver=solvers.Latent())
     with pytest.raises(ValueError, match="positive finite number to simulate"):
-        Committee(samples_per_dimension=np.inf).simulate([1.0], dimension=20, seeds=1)
+        committee(samples_per_dimension=np.inf).simulate([1.0], dimension=20, seeds=1)
 
 
 @pytest.mark.parametrize("solver", [solvers.Latent, solvers.Flow, solvers.Response])

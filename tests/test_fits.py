@@ -1,5 +1,7 @@
 """Fits over curves and sweeps: exact laws come back, models agree by a second route, errors mean what they say."""
 
+import math
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -210,21 +212,21 @@ def test_intervals_beside_an_offset() -> None:
 def test_feature_scaling_bottleneck_by_fits() -> None:
     """What few features leave falls as N^(-αβ) on hard tasks; the first correction goes as N^(-α(1 - β)) = 3e-6."""
     sizes = 2.0 ** np.arange(20, 23)
-    losses = [float(FeatureScaling(1.5, 0.4, features=int(size)).limit().test_loss) for size in sizes]
+    losses = [float(FeatureScaling(1.5, 0.4, features=int(size), modes=math.inf).limit().test_loss) for size in sizes]
     assert float(fits.power_law(losses, sizes, resamples=0).exponent) == pytest.approx(-0.6, abs=1e-4)
 
 
 @pytest.mark.slow
 def test_feature_scaling_exponent_by_fits() -> None:
     """Features that learn: 2β/(1 + β), reached to 0.006 at t = 1e5 to 1e6 (fig. 1 of the paper's folder)."""
-    curve = FeatureScaling(1.5, 0.4).predict(np.geomspace(1e4, 1e6, 13), descent="flow").test_loss
+    curve = FeatureScaling(1.5, 0.4, modes=math.inf).predict(np.geomspace(1e4, 1e6, 13), descent="flow").test_loss
     assert float(fits.power_law(curve, window=(1e5, 1e6), resamples=0).exponent) == pytest.approx(-0.8 / 1.4, abs=6e-3)
 
 
 @pytest.fixture(scope="module")
 def family() -> xr.Dataset:
     sizes = np.unique(np.round(np.geomspace(10, 3000, 32)))
-    return SkillModel(0.6).losses(np.geomspace(1e2, 1e7, 51), [*sizes, np.inf])
+    return SkillModel(0.6, skills=math.inf).losses(np.geomspace(1e2, 1e7, 51), [*sizes, np.inf])
 
 
 def test_skills_exponent_by_fits(family: xr.Dataset) -> None:
@@ -238,7 +240,7 @@ def test_envelope_of_skills_is_their_compute_optimum(family: xr.Dataset) -> None
     budgets = np.geomspace(1e5, 1e9, 33)
     loss = family.test_loss.isel(basis=slice(-1))
     found = fits.envelope(loss.time * loss.basis, loss, budgets)
-    best = SkillModel(0.6).compute_optimal(budgets)
+    best = SkillModel(0.6, skills=math.inf).compute_optimal(budgets)
     off = np.abs(found.test_loss.values - best.loss.values)
     # The estimate is one, not a bound: at most three times too small at these 32 sizes, and never large.
     assert (off < 3 * found.test_loss_error).all()

@@ -33,7 +33,7 @@ def test_population_curves_solve_the_mode_equation(modes: list[tuple[float, floa
     """Eq. 1.25 integrated numerically: c' = rho (w - c), to its tolerance."""
     intensities, target = (np.array(values) for values in zip(*modes, strict=True))
     times = np.linspace(0, 3, 7)
-    found = LinearFeatures(intensities, target).predict(times)
+    found = LinearFeatures(intensities, target, samples=None, noise=0.0).predict(times)
     flow = solve_ivp(
         lambda _, c: intensities * (target - c),
         (0, 3),
@@ -77,7 +77,7 @@ def test_learnability_is_what_draws_let_pass_on_average() -> None:
 @pytest.mark.slow
 def test_sines_follow_the_law_roughly() -> None:
     """k^-2, 40 samples: at mode 10 theory says .889 and sines .80 (measured, 400 draws). The law is Gaussian."""
-    model = LinearFeatures(MODES**-2, MODES**-1, samples=40)
+    model = LinearFeatures(MODES**-2, MODES**-1, samples=40, noise=0.0)
     shares = model.simulate([1.0], seeds=60, key=3, features="sine", **ONE).learnability.mean("seed")
     assert abs(float(shares[9]) - 0.80) < 0.03
     assert abs(float(shares[9] - model.learnability()[9])) < 0.12
@@ -179,7 +179,7 @@ def test_benign_overfitting_learns_the_signal_long_before_it_fits_the_noise() ->
 
 
 def test_phases_of_the_population() -> None:
-    phases = LinearFeatures([2.0, 2.0], [1.0, 3.0]).phases(0.25)
+    phases = LinearFeatures([2.0, 2.0], [1.0, 3.0], samples=None, noise=0.0).phases(0.25)
     assert float(phases.signal_time) == pytest.approx(-np.log(0.75) / 2, rel=1e-9)
     assert float(phases.noise_time) == np.inf
 
@@ -220,24 +220,42 @@ def test_runs_do_not_depend_on_how_many_there_are() -> None:
     ("call", "message"),
     [
         (
-            lambda: LinearFeatures([1.0, -0.1], [1.0, 1.0]),
+            lambda: LinearFeatures([1.0, -0.1], [1.0, 1.0], samples=None, noise=0.0),
             r"zero or more, but intensities\[1\] = -0.1",
         ),
-        (lambda: LinearFeatures([], []), "intensities must be a list"),
-        (lambda: LinearFeatures([0.0, 0.0], [1.0, 1.0]), "at least one of the intensities must be positive"),
-        (lambda: LinearFeatures([1.0, 2.0], [1.0]), "one coefficient for each intensity, not 1 for 2"),
-        (lambda: LinearFeatures([1.0], [np.nan]), "target must be"),
-        (lambda: LinearFeatures([1.0], [1.0], samples=0), "samples must be a whole number"),
-        (lambda: LinearFeatures([1.0], [1.0], samples=1.5), "samples must be a whole number"),
-        (lambda: LinearFeatures([1.0], [1.0], noise=-1), "noise must be"),
-        (lambda: LinearFeatures([1.0], [1.0]).kappa, "kappa needs a finite number of samples"),
-        (lambda: LinearFeatures([1.0, 1.0], [1.0, 0.0], samples=5).learnability(), "fewer samples than modes"),
-        (lambda: LinearFeatures([1.0], [1.0]).simulate([1.0]), "simulate needs a finite number of samples"),
-        (lambda: LinearFeatures([1.0, 1.0], [1.0, 0.0], samples=1).simulate([1.0], features="cosine"), "features must"),
-        (lambda: LinearFeatures([1.0], [1.0]).predict([-1.0]), "not negative"),
-        (lambda: LinearFeatures([1.0], [1.0]).predict([1.0], modes=0), "modes must be a whole number"),
-        (lambda: LinearFeatures([1.0], [0.0]).phases(), "no signal"),
-        (lambda: LinearFeatures([1.0], [1.0]).phases(1.0), "share must lie between 0 and 1"),
+        (lambda: LinearFeatures([], [], samples=None, noise=0.0), "intensities must be a list"),
+        (
+            lambda: LinearFeatures([0.0, 0.0], [1.0, 1.0], samples=None, noise=0.0),
+            "at least one of the intensities must be positive",
+        ),
+        (
+            lambda: LinearFeatures([1.0, 2.0], [1.0], samples=None, noise=0.0),
+            "one coefficient for each intensity, not 1 for 2",
+        ),
+        (lambda: LinearFeatures([1.0], [np.nan], samples=None, noise=0.0), "target must be"),
+        (lambda: LinearFeatures([1.0], [1.0], samples=0, noise=0.0), "samples must be a whole number"),
+        (lambda: LinearFeatures([1.0], [1.0], samples=1.5, noise=0.0), "samples must be a whole number"),
+        (lambda: LinearFeatures([1.0], [1.0], noise=-1, samples=None), "noise must be"),
+        (lambda: LinearFeatures([1.0], [1.0], samples=None, noise=0.0).kappa, "kappa needs a finite number of samples"),
+        (
+            lambda: LinearFeatures([1.0, 1.0], [1.0, 0.0], samples=5, noise=0.0).learnability(),
+            "fewer samples than modes",
+        ),
+        (
+            lambda: LinearFeatures([1.0], [1.0], samples=None, noise=0.0).simulate([1.0]),
+            "simulate needs a finite number of samples",
+        ),
+        (
+            lambda: LinearFeatures([1.0, 1.0], [1.0, 0.0], samples=1, noise=0.0).simulate([1.0], features="cosine"),
+            "features must",
+        ),
+        (lambda: LinearFeatures([1.0], [1.0], samples=None, noise=0.0).predict([-1.0]), "not negative"),
+        (
+            lambda: LinearFeatures([1.0], [1.0], samples=None, noise=0.0).predict([1.0], modes=0),
+            "modes must be a whole number",
+        ),
+        (lambda: LinearFeatures([1.0], [0.0], samples=None, noise=0.0).phases(), "no signal"),
+        (lambda: LinearFeatures([1.0], [1.0], samples=None, noise=0.0).phases(1.0), "share must lie between 0 and 1"),
     ],
 )
 def test_bad_input_is_refused_with_the_rule(call: object, message: str) -> None:

@@ -1,5 +1,7 @@
 """Two linear layers: the balanced solution, full training, conservation, low rank and neural collapse."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -147,7 +149,6 @@ def test_extreme_starts_and_times_stay_finite() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: LinearNetwork(), "either singular_values or correlation, not neither"),
         (lambda: LinearNetwork([1.0], 5, 0.1, [[1.0]]), "either singular_values or correlation, not both"),
         (lambda: LinearNetwork([-1.0]), "singular_values must be"),
         (lambda: LinearNetwork([]), "singular_values must be"),
@@ -165,3 +166,29 @@ def test_extreme_starts_and_times_stay_finite() -> None:
 def test_bad_input_is_refused_with_the_rule(call: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()  # type: ignore[operator]
+
+
+def test_a_finished_training_is_not_integrated_any_further() -> None:
+    # Steps that are stable near the minimum are as long as its inverse curvature: 1e8 took longer than a test may.
+    model = LinearNetwork([3.0, 1.0], width=8)
+    late = model.simulate([30.0, 1e3, 1e8], seeds=1)
+    assert json.loads(late.attrs["solver"])["most_steps"] < 1000
+    np.testing.assert_allclose(late.strength.values[0], [[3.0, 1.0]] * 3, rtol=1e-11)
+    assert (late.drift.values < 1e-10).all()
+
+
+def test_the_layers_of_a_wide_network_move_as_all_their_weights_do() -> None:
+    # Training happens in a subspace of the hidden units; scipy moves every weight.
+    model = LinearNetwork([2.0, 1.0], width=7, initial_scale=0.3)
+    run = model.simulate([0.0, 1.5], seeds=1, weights=True).isel(seed=0)
+    correlation = np.diag([2.0, 1.0])
+
+    def flow(_: float, state: np.ndarray) -> np.ndarray:
+        first, second = state[:14].reshape(2, 7), state[14:].reshape(7, 2)
+        error = correlation - first @ second
+        return np.concatenate([(error @ second.T).ravel(), (first.T @ error).ravel()])
+
+    start = np.concatenate([run["first"].values[0].ravel(), run["second"].values[0].ravel()])
+    moved = solve_ivp(flow, (0.0, 1.5), start, method="DOP853", rtol=1e-12, atol=1e-14).y[:, -1]
+    ended = np.concatenate([run["first"].values[1].ravel(), run["second"].values[1].ravel()])
+    np.testing.assert_allclose(ended, moved, rtol=0, atol=1e-9)

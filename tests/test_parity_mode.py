@@ -176,3 +176,21 @@ def test_other_mistakes_are_named():
         model.simulate([1.0], learning_rate=0.5)
     with pytest.raises(ValueError, match="samples must be"):
         model.simulate([1.0], samples=0)
+
+
+def test_late_times_are_reached_and_end_at_the_minimum() -> None:
+    # An explicit integrator alone needs 1e8 steps; the flow is linear near its end, and is continued in closed form.
+    late = ParityMode().predict([1e3, 1e8])
+    np.testing.assert_allclose(late.strength.values, [[0.5, 0.25, 0.25]] * 2, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(late.offset.values, -1, rtol=0, atol=1e-14)
+    assert (late.test_loss.values < 1e-28).all()
+
+
+def test_the_end_is_approached_at_the_slowest_rate_of_the_linearised_flow() -> None:
+    # The flow at alpha^2 = beta^2 = gamma^2 = 2 S, c = -S with S = 1, in logarithms of the squares and in c, by hand.
+    flow = np.array([[-32.0, 32, 0, 8], [32, -56, 0, -20], [0, 0, -8, -4], [4, -10, -2, -8]]) / 8
+    slowest = -np.linalg.eigvals(flow).real.max()
+    # From before the switch to long after it: a jump there would show in the slope.
+    times = np.linspace(50, 90, 21)
+    slopes = -np.diff(np.log(ParityMode().predict(times).test_loss.values)) / np.diff(times)
+    np.testing.assert_allclose(slopes, 2 * slowest, rtol=2e-4)

@@ -176,7 +176,7 @@ def test_the_infinite_sum_is_the_limit_of_finite_ones(exponent: float) -> None:
     """A direct sum to a million, and beyond it mpmath's Euler-Maclaurin with numerical derivatives and integral."""
     import mpmath
 
-    model = SkillModel(exponent, initial_strength=1e-3)
+    model = SkillModel(exponent, initial_strength=1e-3, skills=math.inf)
     scale = 1 / mpmath.zeta(exponent + 1)
     for time in (3.0, 1e4):
         size = np.arange(1.0, 1e6)
@@ -212,7 +212,7 @@ def test_the_loss_is_the_mean_of_the_skill_losses() -> None:
 
 def test_the_error_of_the_sum_is_measured_and_small() -> None:
     """By a coarser grid; zero would mean that nothing was compared."""
-    assert 0 < SkillModel(0.6).predict([1e4]).attrs["numerical_error"] < 1e-10
+    assert 0 < SkillModel(0.6, skills=math.inf).predict([1e4]).attrs["numerical_error"] < 1e-10
 
 
 def test_exponentially_small_losses_keep_their_digits() -> None:
@@ -250,16 +250,20 @@ def test_expectations_over_the_data_are_sums_over_all_counts(
 
 @pytest.mark.slow
 def test_much_data_is_unlimited_data_and_long_training_ends() -> None:
-    unlimited = SkillModel(0.6).predict([1, 1e2, 1e4]).test_loss.values
-    much = SkillModel(0.6, samples=1e15).predict([1, 1e2, 1e4]).test_loss.values
+    unlimited = SkillModel(0.6, skills=math.inf).predict([1, 1e2, 1e4]).test_loss.values
+    much = SkillModel(0.6, samples=1e15, skills=math.inf).predict([1, 1e2, 1e4]).test_loss.values
     assert np.allclose(much, unlimited, rtol=1e-9)
     # After training an unseen skill keeps (S - R0)^2 / 2, eq. 4.26; data_emergence is for R0 -> 0.
-    ended = SkillModel(0.6, samples=1000, initial_strength=1e-3).predict([1e9]).test_loss.values[0]
-    assert ended == pytest.approx(0.999**2 * SkillModel(0.6).data_emergence([1000]).test_loss.values[0], rel=1e-12)
+    ended = SkillModel(0.6, samples=1000, initial_strength=1e-3, skills=math.inf).predict([1e9]).test_loss.values[0]
+    assert ended == pytest.approx(
+        0.999**2 * SkillModel(0.6, skills=math.inf).data_emergence([1000]).test_loss.values[0], rel=1e-12
+    )
     # Nothing learned before training, everything with unlimited resources.
-    assert float(SkillModel(0.6, samples=7).predict([0]).test_loss[0]) == pytest.approx(0.99**2 / 2, rel=1e-13)
-    assert SkillModel(0.6).data_emergence([math.inf]).test_loss.values[0] == 0
-    assert SkillModel(0.6).parameter_emergence([math.inf]).test_loss.values[0] == 0
+    assert float(SkillModel(0.6, samples=7, skills=math.inf).predict([0]).test_loss[0]) == pytest.approx(
+        0.99**2 / 2, rel=1e-13
+    )
+    assert SkillModel(0.6, skills=math.inf).data_emergence([math.inf]).test_loss.values[0] == 0
+    assert SkillModel(0.6, skills=math.inf).parameter_emergence([math.inf]).test_loss.values[0] == 0
 
 
 def test_strength_after_training_is_linear_in_the_share_of_shots() -> None:
@@ -329,7 +333,7 @@ def test_parameter_emergence_hands_basis_functions_out_in_order() -> None:
 @pytest.mark.parametrize("exponent", ALPHAS)
 def test_exponents_of_table_4_1(exponent: float) -> None:
     """Local slopes of the exact sums over a decade; tolerances as the corrections to the laws ask."""
-    model = SkillModel(exponent)
+    model = SkillModel(exponent, skills=math.inf)
     expected = model.exponents()
 
     def slope(values: object) -> float:
@@ -359,7 +363,9 @@ def test_exponents_of_table_4_1(exponent: float) -> None:
 @settings(max_examples=8)
 @given(st.floats(0.2, 1.2), st.floats(1e-5, 0.7), st.floats(0.5, 4.0), st.sampled_from(["multilinear", "linear"]))
 def test_prefactors_are_the_limits_of_the_losses(exponent: float, share: float, scale: float, kind: str) -> None:
-    model = SkillModel(exponent, target_scale=scale, initial_strength=share * scale, rate=0.3, kind=kind, shots=3)
+    model = SkillModel(
+        exponent, target_scale=scale, initial_strength=share * scale, rate=0.3, kind=kind, shots=3, skills=math.inf
+    )
     prefactors, exponents = model.prefactors(), model.exponents()
 
     def law(name: str, resource: float) -> float:
@@ -377,7 +383,7 @@ def test_prefactors_are_the_limits_of_the_losses(exponent: float, share: float, 
 @pytest.mark.parametrize("each", [1, 3])
 def test_the_compute_optimum_approaches_its_law(each: int) -> None:
     """The prefactor of the optimum comes from the scaling function alone; the search knows nothing of it."""
-    model = SkillModel(0.5, neurons_per_skill=each)
+    model = SkillModel(0.5, neurons_per_skill=each, skills=math.inf)
     prefactors = model.prefactors()
     best = model.compute_optimal([1e10])
     # The optimum has about 1e4 skills; corrections are of the order of one over that.
@@ -387,7 +393,7 @@ def test_the_compute_optimum_approaches_its_law(each: int) -> None:
 
 
 def test_the_compute_optimum_is_the_best_of_all_splits() -> None:
-    model = SkillModel(0.7)
+    model = SkillModel(0.7, skills=math.inf)
     budget = 3000.0
     sizes = np.arange(1, 400)
     every = [float(model.losses([budget / size], [size]).test_loss[0, 0]) for size in sizes]
@@ -402,7 +408,7 @@ def test_single_shot_data_prefactor_is_a_gamma_function() -> None:
     for exponent in ALPHAS:
         part, scale = exponent / (exponent + 1), 1 / zeta(exponent + 1)
         expected = scale / (exponent + 1) * gamma(part) * scale**-part / 2
-        assert float(SkillModel(exponent).prefactors().samples) == pytest.approx(expected, rel=1e-13)
+        assert float(SkillModel(exponent, skills=math.inf).prefactors().samples) == pytest.approx(expected, rel=1e-13)
 
 
 def test_the_correction_for_finitely_many_skills() -> None:
@@ -415,7 +421,7 @@ def test_the_correction_for_finitely_many_skills() -> None:
         assert abs(float(law.test_loss[1] / exact[1]) - 1) < corrected
         assert float(law.power_law[1] / exact[1]) - 1 > plain
     # With infinitely many skills there is nothing to correct.
-    law = SkillModel(0.3).corrected_time_law([1e4], start=1e2)
+    law = SkillModel(0.3, skills=math.inf).corrected_time_law([1e4], start=1e2)
     assert float(law.test_loss[0]) == float(law.power_law[0])
 
 
@@ -600,30 +606,32 @@ def test_models_can_be_vectorised_and_traced_values_are_the_plain_ones() -> None
     exponents = jnp.array([0.2, 0.6, 1.4])
 
     def loss(exponent: jax.Array) -> jax.Array:
-        return SkillModel(exponent).predict([10.0, 1e4, 1e9]).test_loss.data
+        return SkillModel(exponent, skills=math.inf).predict([10.0, 1e4, 1e9]).test_loss.data
 
     many = jax.vmap(loss)(exponents)
-    one = np.stack([SkillModel(float(a)).predict([10.0, 1e4, 1e9]).test_loss for a in exponents])
+    one = np.stack([SkillModel(float(a), skills=math.inf).predict([10.0, 1e4, 1e9]).test_loss for a in exponents])
     assert np.allclose(many, one, rtol=1e-11)
-    power = jax.vmap(lambda a: SkillModel(a).prefactors().optimal_basis.data)(exponents)
-    assert float(power[1]) == pytest.approx(float(SkillModel(0.6).prefactors().optimal_basis), rel=1e-9)
+    power = jax.vmap(lambda a: SkillModel(a, skills=math.inf).prefactors().optimal_basis.data)(exponents)
+    assert float(power[1]) == pytest.approx(
+        float(SkillModel(0.6, skills=math.inf).prefactors().optimal_basis), rel=1e-9
+    )
     with pytest.raises(ValueError, match="samples cannot be traced"):
-        jax.vmap(lambda d: SkillModel(0.6, samples=d).predict([1.0]).test_loss.data)(jnp.array([10.0]))
+        jax.vmap(lambda d: SkillModel(0.6, samples=d, skills=math.inf).predict([1.0]).test_loss.data)(jnp.array([10.0]))
 
 
 @pytest.mark.parametrize(
     "model",
     [
-        SkillModel(1e-3),
-        pytest.param(SkillModel(30.0), marks=pytest.mark.slow),
-        SkillModel(500.0, samples=10),
-        SkillModel(0.6, initial_strength=1e-300),
-        SkillModel(0.6, initial_strength=1 - 1e-12),
-        SkillModel(0.6, target_scale=1e100, initial_strength=1.0, learning_rate=1e-100),
+        SkillModel(1e-3, skills=math.inf),
+        pytest.param(SkillModel(30.0, skills=math.inf), marks=pytest.mark.slow),
+        SkillModel(500.0, samples=10, skills=math.inf),
+        SkillModel(0.6, initial_strength=1e-300, skills=math.inf),
+        SkillModel(0.6, initial_strength=1 - 1e-12, skills=math.inf),
+        SkillModel(0.6, target_scale=1e100, initial_strength=1.0, learning_rate=1e-100, skills=math.inf),
         SkillModel(0.6, skills=1, samples=5),
         pytest.param(SkillModel(0.6, basis=1e15, skills=1e16), marks=pytest.mark.slow),
-        pytest.param(SkillModel(0.1, samples=1e14), marks=pytest.mark.slow),
-        SkillModel(0.6, samples=1, kind="linear"),
+        pytest.param(SkillModel(0.1, samples=1e14, skills=math.inf), marks=pytest.mark.slow),
+        SkillModel(0.6, samples=1, kind="linear", skills=math.inf),
     ],
     ids=repr,
 )
@@ -660,7 +668,7 @@ def test_bad_parameters_are_refused_with_the_rule(fields: dict[str, object], mes
 
 
 def test_the_linear_model_does_not_care_for_the_initial_strength() -> None:
-    model = SkillModel(0.6, kind="linear", initial_strength=3.0)
+    model = SkillModel(0.6, kind="linear", initial_strength=3.0, skills=math.inf)
     assert float(model.predict([0.0]).strength[0, 0]) == 0
 
 
@@ -692,4 +700,4 @@ def test_the_linear_model_does_not_care_for_the_initial_strength() -> None:
 )
 def test_bad_calls_are_refused_with_the_remedy(call: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        call(SkillModel(0.6))  # type: ignore[operator]
+        call(SkillModel(0.6, skills=math.inf))  # type: ignore[operator]

@@ -27,7 +27,14 @@ def algorithm() -> None:
     left.annotate("not yet", (0.4, 10.2), fontsize=9)
     left.set(xlim=(0, 17.5), ylim=(0, size), xlabel="earlier time s", ylabel="time t", title="two-time march")
     left.grid(False)
-    model = Committee(samples_per_dimension=2.0, activation=activations.quadratic(0.5), step=0.2)
+    model = Committee(
+        samples_per_dimension=2.0,
+        activation=activations.quadratic(0.5),
+        output_scale=1.0,
+        initial_overlap=[[1.0, 0.2], [0.2, 1.0]],
+        initial_alignment=[[0.3], [-0.1]],
+        step=0.2,
+    )
     ranks = {}
     for tolerance in (1e-1, 1e-2, 1e-3):
         ranks[tolerance] = [_rank(model, steps, tolerance) for steps in (2, 5, 10, 20, 40, 80)]
@@ -56,7 +63,14 @@ def errors() -> None:
     left.set(xlabel="steps", ylabel="processor seconds (warm)", title="cost of the two-time march")
     _plain_ticks(left.xaxis, sizes)
     left.legend(fontsize="small")
-    model = Committee(samples_per_dimension=2.0, activation=activations.quadratic(0.5), step=0.2)
+    model = Committee(
+        samples_per_dimension=2.0,
+        activation=activations.quadratic(0.5),
+        output_scale=1.0,
+        initial_overlap=[[1.0, 0.2], [0.2, 1.0]],
+        initial_alignment=[[0.3], [-0.1]],
+        step=0.2,
+    )
     ways = {"closure": (solvers.Latent, (256, 1024, 4096)), "responses": (solvers.Response, (256, 1024))}
     for steps, line, face in ((20, "-", None), (80, "--", "white")):
         times = [0.2 * steps]

@@ -14,6 +14,8 @@ import typer
 from solvable.models.base import Model
 from solvable.ranges import parse_matrix, parse_range
 
+# Longer lists are not written out as the default of a flag.
+_LONGEST_DEFAULT = 8
 _WRITTEN = {1: "1,2,3 or 1:100:20log", 2: "rows 1,0.2;0.2,1"}
 
 
@@ -30,7 +32,10 @@ def field_flags(model: type[Model], required: bool = True) -> list[inspect.Param
         if about["rule"].dimensions:
             annotation = str | None if about["optional"] else str
             text = f"{text}, as {_WRITTEN[about['rule'].dimensions]}"
-        if about["rule"].function or (about["rule"].dimensions > 1 and not must):
+        listed = about["rule"].dimensions == 1 and isinstance(field.default, tuple)
+        if listed and len(field.default) <= _LONGEST_DEFAULT:
+            default = ",".join(f"{number:g}" for number in field.default)
+        elif about["rule"].function or listed or (about["rule"].dimensions > 1 and not must):
             # Their defaults have no short spelling: the flag left out stands for them.
             annotation, default = str | None, None
         elif must and not required:

@@ -39,11 +39,11 @@ _NOT_SHOWN = {
     "weights",
 }
 _SUGGESTIONS = {
-    "activation": ("quadratic(0.5)", "relu", "erf", "tanh", "linear"),
+    "activation": ("quadratic(0.3)", "relu", "erf", "tanh", "linear"),
     "teacher": ("square", "linear"),
 }
 # The texts of defaults that are functions or matrices: the values have no short spelling of their own.
-_SPELLED = {"activation": "quadratic(0.5)", "teacher": "square"}
+_SPELLED = {"activation": "quadratic(0.3)", "teacher": "square"}
 _TIMES = Rule("times from first to last: 1:1e5:60log, 0:10:51 or 1,10,100", math.isfinite, dimensions=1)
 # Entries of a list that each get a slider of their own.
 _MOST_SLIDERS = 8

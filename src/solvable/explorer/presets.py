@@ -159,14 +159,24 @@ def _delayed_features() -> list[Preset]:
         "times": "0:140:71",
         "step": "0.1",
     }
-    online = {"samples_per_dimension": "60", "solver": "online", "times": "0:4:41"}
+    # Two neurons that overlap a little.
+    two = {
+        "samples_per_dimension": "2",
+        "activation": "quadratic(0.5)",
+        "output_scale": "1",
+        "initial_overlap": "1,0.2;0.2,1",
+        "initial_alignment": "0.3;-0.1",
+        "step": "0.1",
+        "times": "0:12:41",
+    }
+    online = {**two, "samples_per_dimension": "60", "solver": "online", "times": "0:4:41"}
     return [
-        make("fig2", "Fig. 2: two neurons, γ = 2", {"samples_per_dimension": "2"}),
+        make("fig2", "Fig. 2: two neurons, γ = 2", two),
         make(
             "fig3",
             "Fig. 3: γ = 2 beside the online limit",
-            {"samples_per_dimension": "2"},
-            {"samples_per_dimension": "inf"},
+            two,
+            _with(two, samples_per_dimension="inf"),
         ),
         make(
             "eq15",
@@ -177,7 +187,7 @@ def _delayed_features() -> list[Preset]:
         make(
             "eq18",
             "Eq. 18: the gap of the losses, γ = 10",
-            {"samples_per_dimension": "10", "step": "0.2", "times": "0.2:6:30"},
+            _with(two, samples_per_dimension="10", step="0.2", times="0.2:6:30"),
         ),
         make("eq20", "Eqs. 19, 20: escape with many samples", early, views={"lower": "alignment", "yscale": "log"}),
         make(
@@ -186,13 +196,14 @@ def _delayed_features() -> list[Preset]:
             {
                 "samples_per_dimension": "8",
                 "activation": "quadratic(1)",
+                "output_scale": "1",
                 "initial_alignment": "0.3",
                 "initial_overlap": "1",
                 "step": "0.05",
                 "times": "0:3:31",
             },
         ),
-        make("agreement", "γ = 3 with weight decay", {"samples_per_dimension": "3", "weight_decay": "0.2"}),
+        make("agreement", "γ = 3 with weight decay", _with(two, samples_per_dimension="3", weight_decay="0.2")),
         make("wide", "Ten neurons that grok", ten),
         make("grokking", "Four neurons that grok, α = 0.5", _with(four, output_scale="0.5")),
         make(
@@ -218,6 +229,13 @@ def _layerwise() -> list[Preset]:
     benign = {"intensities": head, "samples": "20", "noise": "0.3", "times": "0.05:2000:41log", "seeds": "40"}
     in_head = ",".join(["0.707"] + ["0"] * 99)
     in_tail = ",".join(["0"] * 9 + ["0.707"] + ["0"] * 90)
+    three = {
+        "variances": "1,0.4,0.16",
+        "target_scales": "1,1,1",
+        "first": "0.01,0.01,0.01",
+        "second": "0.01,0.01,0.01",
+        "times": "0:60:61",
+    }
     skill = [k**-1.6 for k in range(1, 6)]
     frequencies = ",".join(f"{one / sum(skill):.6g}" for one in skill)
     five = {
@@ -271,7 +289,7 @@ def _layerwise() -> list[Preset]:
             "fig3-3",
             "Fig. 3.3: modes one after the other",
             "diagonal-network",
-            {"samples": "2000"},
+            _with(three, samples="2000"),
             views={"upper": "linear_strength", "lower": "strength"},
         ),
         make(
@@ -285,10 +303,10 @@ def _layerwise() -> list[Preset]:
             "saddle-to-saddle",
             "Saddle to saddle: small and large starts",
             "diagonal-network",
-            {"first": "0.003,0.003,0.003", "second": "0.003,0.003,0.003", "times": "0:80:161"},
-            {"first": "0.3,0.3,0.3", "second": "0.3,0.3,0.3", "times": "0:80:161"},
+            _with(three, first="0.003,0.003,0.003", second="0.003,0.003,0.003", times="0:80:161"),
+            _with(three, first="0.3,0.3,0.3", second="0.3,0.3,0.3", times="0:80:161"),
         ),
-        make("stage-overlap", "Overlap of stages over start and rate", "diagonal-network", {}, tab="phase"),
+        make("stage-overlap", "Overlap of stages over start and rate", "diagonal-network", three, tab="phase"),
         make(
             "fig4-2",
             "Fig. 4.2: scaling laws in time, α = 0.3 and 0.9",
@@ -296,8 +314,14 @@ def _layerwise() -> list[Preset]:
             {"exponent": "0.3", "skills": "inf", "times": "1:1e6:61log"},
             {"exponent": "0.9", "skills": "inf", "times": "1:1e6:61log"},
         ),
-        make("fig4-3", "Fig. 4.3: few basis functions", "skills", {"basis": "30", "skills": "inf"}, {"skills": "inf"}),
-        make("table4-1", "Table 4.1: exponents of α = 0.6", "skills", {"skills": "inf"}),
+        make(
+            "fig4-3",
+            "Fig. 4.3: few basis functions",
+            "skills",
+            {"basis": "30", "skills": "inf", "times": "1:1e5:61log"},
+            {"skills": "inf", "times": "1:1e5:61log"},
+        ),
+        make("table4-1", "Table 4.1: exponents of α = 0.6", "skills", {"skills": "inf", "times": "1:1e5:61log"}),
         make(
             "skill-curves",
             "Five skills emerge",
@@ -337,15 +361,22 @@ def _layerwise() -> list[Preset]:
             "plane-gamma",
             "Plane of the growth: rich, and a lazy start",
             "scalar-network",
-            {"first": "0.1,-0.1", "second": "0.1,0.1", "target": "1"},
-            {"first": "3,-3", "second": "3,3", "target": "1"},
+            {"first": "0.1,-0.1", "second": "0.1,0.1", "target": "1", "times": "0:8:81"},
+            {"first": "3,-3", "second": "3,3", "target": "1", "times": "0:8:81"},
             views={"lower": "output"},
         ),
         make(
             "theorem1",
             "Theorem 1: Z = 1.7, E[x²] = 0.6",
             "scalar-network",
-            {"target": "1.3", "output_scale": "1.7", "input_power": "0.6"},
+            {
+                "first": "0.4,-0.1",
+                "second": "0.3,0.2",
+                "target": "1.3",
+                "output_scale": "1.7",
+                "input_power": "0.6",
+                "times": "0:8:81",
+            },
         ),
         make(
             "fig-c2",

@@ -30,6 +30,8 @@ RANK_CUTOFF = 1e-2
 # The error of the integrator is estimated with a tolerance that is so many times larger, for what theory gives too.
 _LOOSER = 100.0
 _COMPARED = ("strength", "test_loss", "feature_dimension")
+# Learned if nothing else is given.
+_SINGULAR_VALUES = (3.0, 2.0, 1.0)
 
 _MEANINGS = {
     **VARIABLES,
@@ -63,7 +65,8 @@ class LinearNetwork(Model):
 
     A small random start does the same: only the part of it that grows matters, and random layers are drawn with
     entries of standard deviation ``initial_scale sqrt(2 / width)``, so that this part has the mean square of the
-    balanced start. Give either the ``singular_values``, or the ``correlation`` as a matrix (inputs x outputs).
+    balanced start. Give either the ``singular_values`` (3, 2, 1 if neither is given), or the ``correlation`` as a
+    matrix (inputs x outputs).
 
     >>> import solvable
     >>> model = solvable.LinearNetwork([3.0, 1.0], width=50)
@@ -72,9 +75,10 @@ class LinearNetwork(Model):
     """
 
     name: ClassVar[str] = "linear-network"
+    usual_times: ClassVar[str] = "0:10:51"
 
     singular_values: np.ndarray | None = parameter(
-        "singular values of the correlation of inputs and targets",
+        "singular values of the correlation of inputs and targets (default: 3, 2, 1)",
         rules.not_negative_vector,
         symbol="ρ_i",
         default=None,
@@ -92,10 +96,13 @@ class LinearNetwork(Model):
         optional=True,
     )
 
+    def __post_init__(self) -> None:
+        if self.singular_values is None and self.correlation is None:
+            self.singular_values = np.array(_SINGULAR_VALUES)
+
     def __check_init__(self) -> None:
-        if (self.singular_values is None) == (self.correlation is None):
-            given = "neither" if self.correlation is None else "both"
-            raise ValueError(f"give either singular_values or correlation, not {given}")
+        if self.singular_values is not None and self.correlation is not None:
+            raise ValueError("give either singular_values or correlation, not both")
 
     @classmethod
     def from_data(cls, inputs: Any, targets: Any, **parameters: Any) -> Self:
@@ -171,6 +178,7 @@ class LinearNetwork(Model):
     ) -> xr.Dataset:
         """Train both matrices by gradient flow (adaptive eighth-order Runge-Kutta), once for each seed.
 
+        Layers that have learned their target to within ``tolerance`` of its size stay as they are.
         ``drift`` is how far the conserved ``W1^T W1 - W2 W2^T`` has moved: it measures the integrator. So does
         ``<name>_error``, which is what a hundred times larger tolerance changes.
         """
@@ -276,10 +284,18 @@ def _layers(model: LinearNetwork, target: _Target, start: str, key: Array) -> tu
 def _train(
     model: LinearNetwork, target: _Target, times: Array, start: str, weights: bool, tolerance: float, key: Array
 ) -> dict[str, Array]:
-    """One run: ``W1' = (C - W1 W2) W2^T``, ``W2' = W1^T (C - W1 W2)``."""
+    """One run: ``W1' = (C - W1 W2) W2^T``, ``W2' = W1^T (C - W1 W2)``.
+
+    Neither layer leaves the span of the incoming and outgoing weights of the start, so that a wide network is one with
+    as many units as inputs and outputs together, exactly. The error never grows: once it is below the tolerance nothing
+    is left to integrate, which an explicit method would do in steps of one length for ever.
+    """
     import diffrax
 
-    layers = _layers(model, target, start, key)
+    wide = _layers(model, target, start, key)
+    basis = jnp.linalg.qr(jnp.concatenate([wide[0].T, wide[1]], axis=1))[0]
+    layers = (wide[0] @ basis, basis.T @ wide[1])
+    negligible = tolerance * jnp.linalg.norm(target.correlation)
 
     def flow(_: Any, state: tuple[Array, Array], __: Any) -> tuple[Array, Array]:
         first, second = state
@@ -293,15 +309,21 @@ def _train(
         t1=jnp.maximum(times[-1], 1e-12),
         dt0=None,
         y0=layers,
-        saveat=diffrax.SaveAt(ts=times),
+        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=times), diffrax.SubSaveAt(t1=True)]),
         stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance * model.initial_scale),
+        event=diffrax.Event(
+            lambda _, state, __, **___: jnp.linalg.norm(target.correlation - state[0] @ state[1]) < negligible
+        ),
         max_steps=1_000_000,
         throw=False,
     )
+    (during, last), (_, (when,)) = solution.ys, solution.ts
+    learned = (solution.result == diffrax.RESULTS.event_occurred) & (times > when)
+    states = jax.tree.map(lambda past, end: jnp.where(learned[:, None, None], end, past), during, last)
     begin = _difference(layers)
-    measured = jax.vmap(lambda first, second: _measure(target, begin, first, second))(*solution.ys)
+    measured = jax.vmap(lambda first, second: _measure(target, begin, first, second))(*states)
     if weights:
-        measured |= {"first": solution.ys[0], "second": solution.ys[1]}
+        measured |= {"first": states[0] @ basis.T, "second": basis @ states[1]}
     return {**measured, "steps": solution.stats["num_steps"]}
 
 

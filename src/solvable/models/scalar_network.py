@@ -46,10 +46,11 @@ class ScalarNetwork(Model):
     """
 
     name: ClassVar[str] = "scalar-network"
+    usual_times: ClassVar[str] = "0:6:31"
 
-    first: np.ndarray = parameter("first layer at the start", rules.finite_vector, symbol="a(0)")
-    second: np.ndarray = parameter("second layer at the start", rules.finite_vector, symbol="b(0)")
-    target: float = parameter("the target's slope", rules.finite, symbol="S")
+    first: np.ndarray = parameter("first layer at the start", rules.finite_vector, symbol="a(0)", default=(0.2,))
+    second: np.ndarray = parameter("second layer at the start", rules.finite_vector, symbol="b(0)", default=(0.05,))
+    target: float = parameter("the target's slope", rules.finite, symbol="S", default=1.0)
     output_scale: float = parameter("what the output is divided by", rules.positive, symbol="Z", default=1.0)
     input_power: float = parameter("mean square of the input", rules.positive, symbol="E[x²]", default=1.0)
 

@@ -24,13 +24,14 @@ def plot(
     variables: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
     title: str | None = None,
-    log_time: bool = True,
+    log_time: bool | None = None,
 ) -> "Figure":
     """Draw curves over time: datasets of theory as lines, of simulation (dimension ``seed``) as points with error bars.
 
     Datasets of one model with the same parameters share a colour, so that theory and its simulation belong together
     at sight; training curves are dashed and hollow. Losses share a panel with a log axis, accuracies another.
-    ``variables`` chooses what is drawn; ``labels`` name the datasets in the legend. Returns the matplotlib figure.
+    ``variables`` chooses what is drawn; ``labels`` name the datasets in the legend. The time axis is logarithmic unless
+    the times are evenly spaced, or as ``log_time`` says. Returns the matplotlib figure.
 
     >>> import solvable
     >>> figure = solvable.plot(solvable.ScalarNetwork.small(10).predict([1, 2, 5]), title="a small start")
@@ -45,6 +46,7 @@ def plot(
     if labels is not None and len(labels) != len(datasets):
         raise ValueError(f"{len(datasets)} datasets need {len(datasets)} labels, not {len(labels)}")
     families = _families(datasets, variables)
+    log_time = not _is_even(datasets[0]["time"].values) if log_time is None else log_time
     figure, axes = new_figure(len(families))
     colours = _colours(datasets)
     for (family, names), ax in zip(families, axes, strict=True):
@@ -104,6 +106,12 @@ def _families(datasets: Sequence[xr.Dataset], variables: Sequence[str] | None) -
         for family, names in (*_FAMILIES, *((name, (name,)) for name in variables if not _in_family(name)))
         if (chosen := tuple(name for name in names if name in variables))
     ]
+
+
+def _is_even(times: np.ndarray) -> bool:
+    """Whether there are several times, one as far from the next as another: a linear axis shows what they resolve."""
+    steps = np.diff(times)
+    return steps.size > 1 and bool(np.allclose(steps, steps[0], rtol=1e-6, atol=0))
 
 
 def _in_family(name: str) -> bool:

@@ -36,8 +36,9 @@ from solvable.models.committee.simulation import simulate as run_committees
 from solvable.models.committee.solvers import SOLVERS, Online, Solver
 from solvable.models.committee.task import Task
 
-_START_OVERLAP = ((1.0, 0.2), (0.2, 1.0))
-_START_ALIGNMENT = ((0.3,), (-0.1,))
+# The default setting groks: training loss falls at once, test loss when the neurons turn to the teacher.
+_START_OVERLAP = ((1.0, 0.0), (0.0, 1.0))
+_START_ALIGNMENT = ((0.2,), (-0.2,))
 # Beyond this many samples accuracy is not bought but waited for.
 _MOST_SAMPLES = 2**20
 
@@ -56,9 +57,9 @@ class Committee(Model):
 
     >>> import solvable
     >>> online = solvable.Committee(samples_per_dimension=float("inf"))
-    >>> curve = online.predict([0.0, 10.0])
+    >>> curve = online.predict([0.0, 10.0, 20.0])
     >>> curve.test_loss.values.round(4)
-    array([1.2025e+00, 4.0000e-04])
+    array([8.053e-01, 3.350e-02, 1.000e-04])
     """
 
     name: ClassVar[str] = "committee"
@@ -66,16 +67,16 @@ class Committee(Model):
     whole_step_options: ClassVar[Mapping[str, tuple[str | None, ...]]] = {
         "solver": ("latent", "response", "fixed-point", "online", None)
     }
-    usual_times: ClassVar[str] = "0:12:41"
+    usual_times: ClassVar[str] = "0:28:29"
 
     samples_per_dimension: float = parameter(
-        "training samples for each input dimension", rules.positive_or_infinite, symbol="γ", default=2.0
+        "training samples for each input dimension", rules.positive_or_infinite, symbol="γ", default=6.0
     )
     activation: Callable[..., Any] = function(
-        "activation: quadratic(0.5), relu, erf, tanh, linear, or any continuous JAX function of one number",
+        "activation: quadratic(0.3), relu, erf, tanh, linear, or any continuous JAX function of one number",
         activations.parse,
         symbol="φ",
-        default=activations.quadratic(0.5),
+        default=activations.quadratic(0.3),
     )
     teacher: Callable[..., Any] = function(
         "target: square, linear, or any JAX function of the index fields",
@@ -83,7 +84,7 @@ class Committee(Model):
         symbol="σ",
         default=teachers.square(),
     )
-    output_scale: float = parameter("scale of the output", rules.positive, symbol="α", default=1.0)
+    output_scale: float = parameter("scale of the output", rules.positive, symbol="α", default=0.5)
     initial_overlap: np.ndarray = parameter(
         "overlaps of the neurons at the start", rules.finite_matrix, symbol="C(0)", default=_START_OVERLAP
     )
@@ -93,7 +94,7 @@ class Committee(Model):
         symbol="A(0)",
         default=_START_ALIGNMENT,
     )
-    step: float = parameter("step of descent", rules.positive, symbol="dt", default=0.1)
+    step: float = parameter("step of descent", rules.positive, symbol="dt", default=0.25)
     weight_decay: float = parameter("weight decay", rules.not_negative, symbol="d", default=0.0)
     readout: np.ndarray | None = parameter(
         "readout of each neuron (default α/N)", rules.finite_vector, symbol="c", default=None, optional=True
@@ -157,7 +158,7 @@ class Committee(Model):
         self,
         times: Any,
         *,
-        dimension: Annotated[int, "input dimension"] = 1000,
+        dimension: Annotated[int, "input dimension"] = 300,
         seeds: Annotated[int, "number of datasets"] = 20,
         key: Annotated[int, "key of the random numbers"] = 0,
         dtype: Annotated[Literal["float32", "float64"], "precision of the runs"] = "float64",
@@ -193,7 +194,14 @@ class Committee(Model):
             memory_limit=memory_limit,
             progress=progress,
         )
-        settings = {"dimension": dimension, "seeds": seeds, "key": key, "dtype": dtype, "form": form}
+        settings = {
+            "dimension": dimension,
+            "samples": round(self.samples_per_dimension * dimension),
+            "seeds": seeds,
+            "key": key,
+            "dtype": dtype,
+            "form": form,
+        }
         system = {
             "dimension": dimension,
             "descent": "discrete",

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import numpy as np
@@ -32,22 +32,25 @@ _TRACE_CLASS = Rule(
     lambda value: 1 < value < math.inf,
 )
 _STABLE, _QUIET = 1.9, 0.9
+# What is learned if nothing else is given: a hard task.
+_CAPACITY, _SOURCE, _MODES = 1.5, 0.5, 1000
 
 
 class FeatureScaling(Model):
     """A two-layer linear network on power-law features, whose features learn: scaling laws beyond the kernel limit.
 
     The network ``f = w^T A psi / N`` sees modes ``psi_k`` of variance ``lambda_k = k^-capacity`` and learns a target
-    with ``lambda_k w_k^2 = k^(-capacity source - 1)``, both not normalised, ``k = 1 ... modes``; or any ``spectrum``
-    (lambda_k) and ``target`` (w_k) given as lists. ``A(0)`` is standard normal, ``w(0) = 0``. Projected gradient
-    descent (eq. 4) moves w, and A as fast as ``richness`` says; ``richness = 0`` is the lazy (kernel) limit. Each step
-    takes a new ``batch``, or with ``samples`` draws it, with replacement, from that many that are kept.
+    with ``lambda_k w_k^2 = k^(-capacity source - 1)``, both not normalised, ``k = 1 ... modes`` (which may be infinite
+    in theory, not in simulations); or any ``spectrum`` (lambda_k) and ``target`` (w_k) given as lists. ``A(0)`` is
+    standard normal, ``w(0) = 0``. Projected gradient descent (eq. 4) moves w, and A as fast as ``richness`` says;
+    ``richness = 0`` is the lazy (kernel) limit. Each step takes a new ``batch``, or with ``samples`` draws it, with
+    replacement, from that many that are kept.
 
     Times are descent steps (``descent="discrete"``) or flow time, learning rate times steps (``"flow"``).
     Losses are ``sum_k lambda_k v_k^2`` without a factor 1/2.
 
     >>> import solvable
-    >>> model = solvable.FeatureScaling(capacity=1.5, source=0.5)
+    >>> model = solvable.FeatureScaling(capacity=1.5, source=0.5, modes=float("inf"))
     >>> model.phase()
     'hard'
     >>> model.predict([0, 10, 100]).test_loss.values.round(3)
@@ -55,14 +58,15 @@ class FeatureScaling(Model):
     """
 
     name: ClassVar[str] = "feature-scaling"
+    usual_times: ClassVar[str] = "1:500:31log"
     predict_like_simulation: ClassVar[Mapping[str, Any]] = {"descent": "discrete"}
     simulates_whole_steps: ClassVar[bool] = True
 
     capacity: float | None = parameter(
-        "exponent of the eigenvalues", _TRACE_CLASS, symbol="α", default=None, optional=True
+        "exponent of the eigenvalues (default: 1.5)", _TRACE_CLASS, symbol="α", default=None, optional=True
     )
     source: float | None = parameter(
-        "exponent of the target's tail in terms of the eigenvalues",
+        "exponent of the target's tail in terms of the eigenvalues (default: 0.5)",
         rules.positive,
         symbol="β",
         default=None,
@@ -72,7 +76,13 @@ class FeatureScaling(Model):
     batch: float = parameter("batch size", rules.count_or_infinite, symbol="B", default=math.inf)
     richness: float = parameter("how fast features learn; 0 is lazy", rules.not_negative, symbol="γ", default=1.0)
     learning_rate: float = parameter("learning rate", rules.positive, symbol="η", default=0.1)
-    modes: float = parameter("number of modes", rules.count_or_infinite, symbol="M", default=math.inf)
+    modes: float | None = parameter(
+        "number of modes (default: 1000, or those of the spectrum)",
+        rules.count_or_infinite,
+        symbol="M",
+        default=None,
+        optional=True,
+    )
     samples: int | None = parameter(
         "number of samples that are reused; inf: each is new", rules.count, symbol="P", default=None, infinite=True
     )
@@ -83,12 +93,19 @@ class FeatureScaling(Model):
         "coefficients, in place of source", rules.finite_vector, symbol="w*_k", default=None, optional=True
     )
 
+    def __post_init__(self) -> None:
+        """Without a spectrum, what is not given is a hard task of finitely many modes, which can be trained."""
+        if self.spectrum is None and self.target is None:
+            self.capacity = _CAPACITY if self.capacity is None else self.capacity
+            self.source = _SOURCE if self.source is None else self.source
+            self.modes = _MODES if self.modes is None else self.modes
+        elif self.modes is None:
+            self.modes = math.inf
+
     def __check_init__(self) -> None:
         if (self.spectrum is None) != (self.target is None):
             raise ValueError("spectrum and target belong together: give both, or neither with capacity and source")
         if self.spectrum is None:
-            if self.capacity is None or self.source is None:
-                raise ValueError("give capacity and source, or spectrum and target in place of them")
             return
         if self.capacity is not None or self.source is not None or self.modes != math.inf:
             raise ValueError(
@@ -299,12 +316,17 @@ class FeatureScaling(Model):
         *,
         seeds: Annotated[int, "number of independent runs"] = 32,
         key: Annotated[int, "key of the random numbers"] = 0,
-        modes: Annotated[int | None, "number of modes (default: the model's, or 1000)"] = None,
+        modes: int | None = None,
         memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
         devices: Any = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
-        """Train networks of finite size by eq. 4, one for each seed; times are descent steps."""
+        """Train networks of finite size by eq. 4, one for each seed; times are descent steps.
+
+        The system is that of ``predict``, with all modes of the model. ``modes`` cuts off a power law of infinitely
+        many; the dataset then has the number of modes that were trained among its parameters. Where features, batch
+        and samples are all infinite nothing is random: there is one run, and all seeds agree.
+        """
         return self._simulate(simulation.run, times, seeds, key, modes, memory_limit, devices, progress)
 
     def simulate_linear_network(
@@ -313,12 +335,15 @@ class FeatureScaling(Model):
         *,
         seeds: Annotated[int, "number of independent runs"] = 8,
         key: Annotated[int, "key of the random numbers"] = 0,
-        modes: Annotated[int | None, "number of modes (default: the model's, or 1000)"] = None,
+        modes: int | None = None,
         memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
         devices: Any = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
-        """Train both layers of a plain linear network (appendix G), with the squared norm of its readout, the spike."""
+        """Train both layers of a plain linear network (appendix G), with the squared norm of its readout, the spike.
+
+        ``modes`` is as in :meth:`simulate`.
+        """
         if self.richness == 0 or self.features == math.inf:
             raise ValueError("the linear network needs richness > 0 and a finite number of features")
         return self._simulate(simulation.run_linear, times, seeds, key, modes, memory_limit, devices, progress)
@@ -337,11 +362,8 @@ class FeatureScaling(Model):
         watch = Stopwatch()
         times = check_times(times, whole=True)
         seeds = check_count("seeds", seeds)
-        if modes is not None:
-            modes = check_count("modes", modes)
-        elif self.spectrum is None:
-            modes = int(min(self.modes, 1000))
-        eigenvalues, target = listed(self, modes)
+        trained = self._with_modes(modes)
+        eigenvalues, target = listed(trained)
         features, batch, samples = (
             None if size == math.inf else int(size) for size in (self.features, self.batch, self.sample_count())
         )
@@ -354,19 +376,39 @@ class FeatureScaling(Model):
             tuple(eigenvalues.tolist()),
             tuple(target.tolist()),
         )
-        options = {"seeds": seeds, "key": key, "memory_limit": limit, "devices": devices, "progress": show}
+        random = run is not simulation.run or features or batch or samples
+        runs = seeds if random else 1
+        options = {"seeds": runs, "key": key, "memory_limit": limit, "devices": devices, "progress": show}
         found = run(plan, times, options)
-        settings = {"modes": len(plan.target), "seeds": seeds, "key": key}
+        settings = {"modes": len(plan.target), "seeds": seeds, "runs": runs, "key": key}
         network = "projected" if run is simulation.run else "linear"
         system = {"descent": "discrete", "modes": len(plan.target), "network": network}
         # Each step adds sums over the modes to the weights, rounded by the machine precision; errors of steps add up.
         rounding = float(np.finfo(float).eps) * (len(plan.target) + float(times[-1]))
         return make_dataset(
-            {name: (("seed", "time"), values) for name, values in found.items()},
+            {name: (("seed", "time"), np.repeat(values, seeds // runs, 0)) for name, values in found.items()},
             {"seed": np.arange(seeds), "time": times},
-            provenance(self, "simulation", settings, watch, rounding, system=system),
+            provenance(trained, "simulation", settings, watch, rounding, system=system),
             MEANINGS,
         )
+
+    def _with_modes(self, modes: int | None) -> Self:
+        """The model that is trained: this one, or with so many modes of its infinitely many."""
+        if modes is None:
+            if self.spectrum is None and self.modes == math.inf:
+                raise ValueError(
+                    f"infinitely many modes cannot be trained: replace(modes={_MODES}), say, which theory then has, too"
+                )
+            return self
+        count, own = check_count("modes", modes), self.modes if self.spectrum is None else self.spectrum.size
+        if self.spectrum is not None or self.modes < math.inf:
+            if count != own:
+                raise ValueError(
+                    f"modes = {count}, but the model has {own:g} and theory is about all of them: leave modes out, or "
+                    "build the model with as many"
+                )
+            return self
+        return self.replace(modes=count)
 
 
 def _matrices(found: Curves, times: np.ndarray) -> dict[str, Any]:

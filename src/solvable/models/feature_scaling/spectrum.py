@@ -46,10 +46,10 @@ def nodes_until(model: "FeatureScaling", time: float) -> tuple[Modes, float | No
     return chosen, static_error(chosen, nodes(model, scale, fine=True), checked)
 
 
-def listed(model: "FeatureScaling", modes: int | None) -> tuple[Any, Any]:
-    """Eigenvalues and target coefficients one by one, for simulations: the first ``modes`` of them."""
+def listed(model: "FeatureScaling") -> tuple[Any, Any]:
+    """Eigenvalues and target coefficients one by one, for simulations: all of them, finitely many."""
     if model.spectrum is not None:
-        return model.spectrum[:modes], model.target[:modes]
-    ranks = np.arange(1.0, modes + 1) if modes is not None else np.arange(1.0, model.modes + 1)
+        return model.spectrum, model.target
+    ranks = np.arange(1.0, float(model.modes or 0) + 1)
     capacity, source = float(model.capacity or 0.0), float(model.source or 0.0)
     return ranks**-capacity, ranks ** ((capacity * (1 - source) - 1) / 2)

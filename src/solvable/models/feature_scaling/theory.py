@@ -182,7 +182,7 @@ def _fast_modes(model: "FeatureScaling") -> tuple[np.ndarray, np.ndarray]:
     if model.spectrum is not None:
         eigenvalues = np.sort(model.spectrum)[::-1]
     else:
-        eigenvalues = listed(model, int(min(most, model.modes)))[0]
+        eigenvalues = listed(model.replace(modes=min(most, model.modes)))[0]
         if model.modes > most:
             # All weaker modes act as one: they only shift the eigenvalues.
             whole = nodes_until(model, 1.0)[0].trace

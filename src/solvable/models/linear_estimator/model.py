@@ -52,8 +52,11 @@ class LinearEstimator(Model):
     name: ClassVar[str] = "linear-estimator"
     predict_like_simulation: ClassVar[Mapping[str, Any]] = {"descent": "discrete"}
     simulates_whole_steps: ClassVar[bool] = True
+    usual_times: ClassVar[str] = "1:1e5:60log"
 
-    aspect_ratio: float = parameter("input dimension over number of training samples", rules.positive, symbol="λ")
+    aspect_ratio: float = parameter(
+        "input dimension over number of training samples", rules.positive, symbol="λ", default=0.9
+    )
     outputs: int = parameter("output dimension", rules.count, symbol="d_out", default=1)
     learning_rate: float = parameter("learning rate of descent", rules.positive, symbol="η", default=0.01)
     weight_decay: float = parameter("strength of weight decay", rules.not_negative, symbol="γ", default=0.0)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Activation = Callable[[Array], Array]
 # With several outputs the test accuracy of a known student is estimated from this many draws of the error itself.
+# How far the number of samples may be rounded, as a share of it, before it makes another system.
+_ROUNDED = 0.1
 ERROR_DRAWS = 4096
 
 
@@ -58,7 +60,13 @@ class Layout(NamedTuple):
 
 
 def layout(model: "LinearEstimator", inputs: int, test_samples: int | None) -> Layout:
-    samples = max(1, round(inputs / model.aspect_ratio))
+    wanted = inputs / model.aspect_ratio
+    samples = max(1, round(wanted))
+    if abs(samples / wanted - 1) > _ROUNDED:
+        raise ValueError(
+            f"aspect_ratio = {model.aspect_ratio:g} with inputs = {inputs} asks for {wanted:.3g} samples; {samples} "
+            f"would make it {inputs / samples:.3g}, which is another system: raise inputs"
+        )
     return Layout(inputs, samples, model.outputs, model.hidden, test_samples)
 
 

@@ -89,6 +89,7 @@ class Training:
             "method": method,
             "inputs": self.inputs,
             "samples": samples,
+            "aspect_ratio": self.inputs / samples,
             "seeds": self.seeds,
             "key": self.key,
             "momentum": self.momentum,

@@ -46,7 +46,7 @@ class SkillModel(Model):
     training set, in which skill ``k`` occurs a binomial number of times.
 
     >>> import solvable
-    >>> model = solvable.SkillModel(exponent=0.6)
+    >>> model = solvable.SkillModel(exponent=0.6, skills=float("inf"))
     >>> round(float(model.exponents().time), 4)
     -0.375
     >>> model.emergence_time(shown=3).emergence_time.values.round(1)
@@ -54,10 +54,12 @@ class SkillModel(Model):
     """
 
     name: ClassVar[str] = "skills"
+    # The last of the default skills emerges at 8400.
+    usual_times: ClassVar[str] = "1:1e4:41log"
     simulates_whole_steps: ClassVar[bool] = True
 
-    exponent: float = parameter("skills have frequencies k^-(exponent + 1)", rules.positive, symbol="α")
-    skills: float = parameter("number of skills", rules.count_or_infinite, symbol="n_s", default=math.inf)
+    exponent: float = parameter("skills have frequencies k^-(exponent + 1)", rules.positive, symbol="α", default=0.6)
+    skills: float = parameter("number of skills", rules.count_or_infinite, symbol="n_s", default=100)
     target_scale: float = parameter("strength asked of each skill", rules.positive, symbol="S", default=1.0)
     initial_strength: float = parameter(
         "strength at the start; the linear model starts from zero", rules.positive, symbol="R_k(0)", default=1e-2

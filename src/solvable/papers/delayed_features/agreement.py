@@ -71,7 +71,13 @@ def settings() -> dict[str, tuple[Committee, int]]:
         "γ=2 α=0.5 ε=0.5 N=2": (paper(2, 0.5, 0.5, 0.2, PAIR), 60),
         "γ=3 ReLU, K=2": (
             Committee(
-                samples_per_dimension=3, activation=activations.relu, teacher=two_tanh, step=0.6, **TWO_INDICES, **plain
+                samples_per_dimension=3,
+                output_scale=1.0,
+                activation=activations.relu,
+                teacher=two_tanh,
+                step=0.6,
+                **TWO_INDICES,
+                **plain,
             ),
             60,
         ),
@@ -82,7 +88,12 @@ def settings() -> dict[str, tuple[Committee, int]]:
         "γ=20 α=1 ε=0.5 N=2": (paper(20, 1, 0.5, 0.1, PAIR), 60),
         "γ=3 erf, K=2": (
             Committee(
-                samples_per_dimension=3, activation=activations.erf, teacher=product_of_two, step=0.3, **TWO_INDICES
+                samples_per_dimension=3,
+                output_scale=1.0,
+                activation=activations.erf,
+                teacher=product_of_two,
+                step=0.3,
+                **TWO_INDICES,
             ),
             60,
         ),

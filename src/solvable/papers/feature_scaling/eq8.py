@@ -1,5 +1,6 @@
 """Eqs. 8, 9 and 78: what finite numbers of features and samples add to the loss, early and in the end."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +37,7 @@ def _transients(panel: "Axes", scale: Scale) -> tuple[dict[str, xr.Dataset], lis
     times = log_times(30, last, 33)
     datasets, claims = {}, []
     for colour, (source, richness), size in zip(COLOURS, TRANSIENTS, MANY[scale], strict=False):
-        endless = FeatureScaling(CAPACITY, source, richness=richness)
+        endless = FeatureScaling(CAPACITY, source, richness=richness, modes=math.inf)
         curves = [model.predict(times, descent="flow") for model in (endless, endless.replace(features=size))]
         extra = size * (curves[1].test_loss - curves[0].test_loss)
         name = "lazy" if richness == 0 else "rich"
@@ -68,7 +69,7 @@ def _bottlenecks(model_panel: "Axes", data_panel: "Axes") -> tuple[xr.Dataset, l
     claims = []
     for row, source in enumerate(sources):
         for place, count in enumerate(SAMPLES):
-            task = FeatureScaling(CAPACITY, source)
+            task = FeatureScaling(CAPACITY, source, modes=math.inf)
             table[0, row, place] = float(task.replace(features=int(count)).limit().test_loss)
             table[1, row, place] = float(task.replace(samples=int(count)).limit().test_loss)
         colour, label = COLOURS[row], f"β = {source:g}"
@@ -93,7 +94,10 @@ def _bottlenecks(model_panel: "Axes", data_panel: "Axes") -> tuple[xr.Dataset, l
 
 def _data_claims(source: float) -> list[Claim]:
     counts = 2 ** np.arange(20, 23)
-    losses = [float(FeatureScaling(CAPACITY, source, samples=int(count)).limit().test_loss) for count in counts]
+    losses = [
+        float(FeatureScaling(CAPACITY, source, samples=int(count), modes=math.inf).limit().test_loss)
+        for count in counts
+    ]
     few, modes = 64, 200_000
     with_few = FeatureScaling(CAPACITY, source, samples=few, modes=modes).limit().test_loss
     bias, overfitting = _direct_sums(source, few, modes)

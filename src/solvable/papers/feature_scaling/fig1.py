@@ -1,5 +1,6 @@
 """Fig. 1: the time exponent of the infinite network, and which terms of the loss compete over the plane of tasks."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,7 +44,9 @@ def _measured(richness: tuple[float, ...]) -> xr.Dataset:
         [
             [
                 fitted(
-                    FeatureScaling(CAPACITY, source, richness=rich).predict(times, descent="flow").test_loss,
+                    FeatureScaling(CAPACITY, source, richness=rich, modes=math.inf)
+                    .predict(times, descent="flow")
+                    .test_loss,
                     FIRST,
                     LAST,
                 )

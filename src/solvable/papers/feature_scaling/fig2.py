@@ -1,5 +1,6 @@
 """Fig. 2: losses of easy and hard tasks at several richnesses, and at finite numbers of features against simulation."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,7 +53,7 @@ def _rich(panel: "Axes", task: str, source: float) -> tuple[dict[str, xr.Dataset
     """Panels a and b: infinitely many features, the whole population."""
     times = log_times(1, 1e4, 49)
     curves = {
-        richness: FeatureScaling(CAPACITY, source, richness=richness).predict(times, descent="flow")
+        richness: FeatureScaling(CAPACITY, source, richness=richness, modes=math.inf).predict(times, descent="flow")
         for richness in RICHNESS
     }
     for colour, (richness, curve) in zip(shades(len(RICHNESS)), curves.items(), strict=True):
@@ -122,7 +123,9 @@ def _finite(panel: "Axes", task: str, source: float, scale: Scale) -> tuple[dict
 def _endpoint_claim(source: float) -> Claim:
     """What is left after infinite time falls as a power of the number of features."""
     sizes = 2 ** np.arange(20, 23)
-    losses = [float(FeatureScaling(CAPACITY, source, features=int(size)).limit().test_loss) for size in sizes]
+    losses = [
+        float(FeatureScaling(CAPACITY, source, features=int(size), modes=math.inf).limit().test_loss) for size in sizes
+    ]
     return Claim(
         f"β = {source:g}: model bottleneck, exponent of N over 2^20 ... 2^22",
         fall(sizes, losses),

@@ -86,7 +86,7 @@ def _late(panel: "Axes", scale: Scale) -> tuple[dict[str, xr.Dataset], list[Clai
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
     for colour, (source, richness) in zip(COLOURS, TRANSIENTS, strict=False):
-        model = FeatureScaling(CAPACITY, source, batch=1, learning_rate=NOISE, richness=richness)
+        model = FeatureScaling(CAPACITY, source, batch=1, learning_rate=NOISE, richness=richness, modes=math.inf)
         curves = [task.predict(times, descent="flow", per_decade=16) for task in (model, model.replace(batch=math.inf))]
         extra = curves[0].test_loss - curves[1].test_loss
         name = "lazy" if richness == 0 else "rich"

@@ -1,5 +1,6 @@
 """Fig. 4: the loss over compute for networks of many sizes whose features learn, and its envelope."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +36,7 @@ def reproduce(scale: Scale) -> Reproduction:
     claims: list[Claim] = []
     for panel, (task, source) in zip(panels, TASKS.items(), strict=True):
         noise = task == "super-easy"
-        model = FeatureScaling(CAPACITY, source, richness=RICHNESS)
+        model = FeatureScaling(CAPACITY, source, richness=RICHNESS, modes=math.inf)
         model = model.replace(batch=1, learning_rate=NOISE) if noise else model
         datasets |= _draw_sizes(panel, task, model, SIZES[scale])
         if not noise:

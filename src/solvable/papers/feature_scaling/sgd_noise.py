@@ -62,7 +62,9 @@ def largest_growth(noise: float) -> float:
 
 def _model(noise: float) -> FeatureScaling:
     """Gradient flow knows the learning rate and the batch through their quotient alone."""
-    return FeatureScaling(CAPACITY, SOURCE, batch=math.inf if noise == 0 else 1, learning_rate=noise or 0.1)
+    return FeatureScaling(
+        CAPACITY, SOURCE, batch=math.inf if noise == 0 else 1, learning_rate=noise or 0.1, modes=math.inf
+    )
 
 
 def _theory(noise: float, last: float, scale: Scale) -> xr.Dataset:

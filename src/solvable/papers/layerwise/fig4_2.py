@@ -1,5 +1,7 @@
 """Fig. 4.2: the loss of the multilinear model as a power law of time, data and parameters."""
 
+import math
+
 import numpy as np
 
 from solvable.engines.timegrid import log_times
@@ -15,7 +17,7 @@ def reproduce(scale: Scale) -> Reproduction:
     figure, panels = new_figure(3)
     datasets, claims = {}, []
     for colour, alpha in zip(COLOURS, EXPONENTS, strict=False):
-        model = SkillModel(alpha)
+        model = SkillModel(alpha, skills=math.inf)
         curves = {
             "time": model.predict(log_times(1, 1e6, points)),
             "samples": model.data_emergence(np.unique(np.round(np.geomspace(1, 1e6, points)))),

@@ -1,5 +1,7 @@
 """Fig. 4.3: learning curves over compute for several basis sizes, and the optimal compute law that bounds them."""
 
+import math
+
 import numpy as np
 import xarray as xr
 
@@ -18,7 +20,7 @@ def reproduce(scale: Scale) -> Reproduction:
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
     for panel, colour, alpha in zip(panels, COLOURS, EXPONENTS, strict=False):
-        model = SkillModel(alpha)
+        model = SkillModel(alpha, skills=math.inf)
         exponents, prefactors = model.exponents(), model.prefactors()
         best = model.compute_optimal(budgets)
         times = log_times(1, 1e8, 120)

@@ -4,6 +4,7 @@ The loss ``L(N, T)`` of the skill model is computed on a grid; its lower envelop
 the model's own search for the optimum, which it is held against.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +31,7 @@ def reproduce(scale: Scale) -> Reproduction:
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
     for (plane_panel, loss_panel), alpha in zip(np.reshape(panels, (-1, 2)), exponents, strict=True):
-        model = SkillModel(alpha)
+        model = SkillModel(alpha, skills=math.inf)
         sizes, times = GRID[scale]
         plane = model.losses(log_times(1e2, 1e7, times), np.unique(np.round(np.geomspace(10, 1e4, sizes))))
         loss = plane.test_loss
