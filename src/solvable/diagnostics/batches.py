@@ -112,13 +112,6 @@ def to_numpy(array: Any) -> np.ndarray:
     return np.asarray(array)
 
 
-def precision(array: Any) -> float:
-    """The rounding unit of the numbers an array holds; float64's for whole numbers."""
-    name = str(getattr(array, "dtype", "float64"))
-    known = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-    return known.get(name.rpartition(".")[2], 2.0**-52)
-
-
 def _convert(array: Any, library: Library, like: Any) -> Any:
     if library == "jax":
         import jax.numpy as jnp

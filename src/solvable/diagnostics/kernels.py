@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from solvable.diagnostics.batches import to_numpy
 from solvable.diagnostics.kernel_measures import KernelChange, cka, kernel_alignment, kernel_change, spectrum
+from solvable.diagnostics.rounding import rounding_of
 from solvable.diagnostics.tangent import Network, batches, check_inputs, network_of
 from solvable.engines.progress import progress_bar
 
@@ -105,9 +107,9 @@ def feature_kernel(
     if inputs is None:
         if callable(model):
             raise ValueError("a network needs inputs to have features: pass inputs=..., or the array of features")
-        left = _flat(np.asarray(model, dtype))
-        right = left if other_inputs is None else _flat(np.asarray(other_inputs, dtype))
-        precision = str(left.dtype)
+        precision = rounding_of(model).name if dtype is None else dtype
+        left = _flat(_wide(model, dtype))
+        right = left if other_inputs is None else _flat(_wide(other_inputs, dtype))
     else:
         network = network_of(model, parameters, dtype)
         left = _features(network, check_inputs("inputs", inputs), batch, progress)
@@ -246,6 +248,16 @@ def _features(network: Network, inputs: Any, batch: int, progress: bool | None) 
             parts.append(network.outputs(inputs[row]))
             advance(row.stop - row.start)
     return np.concatenate(parts)
+
+
+def _wide(features: Any, dtype: str | None) -> np.ndarray:
+    """Features as an array in which products can be added up: half precision is too coarse for that."""
+    array = to_numpy(features)
+    if array.dtype.kind not in "fiubV":
+        raise ValueError(f"features must be an array of real numbers, not of {array.dtype}")
+    if dtype is None and array.dtype.itemsize < 4:
+        dtype = "float32"
+    return array if dtype is None else array.astype(dtype)
 
 
 def _flat(features: np.ndarray) -> np.ndarray:

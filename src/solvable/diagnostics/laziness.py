@@ -57,17 +57,21 @@ class LazinessReport(Lines):
         return json.dumps({"verdict": self.verdict, **_jsonable(values)}, indent=2)
 
     def _lines(self) -> list[tuple[str, str]]:
+        inputs = f"{self.inputs} inputs, kernel on {self.kernel_inputs}, in {self.precision}"
+        motions = [(f"  {name}", f"{motion:.4g}") for name, motion in self.parameter_motion_of.items()]
+        return [*self.measured_lines(), *motions, ("measured on", inputs)]
+
+    def measured_lines(self) -> list[tuple[str, str]]:
+        """The lines that a report of the whole network also has."""
         lazy, rich = self.thresholds
         change = self.kernel_change
         kernel = "not asked for" if change is None else f"{change.distance:.4g}   (direction {change.misalignment:.3g})"
         return [
-            ("training was", f"{self.verdict}   (lazy below {lazy:g}, rich above {rich:g} of the first two)"),
+            ("training regime", f"{self.verdict}   (lazy below {lazy:g}, rich above {rich:g} in the next two lines)"),
             ("distance from the tangent model", f"{self.distance:.4g}   (rounding {self.rounding:.1g})"),
             ("change of the tangent kernel", kernel),
             ("motion of the function", f"{self.function_motion:.4g} of its start"),
             ("motion of the parameters", f"{self.parameter_motion:.4g} of their start"),
-            *((f"  {name}", f"{motion:.4g}") for name, motion in self.parameter_motion_of.items()),
-            ("measured on", f"{self.inputs} inputs, kernel on {self.kernel_inputs}, in {self.precision}"),
         ]
 
     def __repr__(self) -> str:
