@@ -14,6 +14,7 @@ import numpy as np
 from solvable.diagnostics.kernel_measures import KernelChange, kernel_change
 from solvable.diagnostics.kernels import MEMORY, ntk
 from solvable.diagnostics.lines import Lines
+from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tangent import Network, batches, check_inputs, network_of, relative_motion
 from solvable.engines.progress import progress_bar
 
@@ -95,6 +96,7 @@ def laziness(
     batch: int = 256,
     memory_limit: float = MEMORY,
     progress: bool | None = None,
+    output_field: Field | None = None,
 ) -> LazinessReport:
     """How far a network, trained from ``before`` to ``after``, is from the model tangent to it at the start.
 
@@ -103,13 +105,14 @@ def laziness(
     ``model`` is what :func:`solvable.diagnostics.ntk` takes, ``before`` and ``after`` its parameters: trees for a JAX
     function, modules for an Equinox module, state dicts (copied: a state dict lives on with its module) or modules for
     torch. The tangent kernel, trace over outputs, is compared on ``kernel_inputs`` of the inputs, evenly spread; 0
-    leaves it out. ``dtype="float64"`` recomputes float32 networks where motions are small.
+    leaves it out. ``dtype="float64"`` recomputes float32 networks where motions are small. ``output_field`` is as in
+    :func:`solvable.diagnostics.ntk`.
     """
     lazy, rich = _check_thresholds(thresholds)
     if isinstance(kernel_inputs, bool) or int(kernel_inputs) != kernel_inputs or kernel_inputs < 0:
         raise ValueError(f"kernel_inputs must be a whole number, 0 or more, not {kernel_inputs!r}")
     inputs = check_inputs("inputs", inputs)
-    start, end = network_of(model, before, dtype), network_of(model, after, dtype)
+    start, end = (network_of(model, own, dtype, output_field) for own in (before, after))
     old, new = start.arrays(), end.arrays()
     _check_alike(start, old, end, new)
     moved = [last.astype(float) - first.astype(float) for first, last in zip(old, new, strict=True)]
@@ -125,7 +128,15 @@ def laziness(
     if count:
         chosen = inputs[np.linspace(0, len(inputs) - 1, count).round().astype(int)]
         kernels = [
-            ntk(model, chosen, parameters=own, dtype=dtype, memory_limit=memory_limit, progress=progress)
+            ntk(
+                model,
+                chosen,
+                parameters=own,
+                dtype=dtype,
+                memory_limit=memory_limit,
+                progress=progress,
+                output_field=output_field,
+            )
             for own in (before, after)
         ]
         change = kernel_change(*kernels)

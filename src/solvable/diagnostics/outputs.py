@@ -60,8 +60,21 @@ def chosen(returned: Any, field: Field | None) -> Any:
     return fields[name]
 
 
+def only_row(outputs: Any) -> Any:
+    """The outputs for the only input of a batch of one."""
+    shape = tuple(outputs.shape)
+    if not shape:
+        return outputs
+    if shape[0] != 1:
+        raise ValueError(
+            f"the network must return one row for each input, but for a batch of one it returned shape {shape}: do not "
+            "squeeze the batch axis away"
+        )
+    return outputs[0]
+
+
 def _fields(returned: Any) -> dict[Field, Any] | None:
-    """Fields by name, or by place in a plain tuple or list; None for what has none. Those that are None are left out."""
+    """Fields by name, or by place in a plain tuple or list; None for what has none. Empty ones are left out."""
     found: dict[Any, Any]
     if _is_array(returned):
         return None
