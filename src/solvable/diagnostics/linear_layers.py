@@ -90,12 +90,11 @@ def linear_layers(tree: PyTree) -> list[Any]:
 
 
 def candidates(module: PyTree) -> tuple[int, ...]:
-    """Places of the layers that may have gradients of this form: plain ones of vectors."""
+    """Places of the layers that may have gradients of this form: those of vectors."""
     return tuple(
         place
         for place, layer in enumerate(linear_layers(module))
-        if type(layer) is eqx.nn.Linear
-        and isinstance(layer.in_features, int)
+        if isinstance(layer.in_features, int)
         and isinstance(layer.out_features, int)
         and eqx.is_inexact_array(layer.weight)
     )
@@ -113,9 +112,12 @@ def separate(trained: PyTree, places: tuple[int, ...]) -> tuple[PyTree, PyTree]:
 
 
 def tapped(
-    apply: Callable[[PyTree], Any], module: PyTree, places: tuple[int, ...], offsets: list[Any]
+    apply: Callable[[PyTree], Any], module: PyTree, places: tuple[int, ...], offsets: list[Any], factors: Any
 ) -> tuple[Any, list[Any]]:
-    """What ``apply`` makes of the module with offsets on its layers, and what went into each of them."""
+    """What ``apply`` makes of the module with offsets on its layers, and what went into each of them.
+
+    ``factors`` has a row for each layer: what its inputs, and the one for its bias, are multiplied by in its gradient.
+    """
     seen = _Seen(len(places))
 
     def pick(tree: PyTree) -> list[Any]:
@@ -131,9 +133,30 @@ def tapped(
         if len(inputs) != 1 or jnp.ndim(inputs[0]) != 1:
             raise NotAnOuterProductError(place)
     return values, [
-        jnp.append(below[0], 1.0) if layer.bias is not None else below[0]
-        for below, layer in zip(seen.below, pick(module), strict=True)
+        jnp.append(factor[0] * below[0], factor[1]) if layer.bias is not None else factor[0] * below[0]
+        for below, layer, factor in zip(seen.below, pick(module), factors, strict=True)
     ]
+
+
+def factors_of(whole: np.ndarray, product: np.ndarray, bias: bool, plain: bool) -> tuple[float, float] | None:
+    """What turns outer products (inputs, rows, columns) into the gradients of a layer; None if nothing does.
+
+    Layers with constant factors inside, as in tangent-kernel parameterisation, have one for the weights and one for
+    the ``bias``, the last column. Two inputs tell whether they are constant; ``plain`` layers have none.
+    """
+    if not plain and len(whole) < 2:
+        return None
+    columns = [slice(None, -1), slice(-1, None)] if bias else [slice(None)]
+    found = []
+    for part in columns:
+        size = float(np.sum(product[..., part] ** 2))
+        if size == 0 and not plain:
+            return None
+        found.append(1.0 if plain else float(np.sum(whole[..., part] * product[..., part])) / size)
+        apart = np.abs(found[-1] * product[..., part] - whole[..., part]).max()
+        if apart > 1000 * np.finfo(whole.dtype).eps * np.abs(whole[..., part]).max():
+            return None
+    return found[0], found[-1]
 
 
 class NotAnOuterProductError(Exception):

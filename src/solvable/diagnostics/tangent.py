@@ -14,6 +14,7 @@ from solvable.diagnostics.linear_layers import (
     OuterProducts,
     as_arrays,
     candidates,
+    factors_of,
     inner_products,
     linear_layers,
     separate,
@@ -120,7 +121,7 @@ class JaxNetwork:
         self.precision = str(jnp.result_type(*[leaf for _, leaf in leaves]))
         self._trained = trained
         self._single = _Single(apply, rest, alone, output_field)
-        self._layers: tuple[int, ...] | None = None
+        self._layers: tuple[tuple[int, ...], np.ndarray] | None = None
         # BLAS multiplies large matrices on a CPU several times faster than XLA, and reads the same memory.
         self._on_host = all(device.platform == "cpu" for _, leaf in leaves for device in leaf.devices())
 
@@ -129,18 +130,18 @@ class JaxNetwork:
 
     def gradients(self, inputs: Any, weights: np.ndarray) -> list[Any]:
         rows = self._cast(inputs)
-        return _gradients(self._single, self._trained, self._outer_products(rows), rows, jnp.asarray(weights))
+        return _gradients(self._single, self._trained, *self._outer_products(rows), rows, jnp.asarray(weights))
 
     def gradient_size(self, inputs: Any) -> int:
         layers = linear_layers(self._trained)
-        chosen = [layers[place] for place in self._outer_products(self._cast(inputs[:1]))]
+        chosen = [layers[place] for place in self._outer_products(self._cast(inputs[:2]))[0]]
         inside = sum(leaf.size for leaf in jax.tree.leaves(chosen))
         return self.size - inside + sum(sum(layer.weight.shape) + 1 for layer in chosen)
 
-    def _outer_products(self, rows: jax.Array) -> tuple[int, ...]:
-        """The linear layers whose gradients are outer products, found by comparing with gradients on one input."""
+    def _outer_products(self, rows: jax.Array) -> tuple[tuple[int, ...], np.ndarray]:
+        """The linear layers whose gradients are outer products, and factors, seen by the gradients on two inputs."""
         if self._layers is None:
-            self._layers = _find_outer_products(self._single, self._trained, rows[:1])
+            self._layers = _find_outer_products(self._single, self._trained, rows[:2])
         return self._layers
 
     def contract(self, left: Sequence[Any], right: Sequence[Any], pairs: bool) -> np.ndarray:
@@ -212,7 +213,7 @@ def _tangent(single: _Single, trained: PyTree, inputs: jax.Array, direction: PyT
 
 @eqx.filter_jit
 def _gradients(
-    single: _Single, trained: PyTree, places: tuple[int, ...], inputs: jax.Array, weights: jax.Array
+    single: _Single, trained: PyTree, places: tuple[int, ...], factors: Any, inputs: jax.Array, weights: jax.Array
 ) -> list[Any]:
     """Arrays for the parameters outside of the linear layers at these places, outer products for those inside."""
     plain, inside = separate(trained, places) if places else (trained, jax.tree.map(lambda _: None, trained))
@@ -222,7 +223,7 @@ def _gradients(
     def of_one(one: jax.Array) -> list[Any]:
         def run(own: PyTree, taps: list[Any]) -> tuple[jax.Array, list[Any]]:
             module = eqx.combine(own, inside, single.rest)
-            return tapped(lambda tree: single.outputs(tree, one), module, places, taps)
+            return tapped(lambda tree: single.outputs(tree, one), module, places, taps, factors)
 
         values, pull, below = jax.vjp(run, plain, offsets, has_aux=True)
         found, slopes = jax.vmap(pull)(weights.astype(values.dtype))
@@ -238,41 +239,40 @@ def _wide(leaf: jax.Array) -> jax.Array:
     return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
 
 
-def _find_outer_products(single: _Single, trained: PyTree, row: jax.Array) -> tuple[int, ...]:
+def _find_outer_products(single: _Single, trained: PyTree, rows: jax.Array) -> tuple[tuple[int, ...], np.ndarray]:
     """The linear layers whose gradients are outer products: those where these agree with the gradients themselves."""
+    none = (), np.ones((0, 2))
     if not single.alone:
-        return ()
+        return none
     places = candidates(eqx.combine(trained, single.rest))
-    weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, _outputs(single, trained, row).shape[1])))
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, _outputs(single, trained, rows).shape[1])))
     while places:
         try:
-            gradients = _gradients(single, trained, places, row, weights)
+            gradients = _gradients(single, trained, places, np.ones((len(places), 2)), rows, weights)
         except NotAnOuterProductError as found:
             places = tuple(place for place in places if place != found.place)
             continue
         except jax.errors.UnexpectedTracerError:  # the layers run inside of a transformation, on many positions
-            return ()
-        plain = [_layer_gradient(single, trained, place, row[0], weights[0]) for place in places]
-        return tuple(
-            place
-            for place, whole, part in zip(places, plain, gradients[-len(places) :], strict=True)
-            if _agree(whole, part)
-        )
-    return ()
+            return none
+        layers = linear_layers(eqx.combine(trained, single.rest))
+        known = {}
+        for place, part in zip(places, gradients[-len(places) :], strict=True):
+            whole = np.stack([_layer_gradient(single, trained, place, one, weights[0]) for one in rows])
+            product = np.asarray(part.slopes[:, 0, :, None] * part.below[:, None])
+            plain = type(layers[place]) is eqx.nn.Linear
+            known[place] = factors_of(whole, product, layers[place].bias is not None, plain)
+        found = {place: factors for place, factors in known.items() if factors is not None}
+        return tuple(found), np.array(list(found.values())).reshape(-1, 2)
+    return none
 
 
-def _layer_gradient(single: _Single, trained: PyTree, place: int, one: jax.Array, weight: jax.Array) -> jax.Array:
+def _layer_gradient(single: _Single, trained: PyTree, place: int, one: jax.Array, weight: jax.Array) -> np.ndarray:
     """The gradient of a layer's weights, with the bias as a last column."""
-    inside, outside = separate(trained, (place,))[::-1]
+    outside, inside = separate(trained, (place,))
     values, pull = jax.vjp(lambda own: single(eqx.combine(own, outside), one), inside)
     layer = linear_layers(pull(weight.astype(values.dtype))[0])[place]
-    return layer.weight if layer.bias is None else jnp.concatenate([layer.weight, layer.bias[:, None]], axis=1)
-
-
-def _agree(whole: jax.Array, part: OuterProducts) -> bool:
-    product = jnp.outer(part.slopes[0, 0], part.below[0])
-    tolerance = 1000 * float(jnp.finfo(whole.dtype).eps)
-    return bool(jnp.abs(product - whole).max() <= tolerance * jnp.abs(whole).max())
+    parts = [layer.weight] if layer.bias is None else [layer.weight, layer.bias[:, None]]
+    return np.asarray(_wide(jnp.concatenate(parts, axis=1)))
 
 
 @eqx.filter_jit
