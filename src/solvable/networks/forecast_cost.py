@@ -63,7 +63,8 @@ def check_time(seconds: float, limit: float | None, points: int, landmarks: int 
         ways.append("outputs='sum'")
     raise ValueError(
         f"this forecast takes about {in_words(seconds)} for {points} points and {outputs} outputs, longer than the "
-        f"time_limit of {in_words(limit)}: {', or '.join(ways)}, or set time_limit (None for no limit)"
+        f"time_limit of {in_words(limit)}: {', or '.join(ways)}, or raise the limit (time_limit=... in Python, "
+        "--time-limit on the command line; inf for none)"
     )
 
 

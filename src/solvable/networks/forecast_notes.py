@@ -117,12 +117,7 @@ def missing_parity(network: Initial, inputs: Any, field: Field | None = None) ->
     if getattr(inputs, "ndim", 0) != 2 or np.issubdtype(to_numpy(inputs[:1]).dtype, np.integer):
         return None
     some = inputs[:: max(1, len(inputs) // _PROBED)][:_PROBED]
-    options: dict[str, Any] = {
-        "parameters": network.parameters,
-        "dtype": "float64",
-        "output_field": field,
-        "progress": False,
-    }
+    options: dict[str, Any] = {"dtype": "float64", "output_field": field, "progress": False}
     own = network.parameters
     same, opposite = (ntk(network.model, some, x, parameters=own, **options).values for x in (some, negated(some)))
     ranks = {}
