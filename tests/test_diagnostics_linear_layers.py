@@ -7,13 +7,22 @@ import numpy as np
 import pytest
 
 from solvable import diagnostics
+from solvable.diagnostics import linear_layers
 from solvable.diagnostics.tangent import network_of
 from solvable.networks import MLP, centred
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
+pytestmark = pytest.mark.usefixtures("every_size")
+
 INPUTS = np.random.default_rng(0).normal(size=(9, 4))
+
+
+@pytest.fixture
+def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for outer products in small networks as well."""
+    monkeypatch.setattr(linear_layers, "WORTHWHILE", 0)
 
 
 def torch_gradients(network: "nn.Module") -> np.ndarray:
@@ -131,3 +140,9 @@ def test_own_networks_have_outer_products_too() -> None:
     network = network_of(modules()["own"], dtype="float64")
     factors = 5  # of the parameterisation, which are constants
     assert network.gradient_size(INPUTS) <= (4 + 7 + 1) + (7 + 7 + 1) + (7 + 3 + 1) + factors + 3
+
+
+def test_small_networks_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_layers, "WORTHWHILE", 5000)
+    assert network_of(modules()["equinox"]).gradient_size(INPUTS) == 4 * 7 + 7 + 7 * 7 + 7 + 7 * 3 + 3
+    assert network_of(networks()["plain"]).gradient_size(INPUTS) == 4 * 7 + 7 + 7 * 3

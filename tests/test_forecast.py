@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from solvable.diagnostics import ntk, tangent_model
+from solvable.diagnostics import linear_layers, ntk, tangent_model
 from solvable.models.feature_scaling import FeatureScaling, fit_source_capacity
 from solvable.networks.forecast import forecast
 from solvable.networks.forecast_report import ForecastReport
@@ -473,6 +473,7 @@ def test_the_estimate_counts_operations(monkeypatch) -> None:
     monkeypatch.setattr(forecast_cost, "operations_per_second", lambda: 1.0)
     monkeypatch.setattr(forecast_cost, "_DECOMPOSITION", 0.0)
     monkeypatch.setattr(forecast_cost, "_SLOWER", 0.0)
+    monkeypatch.setattr(linear_layers, "WORTHWHILE", 0)
     network = eqx.nn.MLP(6, 10, 20, depth=1, key=jax.random.key(0))
     inputs = np.random.default_rng(0).normal(size=(40, 6))
     found = forecast_cost.forecast_seconds([Initial(network, None)], inputs, 10)

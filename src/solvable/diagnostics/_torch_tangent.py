@@ -8,7 +8,13 @@ import numpy as np
 import torch
 from torch.func import functional_call, vjp, vmap
 
-from solvable.diagnostics.linear_layers import NotAnOuterProductError, OuterProducts, inner_products, squared_norms
+from solvable.diagnostics.linear_layers import (
+    NotAnOuterProductError,
+    OuterProducts,
+    inner_products,
+    squared_norms,
+    worthwhile,
+)
 from solvable.diagnostics.outputs import Field, find_outputs, only_row
 
 
@@ -82,7 +88,7 @@ class TorchNetwork:
     def _outer_products(self, rows: torch.Tensor) -> dict[str, torch.nn.Linear]:
         """The linear layers whose gradients are outer products, found by comparing with gradients on one input."""
         if self._layers is None:
-            self._layers = self._find_outer_products(rows[:1])
+            self._layers = self._find_outer_products(rows[:1]) if worthwhile(self.size) else {}
         return self._layers
 
     def _find_outer_products(self, row: torch.Tensor) -> dict[str, torch.nn.Linear]:

@@ -116,12 +116,17 @@ def laziness(
     old, new = start.arrays(), end.arrays()
     _check_alike(start, old, end, new)
     moved = [last.astype(float) - first.astype(float) for first, last in zip(old, new, strict=True)]
+    if not any(part.any() for part in moved):
+        raise ValueError(
+            "the parameters did not move: give a copy of those at the start (copy.deepcopy; a torch state_dict() "
+            "changes along with its module)"
+        )
     first, last, linear = _functions(start, end, moved, inputs, batch, progress)
     motion = float(np.linalg.norm(last - first))
     if motion == 0:
         raise ValueError(
-            "the function did not move on these inputs: give other inputs, or a copy of the parameters at the start "
-            "(copy.deepcopy; a torch state_dict() changes along with its module)"
+            "the function did not move on these inputs, although the parameters did: give other inputs, on which "
+            "training changed it"
         )
     epsilon = float(jnp.finfo(start.precision).eps)
     change, count = None, min(int(kernel_inputs), len(inputs))

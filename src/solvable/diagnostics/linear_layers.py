@@ -15,6 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 PyTree = Any
+# Networks of fewer parameters are not looked at: finding their layers takes longer than it saves.
+WORTHWHILE = 5000
+
+
+def worthwhile(parameters: int) -> bool:
+    """Whether a network of so many parameters is large enough to look for outer products in its gradients."""
+    return parameters >= WORTHWHILE
 
 
 class OuterProducts(NamedTuple):

@@ -20,6 +20,7 @@ from solvable.diagnostics.linear_layers import (
     separate,
     squared_norms,
     tapped,
+    worthwhile,
 )
 from solvable.diagnostics.outputs import Field, find_outputs, only_row
 
@@ -141,7 +142,10 @@ class JaxNetwork:
     def _outer_products(self, rows: jax.Array) -> tuple[tuple[int, ...], np.ndarray]:
         """The linear layers whose gradients are outer products, and factors, seen by the gradients on two inputs."""
         if self._layers is None:
-            self._layers = _find_outer_products(self._single, self._trained, rows[:2])
+            if not worthwhile(self.size):
+                self._layers = (), np.ones((0, 2))
+            else:
+                self._layers = _find_outer_products(self._single, self._trained, rows[:2])
         return self._layers
 
     def contract(self, left: Sequence[Any], right: Sequence[Any], pairs: bool) -> np.ndarray:

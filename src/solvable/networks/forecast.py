@@ -18,7 +18,7 @@ from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tangent import batches, check_inputs, network_of
 from solvable.engines.progress import Advance, heard_by, progress_bar
 from solvable.models.base import check_choice, check_count
-from solvable.networks.forecast_cost import TIME_LIMIT, check_time, forecast_seconds, in_words
+from solvable.networks.forecast_cost import TIME_LIMIT, check_limit, check_time, forecast_seconds, in_words
 from solvable.networks.forecast_notes import notes
 from solvable.networks.forecast_report import ForecastReport
 from solvable.networks.initialisations import Initial, initial_networks
@@ -123,6 +123,8 @@ def forecast(
     (True, 'hard')
     """
     check_choice("start", start, get_args(Start))
+    check_choice("outputs", outputs, ("trace", "sum"))
+    check_limit(time_limit)
     _check_modes(first, last)
     inputs = check_inputs("inputs", inputs)
     size = len(inputs)

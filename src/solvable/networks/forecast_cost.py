@@ -49,10 +49,14 @@ def forecast_seconds(
     return (kernels + spectra) / operations_per_second()
 
 
-def check_time(seconds: float, limit: float | None, points: int, landmarks: int | None, outputs: int) -> None:
-    """Refuse work that takes longer than the limit, and say how to make it shorter."""
+def check_limit(limit: float | None) -> None:
+    """Refuse what is no time, before anything is counted."""
     if limit is not None and not (isinstance(limit, int | float) and limit > 0):
         raise ValueError(f"time_limit must be a positive number of seconds, or None for no limit, not {limit!r}")
+
+
+def check_time(seconds: float, limit: float | None, points: int, landmarks: int | None, outputs: int) -> None:
+    """Refuse work that takes longer than the limit, and say how to make it shorter."""
     if limit is None or seconds <= limit:
         return
     fewer = max(20, int(points * math.sqrt(limit / seconds) / 2))
