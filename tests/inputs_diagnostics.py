@@ -172,7 +172,8 @@ def command(*arguments: str, **files: dict[str, Any] | str | bytes) -> Callable[
 
 
 def _data() -> dict[str, np.ndarray]:
-    parts = {f"{part}_{name}": array for part in ("train", "test") for name, array in zip(("inputs", "labels"), ARRAYS)}
+    inputs, labels = ARRAYS
+    parts = {"train_inputs": inputs, "train_labels": labels, "test_inputs": inputs, "test_labels": labels}
     return {**parts, "inputs": X, "targets": OUTPUTS}
 
 
@@ -241,7 +242,7 @@ INPUTS = [
     Case("ntk: no parameters", lambda: diagnostics.ntk(linear, X), "pass parameters=..."),
     Case("ntk: no network", lambda: diagnostics.ntk(3, X), "model must be a function"),
     Case("ntk: no floats", lambda: diagnostics.ntk(linear, X, parameters=np.ones((4, 3), int)), "no trainable"),
-    Case("ntk: outputs", lambda: diagnostics.ntk(linear, X, parameters=WEIGHTS, outputs="all"), "outputs must be one of"),
+    Case("ntk: outputs", lambda: diagnostics.ntk(linear, X, parameters=WEIGHTS, outputs="all"), "outputs must be one"),
     Case("ntk: method", lambda: diagnostics.ntk(linear, X, parameters=WEIGHTS, method="fast"), "method must be one of"),
     Case("ntk: dtype", lambda: diagnostics.ntk(linear, X, parameters=WEIGHTS, dtype="half"), "dtype must be"),
     Case("ntk: no inputs", lambda: diagnostics.ntk(linear, X[:0], parameters=WEIGHTS), "at least one input"),

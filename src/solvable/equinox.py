@@ -4,7 +4,7 @@ A module is a PyTree, so no hooks are needed: the network without its last linea
 layer applied to them gives the outputs. That this is the network is checked on the first batch.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -218,7 +218,7 @@ def _cut(batches: Any, what: str = "data") -> tuple[Iterable[Any], int]:
         raise ValueError(
             f"the {what} must be batches (inputs, targets), or one pair of whole arrays, not {type(batches).__name__}"
         )
-    return batches, len(batches) if hasattr(batches, "__len__") else 0
+    return batches, len(batches) if isinstance(batches, Sized) else 0
 
 
 def _first(batches: Any, what: str = "data") -> Any:

@@ -76,7 +76,8 @@ class TorchNetwork:
                     values = self._single({**inside, **own}, one)
                 return values, _only(below, layers)
 
-            _, pull, below = vjp(run, plain, zeros, has_aux=True)
+            answer: Any = vjp(run, plain, zeros, has_aux=True)
+            _, pull, below = answer
             found, slopes = vmap(pull)(weights)
             return found, slopes, below
 

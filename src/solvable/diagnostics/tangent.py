@@ -253,8 +253,8 @@ def _find_outer_products(single: _Single, trained: PyTree, rows: jax.Array) -> t
     while places:
         try:
             gradients = _gradients(single, trained, places, np.ones((len(places), 2)), rows, weights)
-        except NotAnOuterProductError as found:
-            places = tuple(place for place in places if place != found.place)
+        except NotAnOuterProductError as odd:
+            places = tuple(place for place in places if place != odd.place)
             continue
         except jax.errors.UnexpectedTracerError:  # the layers run inside of a transformation, on many positions
             return none

@@ -20,7 +20,7 @@ def measured_training(
     """The report of :func:`laziness` on some inputs, or None and why it could not be measured."""
     if inputs is None:
         return None, _SEVERAL
-    options = {"kernel_inputs": _KERNEL_INPUTS, "progress": progress, "output_field": output_field}
+    options: dict[str, Any] = {"kernel_inputs": _KERNEL_INPUTS, "progress": progress, "output_field": output_field}
     try:
         return laziness(model, before, after, inputs, **options), ""
     except (RuntimeError, NotImplementedError) as error:
