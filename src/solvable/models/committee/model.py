@@ -207,6 +207,7 @@ class Committee(Model):
             },
             provenance(self, "simulation", settings, watch),
             MEANINGS,
+            may_diverge=keep_diverged,
         )
 
     def loss_gap(self, times: Any, *, solver: Any = None, key: int = 0, progress: bool | None = None) -> xr.Dataset:
@@ -331,7 +332,7 @@ class Committee(Model):
             coordinates["time2"] = times
         variables = {name: (DIMS[name], value) for name, value in values.items()}
         variables |= {f"{name}_error": (DIMS[name], error) for name, error in errors.items()}
-        return make_dataset(variables, coordinates, attributes, MEANINGS)
+        return make_dataset(variables, coordinates, attributes, MEANINGS, may_diverge=keep_diverged)
 
 
 def refine(solved: Callable[[Solver], Runs], solver: Solver, accuracy: float) -> tuple[Solver, Runs]:

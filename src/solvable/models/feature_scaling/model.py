@@ -145,7 +145,10 @@ class FeatureScaling(Model):
         variables["mode_error"] = (("time", "mode"), found.node_loss / weight)
         variables["mode_weight"] = (("mode",), weight)
         variables["mode_eigenvalue"] = (("mode",), found.modes.eigenvalues)
-        coordinates = {"time": times, "mode": found.modes.ranks}
+        # An axis must be made of numbers: where the place of the last node depends on a traced capacity, count nodes.
+        ranks = found.modes.ranks
+        ranks = np.arange(1.0, ranks.shape[0] + 1) if isinstance(ranks, jax.core.Tracer) else ranks
+        coordinates = {"time": times, "mode": ranks}
         if two_time and found.two_time is not None:
             coordinates["earlier_time"] = times
             variables |= _matrices(found, times)

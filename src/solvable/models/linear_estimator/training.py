@@ -118,6 +118,7 @@ def train(model: "LinearEstimator", times: Any, plan: Training) -> xr.Dataset:
         {name: (("seed", "time"), values) for name, values in measured._asdict().items()},
         {"time": steps, "seed": np.arange(plan.seeds)},
         provenance(model, "simulation", plan.settings(method, sizes.samples), watch),
+        may_diverge=plan.allow_divergence,
     )
     # Fractions are counted over a number of trials, which bounds how well they are known.
     dataset.train_accuracy.attrs["trials"] = sizes.samples
