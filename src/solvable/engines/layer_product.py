@@ -27,6 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from solvable.engines.precision import require_float64
+
 # Squares of squares of the layers must neither overflow nor vanish.
 SMALLEST, LARGEST = 1e-70, 1e70
 # Bounds the growth of what is zero, of which only the derivative is left.
@@ -44,6 +46,7 @@ def aligned_and_opposed(
     first: ArrayLike, second: ArrayLike, scale: ArrayLike = 1.0, axis: int | None = None
 ) -> tuple[Array, Array]:
     """P and Q of the layers: over all pairs along ``axis``, or pair by pair if None."""
+    require_float64()
     first, second = jnp.asarray(first), jnp.asarray(second)
     aligned, opposed = (first + second) ** 2 / (2 * scale), (first - second) ** 2 / (2 * scale)
     return (aligned, opposed) if axis is None else (aligned.sum(axis), opposed.sum(axis))

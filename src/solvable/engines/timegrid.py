@@ -62,12 +62,14 @@ def _real_numbers(times: Any) -> np.ndarray:
         place = int(np.argmax(masked))
         raise ValueError(f"times must be numbers, but times[{place}] is masked: pass times.compressed()")
     try:
-        array = np.asarray(times)
+        # NumPy makes ones and zeros of truth values beside numbers.
+        mixed = isinstance(times, list | tuple) and any(isinstance(value, bool | np.bool_) for value in times)
+        array = np.asarray(times, dtype=object if mixed else None)
     except (TypeError, ValueError) as error:
         raise ValueError(f"times must be a flat list of numbers, not {_short(times)}") from error
     kinds = {
         "b": ("truth values", "pass the times themselves"),
-        "c": ("complex", "pass their real parts"),
+        "c": ("complex numbers", "pass their real parts"),
         "M": ("dates", "pass numbers since the start of training"),
         "m": ("durations", "pass numbers since the start of training"),
         "U": ("strings", "convert them with float"),
@@ -107,6 +109,11 @@ def count_steps(times: Any, step: float) -> Int[np.ndarray, "time"]:
     """How many steps of length ``step`` lead to each time, which must be a whole number of them."""
     array = check_times(times)
     counts = np.round(array / step)
+    if not counts[-1] < 2**62:
+        raise ValueError(
+            f"times must be at most 2^62 steps of {step:g}, but times[{counts.size - 1}] = {array[-1]:g}: "
+            "ask for earlier times, or use a solver of the flow"
+        )
     # A time such as 0.3 is three steps of 0.1 only up to rounding.
     off = np.abs(counts * step - array) > 1e-9 * np.maximum(array, step)
     if off.any():

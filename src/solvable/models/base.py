@@ -20,6 +20,8 @@ from solvable.engines.precision import require_float64
 
 # Longer arrays are not written out in the attributes of a dataset.
 _LONGEST_LIST = 1000
+# Formulas square parameters, and the squares must be numbers of float64, too.
+_LARGEST = 1e150
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,6 +198,11 @@ def check_field(field: dataclasses.Field[Any], value: Any) -> None:
     if not (named or number) or not rule.test(value):
         text = rule.text + (", or None" if field.metadata["optional"] else "")
         raise ValueError(f"{field.name} must be {text}, not {value!r} ({field.metadata['help']})")
+    if number and _LARGEST < abs(value) < math.inf:
+        raise ValueError(
+            f"{field.name} must be at most {_LARGEST:g} in size, not {value:g}: its square must be a number, "
+            "too; change the units"
+        )
 
 
 def _check_array(name: str, value: Any, rule: Rule) -> None:
@@ -305,9 +312,10 @@ def _remedy(parameters: str, time: float) -> str:
     """Which number to change: the one that is furthest from one."""
     sizes = {"the last time": abs(time)}
     for name, value in json.loads(parameters).items():
-        numbers_in = value if isinstance(value, list) else [value]
-        flat = [abs(x) for x in np.ravel(np.array(numbers_in, dtype=object)) if type(x) in (int, float)]
-        sizes |= {name: x for x in flat if 0 < x < math.inf and _decades(x) >= _decades(sizes.get(name, 1.0))}
+        flat = np.ravel(np.array(value, dtype=object))
+        found = [abs(number) for number in flat if type(number) in (int, float) and 0 < abs(number) < math.inf]
+        if found:
+            sizes[name] = max(found, key=_decades)
     worst = max(sizes, key=lambda name: _decades(sizes[name]))
     return f"bring {worst} = {sizes[worst]:g} nearer to 1, or change the units"
 

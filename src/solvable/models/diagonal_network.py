@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.engines import layer_product
+from solvable.engines.cost import check_descent_cost
 from solvable.engines.descent import check_learning_rate, descend
 from solvable.engines.ensemble import ensemble
 from solvable.engines.timegrid import check_times
@@ -193,6 +194,7 @@ class DiagonalNetwork(Model):
         if samples is not None:
             check_count("samples", samples)
         learning_rate = check_learning_rate(learning_rate, self._stable_learning_rate())
+        check_descent_cost(self.name, times[-1] / learning_rate, seeds, 2.0 * self._modes**2 + 20 * self._modes, method)
         run = partial(_run, self, times, samples, learning_rate, method)
         size = 8.0 * (2 * (samples or 1) * self._modes + 3 * self._modes**2 + 6 * times.size * self._modes)
         measured = ensemble(

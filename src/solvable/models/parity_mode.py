@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
+from solvable.engines.cost import check_descent_cost
 from solvable.engines.descent import check_learning_rate, descend
 from solvable.engines.ensemble import ensemble
 from solvable.engines.timegrid import check_times
@@ -146,6 +147,7 @@ class ParityMode(Model):
         if samples is not None:
             check_count("samples", samples)
         learning_rate = check_learning_rate(learning_rate, self._stable_learning_rate())
+        check_descent_cost(self.name, times[-1] / learning_rate, seeds, 400.0, method)
         measured = ensemble(
             partial(_run, self, times, samples, learning_rate, method),
             seeds=seeds,

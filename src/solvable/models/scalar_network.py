@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.engines import layer_product
+from solvable.engines.cost import check_descent_cost
 from solvable.engines.descent import check_learning_rate, descend
 from solvable.engines.ensemble import ensemble
 from solvable.engines.timegrid import check_times
@@ -197,6 +198,7 @@ class ScalarNetwork(Model):
         if samples is not None:
             check_count("samples", samples)
         learning_rate = check_learning_rate(learning_rate, self._stable_learning_rate())
+        check_descent_cost(self.name, times[-1] / learning_rate, seeds, 20.0 * np.shape(self.first)[0], method)
         units = np.shape(self.first)[0]
         measured = ensemble(
             partial(_run, self, times, samples, learning_rate, method),

@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 
 from solvable import activations, teachers
+from solvable.engines.precision import require_float64
 from solvable.engines.progress import progress_bar
 from solvable.engines.timegrid import check_times, count_steps
 from solvable.models.base import (
@@ -123,6 +124,7 @@ class Committee(Model):
     @property
     def task(self) -> Task:
         """The student and the teacher, as the solvers see them."""
+        require_float64()
         neurons = self.initial_overlap.shape[0]
         readout = np.full(neurons, self.output_scale / neurons) if self.readout is None else self.readout
         moved = np.ones(neurons) if self.gradient_readout is None else self.gradient_readout
@@ -312,6 +314,7 @@ class Committee(Model):
         if accuracy is not None and not 0 < accuracy < 1:
             raise ValueError(f"accuracy must lie between 0 and 1, not {accuracy!r}")
         problem = self._problem()
+        checks.check_solver_cost(solver, problem, times)
 
         def solved(solver: Solver) -> Runs:
             with progress_bar(f"solving {self.name}", solver.work(problem, times), progress) as advance:

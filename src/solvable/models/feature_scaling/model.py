@@ -32,6 +32,8 @@ _TRACE_CLASS = Rule(
     lambda value: 1 < value < math.inf,
 )
 _STABLE, _QUIET = 1.9, 0.9
+# Quadrature over modes reaches down to eigenvalues far below one over the last time.
+_LATEST = 1e60
 
 
 class FeatureScaling(Model):
@@ -89,6 +91,7 @@ class FeatureScaling(Model):
         if self.spectrum is None:
             if self.capacity is None or self.source is None:
                 raise ValueError("give capacity and source, or spectrum and target in place of them")
+            _check_signal(self.capacity, self.source)
             return
         if self.capacity is not None or self.source is not None or self.modes != math.inf:
             raise ValueError(
@@ -131,6 +134,10 @@ class FeatureScaling(Model):
             "progress": progress,
         }
         self._check_options(descent, two_time, exact_batch)
+        if not times[-1] <= _LATEST:
+            raise ValueError(
+                f"times must be at most {_LATEST:g} for these modes, not {times[-1]:g}: ask for earlier times"
+            )
         found = curves(self, times, descent, options)
         attributes = provenance(self, "theory", {"descent": descent, **found.solver}, watch, found.error)
         if not is_traced(self):
@@ -358,6 +365,18 @@ class FeatureScaling(Model):
             {"seed": np.arange(seeds), "time": times},
             provenance(self, "simulation", {"modes": len(plan.target), "seeds": seeds, "key": key}, watch),
             MEANINGS,
+        )
+
+
+def _check_signal(capacity: Any, source: Any) -> None:
+    """The tail of the target's power, ``k^-(capacity source)``, must be a number, and its sum finite."""
+    # What breaks the rule of its own field is told there.
+    if type(capacity) not in (int, float) or type(source) not in (int, float) or not (source > 0 and capacity > 1):
+        return
+    if capacity < math.inf and source < math.inf and not 1e-9 <= capacity * source <= 1e3:
+        raise ValueError(
+            f"capacity * source must lie between 1e-9 and 1000, not {capacity * source:g}: with source = {source:g} "
+            "the target would have no finite power, or no second mode; change source"
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.engines.ensemble import ensemble, trajectories
+from solvable.engines.ensemble import check_steps, ensemble, trajectories
 from solvable.engines.timegrid import check_times
 from solvable.models.base import Stopwatch, check_choice, check_count, make_dataset, provenance
 from solvable.models.linear_estimator import simulation, theory
@@ -131,6 +131,7 @@ def _descend(
     model: "LinearEstimator", steps: np.ndarray, plan: Training, sizes: Layout, activation: Activation | None
 ) -> Measured:
     options = plan.ensemble_options(model, sizes)
+    check_steps(steps[-1], plan.seeds, sizes.bytes_per_run, options["label"])
     start = partial(simulation.descent_start, model, sizes)
     if not plan.allow_divergence:
         # Before the steps, so that an unstable run is refused at once.

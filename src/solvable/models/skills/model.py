@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import xarray as xr
 
+from solvable.engines.cost import check_cost
 from solvable.engines.ensemble import trajectories
 from solvable.engines.timegrid import check_times
 from solvable.models.base import (
@@ -291,6 +292,7 @@ class SkillModel(Model):
         check_time_theory(self)
         batch = None if batch is None else check_count("batch", batch)
         check_step(self, batch)
+        check_cost(f"{self.skills:.3g} skills", memory=16.0 * self.skills, remedy="simulate fewer skills")
         skills, first = np.arange(1.0, self.skills + 1), shown_skills(self, shown).size
         measured = trajectories(
             partial(simulation.begin, self, skills),
