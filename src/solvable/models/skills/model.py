@@ -83,6 +83,7 @@ class SkillModel(Model):
     )
 
     def __check_init__(self) -> None:
+        Model.__check_init__(self)
         start, scale = self.initial_strength, self.target_scale
         traced = isinstance(start, jax.core.Tracer) or isinstance(scale, jax.core.Tracer)
         if self.kind == "multilinear" and not traced and not start < scale:
