@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from solvable.engines.cost import STEP, check_cost
 from solvable.engines.progress import progress_bar
 
 PyTree = Any
@@ -85,10 +86,12 @@ def trajectories(
     """Iterate ``state = step(state, count)`` from ``start(key)`` and ``measure`` it at the steps of ``save_at`` only.
 
     ``count`` is the number of steps taken before. Results have axes (seed, time). Long stretches are cut into
-    segments, so that the bar moves and the work can be interrupted.
+    segments, so that the bar moves and the work can be interrupted. Work that would take many hours is refused before
+    it begins: a step is taken to read what a run holds in memory about once.
     """
     devices = _devices(devices)
     save_at = [int(step_number) for step_number in save_at]
+    check_steps(save_at[-1], seeds, bytes_per_run, label)
     segment = max(1, save_at[-1] // _SEGMENTS)
 
     def stretch(state: PyTree, begin: jax.Array, end: jax.Array) -> PyTree:
@@ -116,6 +119,15 @@ def trajectories(
                 saved.append(_gather(_on_each(measure_all, states), count))
             results.append(jax.tree.map(lambda *values: np.stack(values, axis=1), *saved))
     return _stack(results)
+
+
+def check_steps(steps: float, seeds: int, bytes_per_run: float, label: str = "simulating") -> None:
+    """Refuse :func:`trajectories` that would take many hours, with the estimate."""
+    check_cost(
+        f"{label} for {steps:.3g} steps and {seeds:.3g} seeds",
+        operations=float(steps) * (STEP + seeds * bytes_per_run / 8),
+        remedy="ask for earlier times, fewer seeds or a smaller system",
+    )
 
 
 def _devices(devices: Sequence[jax.Device] | None) -> list[jax.Device]:

@@ -25,6 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from solvable.engines.precision import require_float64
+
 Bracket = tuple[Array, Array, Array, Array, Array]
 
 _ITERATIONS = 200
@@ -56,6 +58,7 @@ def kappa(intensities: Any, samples: Any, ridge: Any = 0.0, multiplicities: Any 
     Without a ridge it needs fewer samples than modes of positive intensity; at their number it vanishes, and with
     it the formula. Inside ``jax.jit`` and friends, where samples cannot be checked, it is then zero.
     """
+    require_float64()
     intensities, multiplicities = _checked(intensities, multiplicities)
     if intensities.ndim != 1:
         raise ValueError(f"intensities must be one-dimensional, not of shape {intensities.shape}: use jax.vmap")

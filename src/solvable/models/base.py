@@ -16,9 +16,12 @@ import xarray as xr
 
 from solvable._html import table
 from solvable._version import __version__
+from solvable.engines.precision import require_float64
 
 # Longer arrays are not written out in the attributes of a dataset.
 _LONGEST_LIST = 1000
+# Formulas square parameters, and the squares must be numbers of float64, too.
+_LARGEST = 1e150
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,6 +224,11 @@ def check_field(field: dataclasses.Field[Any], value: Any) -> None:
         other = ", or inf" if field.metadata.get("infinite") else ", or None" if field.metadata["optional"] else ""
         text = rule.text + other
         raise ValueError(f"{field.name} must be {text}, not {value!r} ({field.metadata['help']})")
+    if number and _LARGEST < abs(value) < math.inf:
+        raise ValueError(
+            f"{field.name} must be at most {_LARGEST:g} in size, not {value:g}: its square must be a number, "
+            "too; change the units"
+        )
 
 
 def _check_array(name: str, value: Any, rule: Rule) -> None:
@@ -255,11 +263,12 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """What a variable is, for people and for plots."""
+    """What a variable is, for people and for plots, and whether infinity is one of its values."""
 
     long_name: str
     units: str
     symbol: str = ""
+    may_be_infinite: bool = False
 
 
 VARIABLES: Mapping[str, Meaning] = {
@@ -284,8 +293,13 @@ def make_dataset(
     coordinates: Mapping[str, Any],
     attributes: Mapping[str, Any],
     meanings: Mapping[str, Meaning] = VARIABLES,
+    may_diverge: bool = False,
 ) -> xr.Dataset:
-    """A dataset whose every variable says what it is; traced arrays are kept, others become NumPy."""
+    """A dataset whose every variable says what it is; traced arrays are kept, others become NumPy.
+
+    Curves over time are finite: one that is not has left the range of float64, and is refused with the parameter that
+    is most likely to blame, unless divergence was asked for (``may_diverge``).
+    """
 
     def described(name: str, dims: tuple[str, ...], values: Any) -> tuple[tuple[str, ...], Any, dict[str, str]]:
         meaning = meanings.get(name) or _derived_meaning(name, meanings) or VARIABLES[name]
@@ -294,11 +308,47 @@ def make_dataset(
             attrs["symbol"] = meaning.symbol
         return dims, values if isinstance(values, jax.core.Tracer) else np.asarray(values), attrs
 
-    return xr.Dataset(
+    dataset = xr.Dataset(
         {name: described(name, dims, values) for name, (dims, values) in variables.items()},
         coords={name: described(name, (name,), values) for name, values in coordinates.items()},
         attrs=dict(attributes),
     )
+    if not may_diverge and attributes.get("method") in ("theory", "simulation"):
+        unbounded = {name for name in variables if (meanings.get(name) or VARIABLES[name]).may_be_infinite}
+        _check_curves(dataset, unbounded)
+    return dataset
+
+
+def _check_curves(dataset: xr.Dataset, unbounded: set[str]) -> None:
+    """Refuse curves over time that are not finite, with the place and the most extreme parameter."""
+    for name, curve in dataset.data_vars.items():
+        if "time" not in curve.dims or isinstance(curve.data, jax.core.Tracer) or curve.dtype.kind != "f":
+            continue
+        bad = np.isnan(curve.values) if name in unbounded else ~np.isfinite(curve.values)
+        if bad.any():
+            place = tuple(int(index) for index in np.argwhere(bad)[0])
+            time = float(dataset.time.values[place[curve.dims.index("time")]])
+            raise ValueError(
+                f"{name} is {float(curve.values[place]):g} at time {time:g}, because numbers on the way to it are "
+                f"beyond the range of float64 (1e-308 to 1e308): {_remedy(dataset.attrs['parameters'], time)}"
+            )
+
+
+def _remedy(parameters: str, time: float) -> str:
+    """Which number to change: the one that is furthest from one."""
+    sizes = {"the last time": abs(time)}
+    for name, value in json.loads(parameters).items():
+        flat = np.ravel(np.array(value, dtype=object))
+        found = [abs(number) for number in flat if type(number) in (int, float) and 0 < abs(number) < math.inf]
+        if found:
+            sizes[name] = max(found, key=_decades)
+    worst = max(sizes, key=lambda name: _decades(sizes[name]))
+    return f"bring {worst} = {sizes[worst]:g} nearer to 1, or change the units"
+
+
+def _decades(size: float) -> float:
+    """How many powers of ten a size is away from one."""
+    return abs(math.log10(size)) if size > 0 else 0.0
 
 
 def _derived_meaning(name: str, meanings: Mapping[str, Meaning]) -> Meaning | None:
@@ -312,9 +362,10 @@ def _derived_meaning(name: str, meanings: Mapping[str, Meaning]) -> Meaning | No
 
 
 class Stopwatch:
-    """Seconds since it was made."""
+    """Seconds since it was made, which is where the work of every verb begins: with numbers that have their digits."""
 
     def __init__(self) -> None:
+        require_float64()
         self._begin = time.perf_counter()
 
     def seconds(self) -> float:

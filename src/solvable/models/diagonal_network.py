@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.engines import layer_product
+from solvable.engines.cost import check_descent_cost
 from solvable.engines.descent import check_learning_rate, descend_with_error
 from solvable.engines.ensemble import ensemble
 from solvable.engines.timegrid import check_times
@@ -206,6 +207,7 @@ class DiagonalNetwork(Model):
         samples = None if samples == np.inf else samples
         stable_rate = self._stable_learning_rate()
         learning_rate = check_learning_rate(learning_rate, stable_rate)
+        check_descent_cost(self.name, times[-1] / learning_rate, seeds, 2.0 * self._modes**2 + 20 * self._modes, method)
         # The largest eigenvalue of drawn moments is above that of the population by this factor, for many samples.
         excess = 1.0 if samples is None else (1 + (self._modes / samples) ** 0.5) ** 2
         run = partial(_run, self, times, samples, learning_rate, method, stable_rate / excess)

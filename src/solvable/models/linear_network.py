@@ -156,8 +156,9 @@ class LinearNetwork(Model):
         learned = (start > 0) & (modes > 0)
         ratio = jnp.where(learned, modes / jnp.where(start > 0, start, 1.0) - 1, 1.0)
         # A start beyond the share is there already; one above the target shrinks towards it.
-        late = jnp.log(jnp.maximum(ratio, 0.0) * share / (1 - share)) / (2 * jnp.where(learned, modes, 1.0))
-        time = jnp.where(learned, jnp.maximum(late, 0.0), jnp.inf)
+        waits = ratio * share > 1 - share
+        late = jnp.log(jnp.where(waits, ratio, 1.0) * share / (1 - share)) / (2 * jnp.where(learned, modes, 1.0))
+        time = jnp.where(learned, jnp.where(waits, late, 0.0), jnp.inf)
         meanings = {**_MEANINGS, "emergence_time": Meaning("time at which a mode emerges", "1", "τ")}
         coordinates = {"mode": np.arange(1, modes.shape[0] + 1)}
         attributes = provenance(self, "theory", {"share": share}, watch)

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
+from solvable.engines.cost import check_descent_cost
 from solvable.engines.descent import check_learning_rate, descend_with_error
 from solvable.engines.ensemble import ensemble
 from solvable.engines.timegrid import check_times
@@ -156,6 +157,7 @@ class ParityMode(Model):
             check_count("samples", samples)
         stable_rate = self._stable_learning_rate()
         learning_rate = check_learning_rate(learning_rate, stable_rate)
+        check_descent_cost(self.name, times[-1] / learning_rate, seeds, 400.0, method)
         # Drawn inputs may hold one of the 8 several times as often as the others.
         excess = 1.0 if samples is None else 4.0
         measured, errors = ensemble(

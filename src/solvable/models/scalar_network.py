@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.engines import layer_product
+from solvable.engines.cost import check_descent_cost
 from solvable.engines.descent import check_learning_rate, descend_with_error
 from solvable.engines.ensemble import ensemble
 from solvable.engines.timegrid import check_times
@@ -169,7 +170,10 @@ class ScalarNetwork(Model):
         aligned, opposed = self._sums()
         if not isinstance(aligned, jax.core.Tracer) and aligned + opposed == 0:
             raise ValueError("the kernel of layers that are all zero is zero at the start: give layers that are not")
-        return _plain(2 * jnp.sqrt(aligned * opposed + self.target**2) / (aligned + opposed))
+        square = aligned * opposed + self.target**2
+        # Nothing to learn and nothing opposed: the ratio is zero there, at the tip of a cone that has no derivative.
+        moves = square > 0
+        return _plain(jnp.where(moves, 2 * jnp.sqrt(jnp.where(moves, square, 1.0)), 0.0) / (aligned + opposed))
 
     def simulate(
         self,
@@ -198,6 +202,7 @@ class ScalarNetwork(Model):
         samples = None if samples == np.inf else samples
         stable_rate = self._stable_learning_rate()
         learning_rate = check_learning_rate(learning_rate, stable_rate)
+        check_descent_cost(self.name, times[-1] / learning_rate, seeds, 20.0 * np.shape(self.first)[0], method)
         # Few drawn inputs may have a larger mean square than all; three standard deviations of it are allowed for.
         excess = 1.0 if samples is None else 1 + 3 * (2 / samples) ** 0.5
         units = np.shape(self.first)[0]
@@ -324,7 +329,8 @@ def _plain(value: Any) -> Any:
 _MEANINGS: Mapping[str, Meaning] = {
     "test_loss": Meaning("test loss", "1", "L"),
     "train_loss": Meaning("training loss", "1", "L_tr"),
-    "growth": Meaning("growth factor of the aligned parts, squared", "1", "γ"),
+    # Without any aligned part it grows beyond all bounds.
+    "growth": Meaning("growth factor of the aligned parts, squared", "1", "γ", may_be_infinite=True),
     "output": Meaning("slope of the output", "1", "θ"),
     "linear_output": Meaning("slope of the output of the linearised network", "1", "θ_lin"),
     "first": Meaning("first layer", "1", "a"),

@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 
 from solvable import activations, teachers
+from solvable.engines.precision import require_float64
 from solvable.engines.progress import progress_bar
 from solvable.engines.timegrid import check_times, count_steps
 from solvable.models.base import (
@@ -124,6 +125,7 @@ class Committee(Model):
     @property
     def task(self) -> Task:
         """The student and the teacher, as the solvers see them."""
+        require_float64()
         neurons = self.initial_overlap.shape[0]
         readout = np.full(neurons, self.output_scale / neurons) if self.readout is None else self.readout
         moved = np.ones(neurons) if self.gradient_readout is None else self.gradient_readout
@@ -223,6 +225,7 @@ class Committee(Model):
             },
             provenance(self, "simulation", settings, watch, rounding, error_scale="maximum", system=system),
             MEANINGS,
+            may_diverge=keep_diverged,
         )
 
     def loss_gap(self, times: Any, *, solver: Any = None, key: int = 0, progress: bool | None = None) -> xr.Dataset:
@@ -327,6 +330,7 @@ class Committee(Model):
         if accuracy is not None and not 0 < accuracy < 1:
             raise ValueError(f"accuracy must lie between 0 and 1, not {accuracy!r}")
         problem = self._problem()
+        checks.check_solver_cost(solver, problem, times)
 
         def solved(solver: Solver) -> Runs:
             with progress_bar(f"solving {self.name}", solver.work(problem, times), progress) as advance:
@@ -348,7 +352,7 @@ class Committee(Model):
             coordinates["time2"] = times
         variables = {name: (DIMS[name], value) for name, value in values.items()}
         variables |= {f"{name}_error": (DIMS[name], error) for name, error in errors.items()}
-        dataset = make_dataset(variables, coordinates, attributes, MEANINGS)
+        dataset = make_dataset(variables, coordinates, attributes, MEANINGS, may_diverge=keep_diverged)
         for name in errors:
             count = runs.values[name].shape[0]
             # The spread over few scrambles of the samples is itself not well known.
@@ -364,7 +368,7 @@ def _system(solver: Solver, problem: Problem) -> dict[str, Any]:
         "dimension": None,
         "descent": "discrete" if solver.whole_steps else "flow",
         "samples_per_dimension": None if online else float(problem.samples_per_dimension),
-        "batch": "one sample" if online and solver.saad_solla else "full",
+        "batch": "one sample" if isinstance(solver, Online) and solver.saad_solla else "full",
     }
 
 

@@ -34,6 +34,8 @@ _TRACE_CLASS = Rule(
 _STABLE, _QUIET = 1.9, 0.9
 # What is learned if nothing else is given: a hard task.
 _CAPACITY, _SOURCE, _MODES = 1.5, 0.5, 1000
+# Quadrature over modes reaches down to eigenvalues far below one over the last time.
+_LATEST = 1e60
 
 
 class FeatureScaling(Model):
@@ -103,9 +105,11 @@ class FeatureScaling(Model):
             self.modes = math.inf
 
     def __check_init__(self) -> None:
+        Model.__check_init__(self)
         if (self.spectrum is None) != (self.target is None):
             raise ValueError("spectrum and target belong together: give both, or neither with capacity and source")
         if self.spectrum is None:
+            _check_signal(self.capacity, self.source)
             return
         if self.capacity is not None or self.source is not None or self.modes != math.inf:
             raise ValueError(
@@ -152,6 +156,10 @@ class FeatureScaling(Model):
             "progress": progress,
         }
         self._check_options(descent, two_time, exact_batch)
+        if not times[-1] <= _LATEST:
+            raise ValueError(
+                f"times must be at most {_LATEST:g} for these modes, not {times[-1]:g}: ask for earlier times"
+            )
         found = curves(self, times, descent, options)
         modes = self._mode_count()
         system = {"descent": descent, "modes": None if modes == math.inf else int(modes), "network": "projected"}
@@ -168,7 +176,10 @@ class FeatureScaling(Model):
         variables["mode_error"] = (("time", "mode"), found.node_loss / weight)
         variables["mode_weight"] = (("mode",), weight)
         variables["mode_eigenvalue"] = (("mode",), found.modes.eigenvalues)
-        coordinates = {"time": times, "mode": found.modes.ranks}
+        # An axis must be made of numbers: where the place of the last node depends on a traced capacity, count nodes.
+        ranks = found.modes.ranks
+        ranks = np.arange(1.0, ranks.shape[0] + 1) if isinstance(ranks, jax.core.Tracer) else ranks
+        coordinates = {"time": times, "mode": ranks}
         if two_time and found.two_time is not None:
             coordinates["earlier_time"] = times
             variables |= _matrices(found, times)
@@ -409,6 +420,17 @@ class FeatureScaling(Model):
                 )
             return self
         return self.replace(modes=count)
+
+
+def _check_signal(capacity: Any, source: Any) -> None:
+    """The tail of the target's power, ``k^-(capacity source)``, must be a number, and its sum finite."""
+    if isinstance(capacity, jax.core.Tracer) or isinstance(source, jax.core.Tracer):
+        return
+    if not 1e-9 <= capacity * source <= 1e3:
+        raise ValueError(
+            f"capacity * source must lie between 1e-9 and 1000, not {capacity * source:g}: with source = {source:g} "
+            "the target would have no finite power, or no second mode; change source"
+        )
 
 
 def _matrices(found: Curves, times: np.ndarray) -> dict[str, Any]:

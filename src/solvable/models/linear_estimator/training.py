@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.engines.ensemble import ensemble, trajectories
+from solvable.engines.ensemble import check_steps, ensemble, trajectories
 from solvable.engines.timegrid import check_times
 from solvable.models.base import Stopwatch, check_choice, check_count, make_dataset, provenance
 from solvable.models.linear_estimator import simulation, theory
@@ -137,6 +137,7 @@ def train(model: "LinearEstimator", times: Any, plan: Training) -> xr.Dataset:
             _rounding(model, steps, sizes),
             system=plan.system(),
         ),
+        may_diverge=plan.allow_divergence,
     )
     # Fractions are counted over a number of trials, which bounds how well they are known.
     dataset.train_accuracy.attrs["trials"] = sizes.samples
@@ -160,6 +161,7 @@ def _descend(
     model: "LinearEstimator", steps: np.ndarray, plan: Training, sizes: Layout, activation: Activation | None
 ) -> Measured:
     options = plan.ensemble_options(model, sizes)
+    check_steps(steps[-1], plan.seeds, sizes.bytes_per_run, options["label"])
     start = partial(simulation.descent_start, model, sizes)
     if not plan.allow_divergence:
         # Before the steps, so that an unstable run is refused at once.

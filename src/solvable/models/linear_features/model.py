@@ -93,6 +93,7 @@ class LinearFeatures(Model):
     )
 
     def __check_init__(self) -> None:
+        Model.__check_init__(self)
         given, wanted = np.shape(self.target), np.shape(self.intensities)
         if given != wanted and len(given) == len(wanted) == 1:
             raise ValueError(

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import xarray as xr
 
+from solvable.engines.cost import check_cost
 from solvable.engines.ensemble import trajectories
 from solvable.engines.timegrid import check_times
 from solvable.models.base import (
@@ -84,6 +85,7 @@ class SkillModel(Model):
     )
 
     def __check_init__(self) -> None:
+        Model.__check_init__(self)
         start, scale = self.initial_strength, self.target_scale
         traced = isinstance(start, jax.core.Tracer) or isinstance(scale, jax.core.Tracer)
         if self.kind == "multilinear" and not traced and not start < scale:
@@ -300,6 +302,7 @@ class SkillModel(Model):
         check_time_theory(self)
         batch = None if batch is None else check_count("batch", batch)
         check_step(self, batch)
+        check_cost(f"{self.skills:.3g} skills", memory=16.0 * self.skills, remedy="simulate fewer skills")
         skills, first = np.arange(1.0, self.skills + 1), shown_skills(self, shown).size
 
         def trained(method: str) -> dict[str, np.ndarray]:
