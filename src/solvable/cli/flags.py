@@ -32,9 +32,10 @@ def field_flags(model: type[Model], required: bool = True) -> list[inspect.Param
         if about["rule"].dimensions:
             annotation = str | None if about["optional"] else str
             text = f"{text}, as {_WRITTEN[about['rule'].dimensions]}"
-        listed = about["rule"].dimensions == 1 and isinstance(field.default, tuple)
-        if listed and len(field.default) <= _LONGEST_DEFAULT:
-            default = ",".join(f"{number:g}" for number in field.default)
+        default: Any = field.default
+        listed = about["rule"].dimensions == 1 and isinstance(default, tuple)
+        if listed and len(default) <= _LONGEST_DEFAULT:
+            default = ",".join(f"{number:g}" for number in default)
         elif about["rule"].function or listed or (about["rule"].dimensions > 1 and not must):
             # Their defaults have no short spelling: the flag left out stands for them.
             annotation, default = str | None, None

@@ -125,7 +125,7 @@ class FeatureScaling(Model):
         """Number of samples that are reused; infinitely many if each is new."""
         return math.inf if self.samples is None else self.samples
 
-    def _mode_count(self) -> float:
+    def mode_count(self) -> Any:
         """Number of modes, those of the spectrum if there is one."""
         return self.modes if self.spectrum is None else np.size(self.spectrum)
 
@@ -161,7 +161,7 @@ class FeatureScaling(Model):
                 f"times must be at most {_LATEST:g} for these modes, not {times[-1]:g}: ask for earlier times"
             )
         found = curves(self, times, descent, options)
-        modes = self._mode_count()
+        modes = self.mode_count()
         system = {"descent": descent, "modes": None if modes == math.inf else int(modes), "network": "projected"}
         attributes = provenance(self, "theory", {"descent": descent, **found.solver}, watch, found.error, system=system)
         if not is_traced(self):
@@ -406,13 +406,13 @@ class FeatureScaling(Model):
     def _with_modes(self, modes: int | None) -> Self:
         """The model that is trained: this one, or with so many modes of its infinitely many."""
         if modes is None:
-            if self.spectrum is None and self.modes == math.inf:
+            if self.mode_count() == math.inf:
                 raise ValueError(
                     f"infinitely many modes cannot be trained: replace(modes={_MODES}), say, which theory then has, too"
                 )
             return self
-        count, own = check_count("modes", modes), self.modes if self.spectrum is None else self.spectrum.size
-        if self.spectrum is not None or self.modes < math.inf:
+        count, own = check_count("modes", modes), self.mode_count()
+        if own < math.inf:
             if count != own:
                 raise ValueError(
                     f"modes = {count}, but the model has {own:g} and theory is about all of them: leave modes out, or "

@@ -182,8 +182,8 @@ def _fast_modes(model: "FeatureScaling") -> tuple[np.ndarray, np.ndarray]:
     if model.spectrum is not None:
         eigenvalues = np.sort(model.spectrum)[::-1]
     else:
-        eigenvalues = listed(model.replace(modes=min(most, model.modes)))[0]
-        if model.modes > most:
+        eigenvalues = listed(model.replace(modes=min(most, model.mode_count())))[0]
+        if model.mode_count() > most:
             # All weaker modes act as one: they only shift the eigenvalues.
             whole = nodes_until(model, 1.0)[0].trace
             eigenvalues = np.append(eigenvalues, whole - eigenvalues.sum())

@@ -117,7 +117,7 @@ def strengths_and_losses(model: "SkillModel", skills: np.ndarray, times: np.ndar
     return _strengths_and_losses(model.target_scale, share, learned, squared)
 
 
-def spreads(model: "SkillModel", skills: np.ndarray, times: np.ndarray) -> tuple[Array, Array]:
+def spreads(model: "SkillModel", skills: np.ndarray, times: np.ndarray) -> tuple[Any, Any]:
     """Standard deviations of R_k and skill loss over training sets of finite size, as :func:`strengths_and_losses`."""
     share, rules, scale = shares(model, skills), law(model), model.target_scale
     chance = frequencies(rules, skills)
