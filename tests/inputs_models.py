@@ -371,4 +371,4 @@ def _cases() -> list[Case]:
     return found
 
 
-CASES: list[Case] = _cases()
+INPUTS: list[Case] = _cases()
