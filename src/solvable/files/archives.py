@@ -107,7 +107,7 @@ def read_netcdf(path: Path) -> Found:
 
 def _check_hdf5(data: bytes) -> None:
     """Raise an OSError unless this is an HDF5 file; h5netcdf would print a traceback of its own besides."""
-    import h5py
+    import h5py  # type: ignore[import-untyped]
 
     with h5py.File(io.BytesIO(data), "r"):
         pass

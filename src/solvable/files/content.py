@@ -126,6 +126,8 @@ def _array(variable: xr.Variable, where: str) -> np.ndarray:
     values = np.asarray(variable.values)
     if values.dtype.kind == "O" and not all(isinstance(item, str) for item in values.flat):
         odd = next(item for item in values.flat if not isinstance(item, str))
+        if isinstance(odd, tuple):
+            raise ValueError(f"{where} is an index of several levels; call dataset.reset_index() before saving")
         raise ValueError(
             f"{where} holds a Python {type(odd).__name__}; only numbers, booleans, dates and texts can be saved"
         )
