@@ -68,6 +68,7 @@ def test_compare_shows_z_scores(capsys: pytest.CaptureFixture) -> None:
     assert code == 0
     assert "test loss z" in out
     assert len(out.splitlines()) >= 4
+    assert out.splitlines()[-1].startswith("theory and simulation agree: ")
 
 
 def test_phase_diagram(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:

@@ -276,8 +276,8 @@ class _Judgement(NamedTuple):
 def _judge(parts: xr.DataArray, errors: _Errors, seeds: int, limit: float) -> _Judgement:
     """Whether a variable agrees."""
     part = {name: parts.sel(statistic=name, drop=True) for name in STATISTICS}
-    known = xr.apply_ufunc(np.isfinite, part["difference"])
-    scores = part["z_score"].where(known, 0.0)
+    known = part["z_score"].notnull()
+    scores = part["z_score"].fillna(0.0)
     chance = combined_chance(two_sided(scores.values, errors.freedom.broadcast_like(scores).values)[known.values])
     largest = float(abs(part["theory"]).max()) or 1.0
     found = _Judgement(

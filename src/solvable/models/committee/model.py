@@ -363,12 +363,12 @@ class Committee(Model):
 
 def _system(solver: Solver, problem: Problem) -> dict[str, Any]:
     """What a solver solves: infinite dimension, steps or flow, and the online limit of infinitely many samples."""
-    online = isinstance(solver, Online)
+    one_pass = isinstance(solver, Online) and solver.saad_solla
     return {
         "dimension": None,
         "descent": "discrete" if solver.whole_steps else "flow",
-        "samples_per_dimension": None if online else float(problem.samples_per_dimension),
-        "batch": "one sample" if isinstance(solver, Online) and solver.saad_solla else "full",
+        "samples_per_dimension": None if isinstance(solver, Online) else float(problem.samples_per_dimension),
+        "batch": "one sample" if one_pass else "full",
     }
 
 

@@ -119,7 +119,7 @@ def strengths_and_losses(model: "SkillModel", skills: np.ndarray, times: np.ndar
 
 def spreads(model: "SkillModel", skills: np.ndarray, times: np.ndarray) -> tuple[Any, Any]:
     """Standard deviations of R_k and skill loss over training sets of finite size, as :func:`strengths_and_losses`."""
-    share, rules, scale = shares(model, skills), law(model), model.target_scale
+    share, rules, scale = jnp.asarray(shares(model, skills)), law(model), model.target_scale
     chance = frequencies(rules, skills)
     mean, square, fourth = expected_rest(rules, plain(model, "samples"), chance, np.asarray(times), powers=(1, 2, 4))
     of_strength, of_loss = (
