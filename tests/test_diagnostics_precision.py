@@ -121,3 +121,23 @@ def test_shards_keep_the_coarser_precision() -> None:
     for joined in (fine + coarse, coarse + fine):
         assert joined.feature_rounding.name == "float16"
         assert joined.output_rounding.name == "float64"
+
+
+def test_lists_are_taken_as_they_were() -> None:
+    features, outputs, labels = (array[:30].tolist() for array in low_rank())
+    assert diagnostics.FeatureStatistics().update(features, outputs, labels).count == 30
+    assert diagnostics.spectrum([[2.0, 1.0], [1.0, 2.0]], [1.0, 0.0]).attrs["modes"] == 2
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_rank_of_class_means_does_not_depend_on_the_precision(name: str) -> None:
+    """Means of four classes on a line have rank one; rounding of each sample must not add directions to it."""
+    generator = np.random.default_rng(4)
+    labels = np.repeat(np.arange(4), 100)
+    direction = generator.normal(size=30)
+    features = (np.array([-3.0, -1.0, 1.0, 3.0])[labels][:, None] * direction).astype(name)
+    features += (np.tile([1.0, -1.0], 200)[:, None] * generator.normal(size=30)).astype(name)
+    statistics = diagnostics.FeatureStatistics().update(features, features[:, :4], labels)
+    report = diagnostics.collapse(statistics, generator.normal(size=(4, 30)))
+    assert report.between_rank == 1
+    assert name in report.summary()

@@ -113,3 +113,21 @@ def test_bad_input() -> None:
         solvable.equinox.diagnose(network(), data(), [])
     with pytest.raises(ValueError, match="batch"):
         solvable.equinox.diagnose(network(), (jnp.full((5, 4), jnp.nan), jnp.zeros(5, int)), data())
+
+
+def test_the_start_tells_lazy_from_rich() -> None:
+    """Only the last layer moved: the network is linear in it, so that training was lazy by its distance."""
+    start, pair = network(), data()
+    linear = eqx.tree_at(lambda own: own.layers[-1].weight, start, start.layers[-1].weight + 0.01)
+    report = solvable.equinox.diagnose(linear, pair, pair, initial=start)
+    assert report.training.distance < 1e-3
+    assert report.training.inputs == 60
+    moved = jax.tree.map(lambda leaf: 3 * leaf if eqx.is_array(leaf) else leaf, start)
+    report = solvable.equinox.diagnose(moved, list(pair), pair, initial=start)
+    assert report.training_regime == "rich"
+    assert "training regime                          rich" in report.summary()
+    own_way = solvable.equinox.diagnose(
+        moved, pair, pair, initial=start, apply=lambda model, inputs: jax.vmap(model)(inputs)
+    )
+    assert own_way.training.distance == pytest.approx(report.training.distance, rel=1e-4)
+    assert solvable.equinox.diagnose(moved, pair, pair).training_regime is None

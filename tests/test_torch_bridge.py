@@ -228,7 +228,7 @@ def test_the_start_tells_lazy_from_rich() -> None:
         report = solvable.torch.diagnose(network, data, data, initial=moved)
         assert_same(before, snapshot(network))
         assert report.training_regime == regime
-        expected = laziness(network, moved, start, torch.cat([x for x, _ in data]), kernel_inputs=64)
+        expected = diagnostics.laziness(network, moved, start, torch.cat([x for x, _ in data]), kernel_inputs=64)
         assert report.training.distance == pytest.approx(expected.distance, rel=1e-5, abs=1e-6)
         assert f"training regime                          {regime}" in report.summary()
         assert "training regime on 128 test inputs" in report.summary()

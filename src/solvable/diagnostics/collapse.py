@@ -9,6 +9,7 @@ import numpy as np
 
 from solvable.diagnostics.batches import to_numpy
 from solvable.diagnostics.lines import Lines
+from solvable.diagnostics.rounding import FLOAT64
 from solvable.diagnostics.statistics import FeatureStatistics
 
 _UNIT = float(np.finfo(np.float64).eps)
@@ -31,7 +32,8 @@ class CollapseReport(Lines):
     - ``nearest_class`` (NC4): share of samples where the classifier argmax(Wx + b) differs from the nearest class
       mean (eq. D.9); None if it was not computed, because it needs a second pass over the features.
 
-    ``classes`` is the number of classes, ``between_rank`` the rank of Σ_b used in the pseudo-inverse.
+    ``classes`` is the number of classes, ``between_rank`` the rank of Σ_b used in the pseudo-inverse, above rounding in
+    the ``precision`` of the features.
     """
 
     within_class: float
@@ -44,6 +46,7 @@ class CollapseReport(Lines):
     nearest_class: float | None
     classes: int
     between_rank: int
+    precision: str = "float64"
 
     def _lines(self) -> list[tuple[str, str]]:
         nearest = "not computed: pass batches=" if self.nearest_class is None else f"{self.nearest_class:.4g}"
@@ -53,6 +56,10 @@ class CollapseReport(Lines):
             ("NC2 angles of class means", f"{self.mean_angles:.4g}   (of weights {self.weight_angles:.4g})"),
             ("NC3 self-duality", f"{self.self_duality:.4g}   (by rows {self.self_duality_rows:.4g})"),
             ("NC4 disagreement with nearest mean", nearest),
+            (
+                "class means",
+                f"{self.classes}, less their mean of rank {self.between_rank} above rounding in {self.precision}",
+            ),
         ]
 
     def to_json(self) -> str:
@@ -90,20 +97,34 @@ def collapse(
         nearest_class=None if batches is None else _disagreement(statistics, weights, bias, batches),
         classes=classes,
         between_rank=rank,
+        precision=str(statistics.feature_rounding),
     )
 
 
 def _within_class(statistics: FeatureStatistics, offsets: np.ndarray, means: np.ndarray) -> tuple[float, int]:
     """tr(Σ_W Σ_b⁺)/C and the rank of Σ_b, from the singular vectors of the class means: p x p is never inverted."""
     _, sizes, directions = np.linalg.svd(means, full_matrices=False)
-    # The means sum to zero, so one singular value is rounding.
-    kept = sizes > max(means.shape) * 8 * _UNIT * sizes[0]
+    # The means sum to zero, so one singular value is rounding of float64; others may be that of the features.
+    kept = sizes > max(means.shape) * 8 * _UNIT * sizes[0] + _rounding(statistics)
     if not kept.any():
         raise ValueError("all class means are equal, so nothing separates the classes and NC1 is undefined")
     directions, sizes = directions[kept], sizes[kept]
     total = np.sum(directions * (directions @ statistics.feature_covariance), axis=1)
     between = statistics.class_counts / statistics.count @ (offsets @ directions.T) ** 2
     return float(np.sum(np.maximum(total - between, 0) / sizes**2)), int(kept.sum())
+
+
+def _rounding(statistics: FeatureStatistics) -> float:
+    """The largest singular value of class means that rounding of the features can make.
+
+    Errors of the features are as good as independent, so a mean over a class has them divided by the root of its size.
+    """
+    if statistics.feature_rounding == FLOAT64:
+        return 0.0
+    counts = statistics.class_counts
+    squares = np.diag(statistics.feature_covariance) + statistics.feature_mean**2
+    error = statistics.feature_rounding.error * np.sqrt(squares.max() / counts.min())
+    return float(error * (np.sqrt(counts.size) + np.sqrt(statistics.features)))
 
 
 def _angles(units: np.ndarray) -> float:

@@ -53,7 +53,9 @@ def rounding_of(array: Any) -> Rounding:
 
     Integers are exact, and count as float64.
     """
-    name = str(getattr(array, "dtype", "float64")).rpartition(".")[2]
+    if not hasattr(array, "dtype"):
+        array = np.asarray(array)
+    name = str(array.dtype).rpartition(".")[2]
     if name not in PRECISIONS:
         return FLOAT64
     found = None if name in ("float16", "bfloat16") else _rounded_to(array, PRECISIONS[name])
