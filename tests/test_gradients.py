@@ -200,7 +200,18 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
+# Compiling is what costs: those that never failed, or whose branches others take too, are left to the slow tests.
+QUICK = ("estimator flow", "estimator limits", "diagonal network", "scalar network", "linear network")
+QUICK += ("linear features, 6 samples", "feature scaling flow {}")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name.replace(" ", "-"), marks=[] if case.name in QUICK else [pytest.mark.slow])
+        for case in CASES
+    ],
+)
 def test_derivatives_are_those_of_the_curves(case: Case) -> None:
     def measured(point: Point) -> jax.Array:
         return case.outputs(case.build(**point))
@@ -253,6 +264,18 @@ def test_gradient_of_the_test_loss_at_aspect_ratio_one() -> None:
     around = float(test_loss(1.0001) - test_loss(0.9999)) / 2e-4
     assert found == pytest.approx(around, rel=1e-6)
     assert found > 0
+
+
+def test_equal_eigenvalues_have_derivatives() -> None:
+    """Eigenvectors of equal eigenvalues have none, but the flow in their plane has."""
+
+    def loss(richness: Any, spectrum: list[float], target: list[float]) -> Any:
+        model = FeatureScaling(spectrum=spectrum, target=target, richness=richness)
+        return model.predict([0.0, 5.0], descent="flow").test_loss.data[-1]
+
+    for richness in (0.0, 1.0):
+        twice = float(jax.grad(loss)(richness, [1.0, 1.0, 0.5], [0.6, 0.8, 0.3]))
+        assert twice == pytest.approx(float(jax.grad(loss)(richness, [1.0, 0.5], [1.0, 0.3])), rel=1e-9)
 
 
 def test_no_derivative_is_no_nan() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 
 import solvable
 from solvable import LinearEstimator, Model, models
@@ -193,6 +194,23 @@ def test_numbers_whose_squares_overflow_are_refused(name: str, field: str, value
     with pytest.raises(ValueError, match=field) as refused:
         SMALL[name](**{field: value})
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "field"), NUMBERS, ids="-".join)
+@pytest.mark.parametrize("value", [1e-300, 1e-30, 1e30])
+def test_extreme_numbers_are_answered_or_refused(name: str, field: str, value: float) -> None:
+    """Finite curves or one line of words, never infinity or NaN without either."""
+    words = ""
+    try:
+        found = SMALL[name](**{field: value}).predict([0.0, 1.0])
+    except ValueError as refused:
+        found, words = xr.Dataset(), str(refused)
+    assert "\n" not in words
+    for curve in found.data_vars.values():
+        assert curve.dtype.kind != "f" or np.isfinite(curve.values).all(), curve.name
+        if curve.name.endswith("_loss") and not curve.name.startswith("log"):
+            assert (curve.values >= 0).all(), curve.name
 
 
 def test_curves_beyond_the_range_of_float64_are_refused() -> None:

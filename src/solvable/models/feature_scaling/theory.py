@@ -106,9 +106,7 @@ def _check_diagonals(solution: Solution) -> None:
 
 def _kernel_flow(model: "FeatureScaling", times: np.ndarray, per_decade: int) -> Curves:
     modes, error = nodes_until(model, float(times[-1]))
-    # Nodes without signal do nothing here.
-    kept = slice(None) if is_traced(model) else np.asarray(modes.targets) > 0
-    used = Modes(*(value[kept] for value in modes)) if not is_traced(model) else modes
+    used = _with_signal(modes, is_traced(model))
     fine = kernel_flow.flow(used, model.richness, times, 4 * per_decade)
     solver = {"solver": "exponential midpoint", "nodes": len(used.ranks), "per_decade": 4 * per_decade}
     if is_traced(model):
@@ -122,6 +120,27 @@ def _kernel_flow(model: "FeatureScaling", times: np.ndarray, per_decade: int) ->
     factor = np.where(seen, 1 + gap / np.where(loss == 0, 1.0, loss), 1.0)
     growth = fine.growth + (fine.growth - coarse.growth) / 3
     return Curves(used, loss * factor, None, np.asarray(fine.node_loss) * factor[:, None], growth, solver, error)
+
+
+def _with_signal(modes: Modes, traced: bool) -> Modes:
+    """The nodes that the flow of the infinite network moves; those without signal do nothing in it.
+
+    Where it is differentiated eigenvalues must differ, or their vectors have no derivative: equal ones are one node of
+    the whole signal, which is the same flow. The tail of a traced power law has a node of its trace alone, before the
+    last, and its eigenvalue is that of the signal's node where ``source = 1 - 1 / capacity``.
+    """
+    if not traced:
+        return Modes(*(value[np.asarray(modes.targets) > 0] for value in modes))
+    if isinstance(modes.eigenvalues, np.ndarray):
+        values, first, place = np.unique(-modes.eigenvalues, return_index=True, return_inverse=True)
+        if values.size == modes.eigenvalues.size:
+            return modes
+        counts, targets = (jnp.zeros(values.size).at[place].add(jnp.asarray(part)) for part in modes[2:])
+        return Modes(modes.ranks[first], -values, counts, targets)
+    if isinstance(modes.ranks, np.ndarray):
+        return modes
+    kept = np.delete(np.arange(modes.ranks.shape[0]), -2)
+    return Modes(*(value[kept] for value in modes))
 
 
 def _slots(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) -> Curves:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from solvable.engines.cost import unlimited
 from solvable.files import data_ending, save, write_atomically
 from solvable.papers import home
 from solvable.papers.report.environment import now
@@ -125,7 +126,9 @@ def title(paper: str, figure: str) -> str:
 
 
 def _run(task: Task) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    result = importlib.import_module(home(task.paper, task.figure)).reproduce(task.scale)
+    # The sizes of a figure are chosen and its duration is told; no estimate is to stop it.
+    with unlimited():
+        result = importlib.import_module(home(task.paper, task.figure)).reproduce(task.scale)
     claims = [claim.to_dict() for claim in result.claims]
     draft = Path(tempfile.mkdtemp(prefix=f".{task.figure}.", dir=task.folder))
     try:
