@@ -23,7 +23,8 @@ def tables() -> str:
         for field in dataclasses.fields(kind):
             if "rule" in field.metadata:
                 about = field.metadata
-                parts.append(_row(_code(about["symbol"]), _code(field.name), about["help"], about["rule"].text))
+                rule = about["rule"].text + (", or inf" if about.get("infinite") else "")
+                parts.append(_row(_code(about["symbol"]), _code(field.name), about["help"], rule))
         parts.append("")
     parts.append("## Variables\n\n| symbol | name | meaning | unit | where |\n|---|---|---|---|---|")
     for name, meaning, where in sorted(variables(), key=lambda row: (row[0].lower(), row[2], row[1].long_name)):

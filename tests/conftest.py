@@ -4,11 +4,15 @@ import contextlib
 import ctypes
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# A shell starts background jobs with SIGINT ignored, and children inherit that: tests of Ctrl-C need the usual handler.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Quick tests compile more than they compute: without the compiler's optimisations they take two thirds of the time.
 # Slow ones are run with them, and so are quick ones after XLA_FLAGS="". Workers inherit what the first process sets.
 if "--slow" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import solvable
 from solvable import LinearEstimator, models
-from solvable.cli import main
+from solvable.cli import cost, main
+from solvable.engines.cost import check_cost, free_memory, in_time
 from solvable.ranges import parse_axis, parse_range
 
 
@@ -65,7 +67,7 @@ def test_compare_shows_z_scores(capsys: pytest.CaptureFixture) -> None:
     )  # fmt: skip
     assert code == 0
     assert "test loss z" in out
-    assert len(out.splitlines()) == 4
+    assert len(out.splitlines()) >= 4
 
 
 def test_phase_diagram(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
@@ -92,6 +94,165 @@ def test_every_model_is_on_the_command_line(capsys: pytest.CaptureFixture) -> No
                 assert "--" + field.name.replace("_", "-") in out
 
 
+@pytest.mark.parametrize("verb", ["grokking-time", "phase-diagram"])
+def test_verbs_list_the_models_that_have_them(capsys: pytest.CaptureFixture, verb: str) -> None:
+    able = models.names(verb.replace("-", "_"))
+    for arguments in ((verb,), (verb, "--help")):
+        code, out, err = run(capsys, *arguments)
+        assert (code, err) == (0, "")
+        listed = {line.split()[0] for line in out.split("Commands:")[1].splitlines() if line.strip()}
+        assert listed == set(able)
+
+
+def test_abilities_are_those_that_the_models_have() -> None:
+    for ability in ("grokking_time", "phase_diagram"):
+        assert set(models.names(ability)) == {name for name in models.names() if hasattr(models.get(name), ability)}
+
+
+@pytest.mark.parametrize("arguments", [(), ("predict",), ("simulate",), ("data",)])
+def test_a_group_without_a_command_shows_its_help(capsys: pytest.CaptureFixture, arguments: tuple) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) > 5
+    assert "Commands:" in out
+
+
+def test_reproduce_without_a_name_lists_papers_and_figures(capsys: pytest.CaptureFixture) -> None:
+    from solvable import papers
+
+    code, out, err = run(capsys, "reproduce")
+    assert (code, err) == (0, "")
+    lines = [line.split() for line in out.splitlines()]
+    for paper in papers.papers():
+        assert f"{paper}: {papers.title(paper)}" in out
+        for figure in papers.figures(paper):
+            assert any(line[:1] == [figure] for line in lines)
+    code, out, _ = run(capsys, "reproduce", "--json")
+    assert json.loads(out)["linear-grokking"].keys() == set(papers.figures("linear-grokking"))
+
+
+def test_infinitely_many_samples_are_written_inf(capsys: pytest.CaptureFixture) -> None:
+    command = ("predict", "linear-features", "--intensities", "1,0.5", "--target", "1,1", "--times", "1,2", "--json")
+    _, out, _ = run(capsys, *command)
+    expected = json.loads(out)["data_vars"]
+    for word in ("inf", "infinity", "Inf", "+inf"):
+        code, out, _ = run(capsys, *command, "--samples", word)
+        assert code == 0
+        assert json.loads(out)["data_vars"] == expected
+    for name in models.names():
+        for verb in ("predict", "simulate"):
+            _, out, _ = run(capsys, verb, name, "--help")
+            for part in out.split("\n  --")[1:]:
+                if part.startswith(("samples", "test-samples")):
+                    assert "inf" in part, f"{verb} {name}"
+                    assert "None" not in part, f"{verb} {name}"
+
+
+def test_infinity_stands_for_no_samples_in_python() -> None:
+    model = solvable.LinearFeatures([1.0, 0.5], [1.0, 1.0], samples=np.inf)
+    assert model.samples is None
+    assert repr(model).endswith("samples=inf, noise=0.0)")
+    assert repr(solvable.FeatureScaling(capacity=1.5, source=1.0)).count("samples=inf") == 1
+    with pytest.raises(ValueError, match="samples must be a whole number, 1 or more, or inf, not 2.5"):
+        solvable.LinearFeatures([1.0], [1.0], samples=2.5)
+    start = solvable.ScalarNetwork([0.1], [0.1], 1.0)
+    one, two = (start.simulate([1.0], samples=samples, seeds=1) for samples in (None, np.inf))
+    assert one.output.identical(two.output)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "linear-estimator"),
+        ("simulate", "linear-estimator"),
+        ("compare", "linear-estimator"),
+        ("grokking-time", "linear-estimator"),
+        ("phase-diagram", "linear-estimator", "--x", "aspect_ratio=1,2", "--y", "weight_decay=0,1"),
+        ("sweep", "linear-estimator", "--over", "weight_decay=0,1"),
+    ],
+)
+@pytest.mark.parametrize(
+    "output", [("--out", "run.txt"), ("--plot", "run.gif"), ("--out", "nowhere/run.nc"), ("--out", "folder.npz")]
+)
+def test_outputs_are_checked_before_the_work(
+    capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple, output: tuple
+) -> None:
+    if output[0] == "--plot" and arguments[0] == "grokking-time":
+        return
+
+    def work(*_: object) -> None:
+        raise AssertionError("the model was built before its outputs were checked")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.npz").mkdir()
+    monkeypatch.setattr(LinearEstimator, "__check_init__", work)
+    code, out, err = run(capsys, *arguments, "--aspect-ratio", "0.9", *output)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {output[0]}: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.npz"]
+
+
+def test_endings_in_capitals(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    code, _, _ = run(
+        capsys, *PREDICT, "--times", "1,10", "--out", str(tmp_path / "A.NPZ"), "--plot", str(tmp_path / "A.PNG")
+    )
+    assert code == 0
+    assert (tmp_path / "A.PNG").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "A.NPZ").exists()
+
+
+def test_costs_are_estimated_from_a_pilot(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """A clock that counts seconds makes the pilot take one: the rest follows by proportion."""
+    ticks = iter(range(1000))
+    monkeypatch.setattr(cost.time, "perf_counter", lambda: next(ticks))
+    few = xr.Dataset({"loss": ("time", np.zeros(1000))})
+    # 2e5 times are 200 pilots of one second.
+    cost.check_times_cost(lambda times: few, np.arange(200_000.0))
+    assert capsys.readouterr().err == "note: a prediction at 200000 times will take about 3.3 minutes\n"
+    cost.check_times_cost(lambda times: 1 / 0, np.arange(1000.0))  # Few times need no pilot.
+    with pytest.raises(ValueError, match=r"of 100000000 seeds would take about .* and 72.3 days, longer than 24 hours"):
+        cost.check_seeds_cost(lambda seeds: xr.Dataset(), 100_000_000, 1)
+    with pytest.raises(ValueError, match=r"a plane of 1.44e\+07 cells .* and 2.6 days"):
+        cost.check_plane_cost(lambda grids: xr.Dataset(), {"a": np.arange(3795.0), "b": np.arange(3795.0)})
+
+
+def test_the_memory_that_is_free_bounds_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 1e6 < free_memory() <= float("inf")
+    monkeypatch.setattr("solvable.engines.cost.free_memory", lambda: 1e9)
+    check_cost("this", memory=4.9e8)
+    with pytest.raises(ValueError, match=r"^this would take about 510 MB of memory, and 1 GB are free: ask for less$"):
+        check_cost("this", memory=5.1e8, remedy="ask for less")
+
+
+def test_a_batch_that_does_not_fit_is_refused_before_it_is_drawn(capsys: pytest.CaptureFixture) -> None:
+    code, out, err = run(
+        capsys, "simulate", "linear-estimator", "--aspect-ratio", "0.9", "--times", "1,10", "--inputs", "20",
+        "--batch", "1000000000",
+    )  # fmt: skip
+    assert (code, out) == (2, "")
+    assert err.startswith("error: one run needs about 313 GiB but the limit is 2 GiB")
+
+
+def test_keys_have_64_bits() -> None:
+    with pytest.raises(ValueError, match="key must be a whole number between"):
+        LinearEstimator(0.9).simulate([1, 2], inputs=10, seeds=2, key=10**20)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.5, "0.5 s"),
+        (99.0, "99 s"),
+        (600.0, "10 minutes"),
+        (7200.0, "2 hours"),
+        (1e6, "11.6 days"),
+        (1e9, "31.7 years"),
+    ],
+)
+def test_times_in_words(seconds: float, words: str) -> None:
+    assert in_time(seconds) == words
+
+
 PREDICT = ("predict", "linear-estimator", "--aspect-ratio", "0.9")
 
 
@@ -108,8 +269,8 @@ PREDICT = ("predict", "linear-estimator", "--aspect-ratio", "0.9")
         ((*PREDICT, "--times", "0:10:5log"), "between positive numbers"),
         ((*PREDICT, "--descent", "sideways"), "--descent"),
         ((*PREDICT, "--out", "nowhere/run.nc"), "no folder nowhere"),
-        ((*PREDICT, "--out", "run.txt"), "must end in .nc"),
-        ((*PREDICT, "--plot", "run.txt"), "must end in .png"),
+        ((*PREDICT, "--out", "run.txt"), "must end in one of .nc"),
+        ((*PREDICT, "--plot", "run.txt"), "must end in one of .png"),
         ((*PREDICT, "--hidden", "2", "--outputs", "5"), "hidden >= outputs"),
         (("phase-diagram", "linear-estimator", "--x", "aspect_ratio", "--y", "outputs=1:5:5"), "must look like"),
         (("phase-diagram", "linear-estimator", "--x", "outputs=1:5:5", "--y", "outputs=1:5:5"), "two different"),

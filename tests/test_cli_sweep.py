@@ -54,6 +54,42 @@ def test_from_a_grid_to_a_picture(capsys: pytest.CaptureFixture, tmp_path: Path)
     assert "parameters.learning_rate: stored 0.01, now 0.02" in err
 
 
+@pytest.mark.parametrize(
+    ("axes", "named"),
+    [
+        (("--over", "aspect_ratio=0.2,0.4"), "over aspect_ratio:"),
+        (("--over", "weight_decay=0,1", "--over", "aspect_ratio=1,2"), "over weight_decay x aspect_ratio:"),
+        (
+            ("--over", "aspect_ratio=1,2", "--over", "weight_decay=0,1", "--over", "outputs=1,2"),
+            "over aspect_ratio x weight_decay x outputs:",
+        ),
+        (("--zip", "aspect_ratio=1,2", "--zip", "weight_decay=0,1"), "over aspect_ratio_weight_decay:"),
+    ],
+)
+def test_a_store_with_other_axes_is_refused_in_words(
+    capsys: pytest.CaptureFixture, tmp_path: Path, axes: tuple, named: str
+) -> None:
+    store = tmp_path / "plane.zarr"
+    solvable.sweep(LinearEstimator(0.5), {"aspect_ratio": [1.0], "weight_decay": [0.1]}, "limits", store=store)
+    for extra in ((), ("--dry-run",)):
+        code, out, err = run(
+            capsys, "sweep", "linear-estimator", *axes, "--quantity", "limits", "--store", str(store), *extra
+        )
+        assert (code, out) == (2, "")
+        assert f"error: {store} is over aspect_ratio x weight_decay, but this sweep is {named}" in err
+
+
+def test_a_sweep_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour a cell, 25 of them: more than a day is refused unless what is computed is kept."""
+    from solvable.sweeps import sweeping
+
+    first = sweeping.first_result
+    monkeypatch.setattr(sweeping, "first_result", lambda cells, design: (first(cells, design)[0], 3600.0))
+    grid = {"aspect_ratio": np.linspace(0.1, 1, 25)}
+    with pytest.raises(ValueError, match=r"\(25 cells\) would take about .* and 25 hours, longer than 24 hours"):
+        solvable.sweep(LinearEstimator(0.5), grid, "limits", engine="serial")
+
+
 def test_a_plan_costs_nothing(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     command = (*PLANE, "--quantity", "limits", "--store", str(tmp_path / "plane.zarr"), "--dry-run")
     code, out, _ = run(capsys, *command)
@@ -148,7 +184,7 @@ def test_ctrl_c_leaves_a_store_that_resumes(capsys: pytest.CaptureFixture, tmp_p
         (("linear-estimator", "--over", "aspect_ratio=1,2", "--quantity", "magic"), "no quantity 'magic'"),
         (("linear-estimator", "--over", "aspect_ratio=1,2", "--quantity", "limits", "--store", "a.nc"), ".zarr"),
         (("linear-estimator", "--over", "aspect_ratio=1,2", "--engine", "magic"), "engine must be one of"),
-        (("linear-estimator", "--over", "aspect_ratio=1,2", "--plot", "a.txt"), "must end in .png"),
+        (("linear-estimator", "--over", "aspect_ratio=1,2", "--plot", "a.txt"), "must end in one of .png"),
         (("linear-estimater", "--over", "aspect_ratio=1,2"), "did you mean 'linear-estimator'"),
         (("--status", "nowhere.zarr"), "nowhere.zarr"),
     ],

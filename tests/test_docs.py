@@ -31,20 +31,25 @@ PAGES = [
 
 
 def python_blocks(page):
-    """The code of a page; what needs PyTorch only where there is one."""
+    """The pieces of code of a page; what needs PyTorch only where there is one."""
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
     torch = importlib.util.find_spec("torch") is not None
-    return "".join(block for block in blocks if torch or "import torch" not in block)
+    return [block for block in blocks if torch or "import torch" not in block]
 
 
-def run_page(page, folder):
+def run_code(code, folder):
     """In a process of its own, as a reader would."""
-    run = subprocess.run([sys.executable, "-c", python_blocks(page)], cwd=folder, capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 
 
-def test_readme_runs(tmp_path):
-    run_page(ROOT / "README.md", tmp_path)
+def run_page(page, folder):
+    run_code("".join(python_blocks(page)), folder)
+
+
+def test_readme_examples_run_each_on_its_own(tmp_path):
+    for block in python_blocks(ROOT / "README.md"):
+        run_code(block, tmp_path)
     assert {"grokking.png", "plane.png"} <= {path.name for path in tmp_path.iterdir()}
 
 

@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -103,3 +106,112 @@ def test_models_pass_through_jax() -> None:
     losses = jax.vmap(lambda m: m.predict([100.0]).test_loss.data[0], in_axes=(0,))(stacked)
     single = [float(LinearEstimator(aspect_ratio=x).predict([100.0]).test_loss[0]) for x in (0.5, 0.9)]
     np.testing.assert_allclose(losses, single, rtol=1e-12)
+
+
+SMALL: dict[str, Callable[..., Any]] = {
+    "linear-estimator": lambda **changes: solvable.LinearEstimator(**{"aspect_ratio": 0.5, **changes}),
+    "linear-features": lambda **changes: solvable.LinearFeatures(
+        **{"intensities": [1.0, 0.5, 0.2], "target": [1.0, 0.5, 0.2], "samples": 2, **changes}
+    ),
+    "diagonal-network": lambda **changes: solvable.DiagonalNetwork(
+        **{"variances": [1.0], "target_scales": [1.0], "first": [0.1], "second": [0.1], **changes}
+    ),
+    "linear-network": lambda **changes: solvable.LinearNetwork(
+        **{"singular_values": [3.0, 1.0], "width": 4, **changes}
+    ),
+    "scalar-network": lambda **changes: solvable.ScalarNetwork(
+        **{"first": [0.1], "second": [0.1], "target": 1.0, **changes}
+    ),
+    "skills": lambda **changes: solvable.SkillModel(**{"exponent": 0.6, "skills": 5, **changes}),
+    "committee": lambda **changes: solvable.Committee(**{"samples_per_dimension": np.inf, **changes}),
+    "feature-scaling": lambda **changes: solvable.FeatureScaling(
+        **{"capacity": 1.5, "source": 0.5, "modes": 20, **changes}
+    ),
+    "parity-mode": lambda **changes: solvable.ParityMode(**changes),
+}
+
+
+@pytest.fixture
+def float32() -> Iterator[None]:
+    jax.config.update("jax_enable_x64", False)
+    yield
+    jax.config.update("jax_enable_x64", True)
+
+
+def test_every_model_is_probed() -> None:
+    assert set(SMALL) == set(models.names())
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.parametrize("verb", ["predict", "simulate"])
+def test_no_model_runs_in_float32_unasked(name: str, verb: str) -> None:
+    """Both estimates of an error round alike in float32: it read 0.0 for curves that were wrong in the 7th digit."""
+    model = SMALL[name]()
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.raises(ValueError, match="JAX computes in float32 here.*jax.config.update"):
+            getattr(model, verb)([0.0, 1.0])
+    finally:
+        jax.config.update("jax_enable_x64", True)
+
+
+@pytest.mark.usefixtures("float32")
+@pytest.mark.parametrize(
+    "summary",
+    [
+        lambda: solvable.LinearEstimator(0.5).grokking_time(),
+        lambda: solvable.LinearEstimator(0.5).critical_weight_decay(),
+        lambda: solvable.LinearEstimator(0.5).limits(),
+        lambda: solvable.LinearFeatures([1.0, 0.5, 0.2], [1.0, 0.5, 0.2], samples=2).kappa,
+        lambda: solvable.ScalarNetwork([0.1], [0.2], 1.0).kernel_ratio(),
+        lambda: solvable.ScalarNetwork([0.1], [0.2], 1.0).distance_from_linear(),
+        lambda: solvable.DiagonalNetwork([1.0], [1.0], [0.1], [0.1]).emergence_time(),
+        lambda: solvable.LinearNetwork([3.0, 1.0]).emergence_time(),
+        lambda: solvable.ParityMode().half_times(),
+        lambda: solvable.SkillModel(0.6).exponents(),
+        lambda: solvable.FeatureScaling(1.5, 0.5).limit(),
+        lambda: solvable.Committee().early_alignment_rate(),
+    ],
+)
+def test_no_summary_is_computed_in_float32(summary: Callable[[], Any]) -> None:
+    with pytest.raises(ValueError, match="JAX computes in float32 here"):
+        summary()
+
+
+NUMBERS = [
+    (name, field.name)
+    for name in sorted(SMALL)
+    for field in dataclasses.fields(models.get(name))
+    if "rule" in field.metadata and not field.metadata["rule"].dimensions and not field.metadata["rule"].function
+    if not isinstance(field.default, str)
+]
+
+
+@pytest.mark.parametrize(("name", "field"), NUMBERS, ids="-".join)
+@pytest.mark.parametrize("value", [1e200, -1e200, 1e308])
+def test_numbers_whose_squares_overflow_are_refused(name: str, field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=field) as refused:
+        SMALL[name](**{field: value})
+    assert "\n" not in str(refused.value)
+
+
+def test_curves_beyond_the_range_of_float64_are_refused() -> None:
+    """The loss is the square of a scale of 1e150 times another: no number, and no infinity without a word either."""
+    model = solvable.LinearFeatures([1.0, 0.5], [1e160, 1.0])
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match="beyond the range of float64") as refused:
+        model.predict([0.0, 1.0])
+    assert "bring target = 1e+160 nearer to 1" in str(refused.value)
+
+
+def test_divergence_that_was_asked_for_is_shown() -> None:
+    model = LinearEstimator(aspect_ratio=0.5, learning_rate=100.0)
+    with pytest.raises(ValueError, match="the limit above which descent diverges"):
+        model.simulate([1, 1000], inputs=10, seeds=2)
+    found = model.simulate([1, 1000], inputs=10, seeds=2, allow_divergence=True)
+    assert not np.isfinite(found.test_loss.values[:, -1]).all()
+
+
+def test_growth_without_bound_is_infinite_and_no_error() -> None:
+    found = solvable.ScalarNetwork([0.1], [-0.1], 1.0).predict([0.0, 1e6])
+    assert re.match("inf", str(float(found.growth[-1])))
+    assert np.isfinite(found.test_loss.values).all()

@@ -1,12 +1,15 @@
 """Pictures: what they show is what the data say."""
 
+import pickle
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib._pylab_helpers import Gcf
 
-from solvable import LinearEstimator, plot
+from solvable import LinearEstimator, plot, plot_plane
 from solvable.plotting import draw_plane, new_figure, save_figure
 
 
@@ -64,6 +67,26 @@ def test_figures_are_written_whole(pair: tuple, tmp_path: Path, ending: str) -> 
     start = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[ending]
     assert path.read_bytes().startswith(start)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_notebooks_show_pictures_without_preparation(pair: tuple) -> None:
+    """IPython asks a result for its PNG; no backend is chosen and no figure registered for that."""
+    backend, open_figures = matplotlib.rcParams["backend"], list(Gcf.figs)
+    plane = xr.Dataset({"delay": (("a", "b"), [[1.0, 2.0], [3.0, 4.0]])}, {"a": [1.0, 2.0], "b": [1.0, 2.0]})
+    for figure in (plot(*pair), plot_plane(plane, "delay")):
+        picture = figure._repr_png_()
+        assert picture.startswith(b"\x89PNG")
+        width, height = (int.from_bytes(picture[start : start + 4], "big") for start in (16, 20))
+        assert (width, height) == tuple((100 * figure.get_size_inches()).astype(int))
+        assert type(pickle.loads(pickle.dumps(figure))) is type(figure)
+    assert matplotlib.rcParams["backend"] == backend
+    assert list(Gcf.figs) == open_figures
+
+
+def test_ipython_shows_a_picture(pair: tuple) -> None:
+    formatters = pytest.importorskip("IPython.core.formatters")
+    data, _ = formatters.DisplayFormatter().format(plot(*pair))
+    assert data["image/png"].startswith(b"\x89PNG")
 
 
 def test_bad_requests(pair: tuple, tmp_path: Path) -> None:

@@ -4,6 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from solvable.engines.cost import in_bytes
+
+# Longer lists than this are a slip of the pen: by themselves they take 80 MB, and what is computed at each much more.
+_MOST_VALUES = 10_000_000
+
 
 def parse_range(text: str, what: str = "times") -> np.ndarray:
     """``first:last:count`` evenly spaced, ``first:last:countlog`` in the logarithm, or numbers with commas."""
@@ -19,6 +24,13 @@ def parse_range(text: str, what: str = "times") -> np.ndarray:
         raise ValueError(usage) from error
     if number < 2:
         raise ValueError(f"{usage}: a grid needs at least 2 values")
+    if number > _MOST_VALUES:
+        raise ValueError(
+            f"{what} {text!r} asks for {number} values, {in_bytes(8.0 * number)} before anything is computed: "
+            f"ask for {_MOST_VALUES} at most"
+        )
+    if not (np.isfinite(begin) and np.isfinite(end)):
+        raise ValueError(f"{usage}: a grid runs between finite numbers")
     if not is_log:
         return np.linspace(begin, end, number)
     if not (0 < begin < np.inf and 0 < end < np.inf):
@@ -30,9 +42,13 @@ def parse_range(text: str, what: str = "times") -> np.ndarray:
 def parse_axis(text: str, flag: str) -> tuple[str, np.ndarray]:
     """``name=range`` for an axis of a phase diagram."""
     name, equals, values = text.partition("=")
-    if not equals:
+    if not equals or not name.strip():
         raise ValueError(f"{flag} {text!r} must look like weight_decay=1e-6:1e-1:100log")
-    return name.strip().replace("-", "_"), parse_range(values, flag)
+    grid = parse_range(values, flag)
+    found, counts = np.unique(grid, return_counts=True)
+    if (counts > 1).any():
+        raise ValueError(f"{flag} {text!r} has {found[counts > 1][0]:g} twice: give each value once")
+    return name.strip().replace("-", "_"), grid
 
 
 def parse_matrix(text: str, what: str) -> np.ndarray:

@@ -1,22 +1,45 @@
 """The command line. Nothing heavy is imported until a command needs it."""
 
+import contextlib
+import errno
+import itertools
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from solvable.cli import interrupts
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; mistakes of the user end in one line on stderr and exit code 2."""
+    from solvable.cli.streams import StdoutError, exit_code_of, plain_warnings, prepare_streams, printing
+
     # More threads than one make OpenBLAS slower by an order of magnitude on a busy machine with few cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.exit(_run(arguments))
+    interrupts.forget_announcement()
+    prepare_streams()
+    # Called from Python, the process is the caller's, and how it handles signals is not changed.
+    own_process = arguments is None
+    with interrupts.prompt_interrupts() if own_process else contextlib.nullcontext():
+        try:
+            # Leaving ``printing`` flushes stdout: what it cannot take shows here and not when Python ends.
+            with plain_warnings(), printing():
+                code = _run(arguments)
+        except StdoutError as error:
+            code = exit_code_of(error)
+        if code == interrupts.INTERRUPTED:
+            interrupts.announce()
+            if own_process:
+                interrupts.leave(code)
+    sys.exit(code)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
     import typer
 
     from solvable.cli.app import app
+    from solvable.cli.streams import StdoutError
 
     # Typer carries its own copy of click in some versions and imports it in others: find the base of its errors.
     usage_error: Any = next(
@@ -25,19 +48,51 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         result = app(args=None if arguments is None else list(arguments), prog_name="solvable", standalone_mode=False)
     except usage_error as error:
-        return _fail(error.format_message())
+        if type(error).__name__ == "NoArgsIsHelpError":
+            # A group without a command: its help lists what there is, and asking for it is no mistake.
+            print(error.format_message())
+            return 0
+        return _fail(_with_value(error, sys.argv[1:] if arguments is None else arguments))
     except typer.Exit as error:
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
-        return 130
-    except (ValueError, ImportError, OSError) as error:
+        return interrupts.INTERRUPTED
+    except SystemExit as stop:
+        # Typer's way to end where a pipe was closed.
+        raise StdoutError(BrokenPipeError(errno.EPIPE, "closed pipe")) from stop
+    except StdoutError:
+        raise
+    except Exception as error:
         if os.environ.get("SOLVABLE_DEBUG"):
             raise
-        return _fail(str(error))
+        return _fail_of(error)
     return result if isinstance(result, int) else 0
 
 
+def _with_value(error: Any, arguments: Sequence[str]) -> str:
+    """The message of a usage error; Typer says what a flag's value should be, and not always what it is."""
+    message = error.format_message()
+    names = getattr(getattr(error, "param", None), "opts", None) or ()
+    if not message.startswith("Invalid value"):
+        return message
+    given = [value for name, value in itertools.pairwise(arguments) if name in names]
+    given += [part.partition("=")[2] for part in arguments if part.partition("=")[0] in names and "=" in part]
+    return message if not given or given[-1] in message else f"{message.rstrip('.')}, not {given[-1]!r}"
+
+
+def _fail_of(error: Exception) -> int:
+    """One line for any error; those that are not meant for users ask for a report."""
+    if isinstance(error, ValueError | ImportError | OSError):
+        return _fail(str(error))
+    text = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
+        return _fail(f"this needs more memory than there is ({text or 'out of memory'}): ask for less at once")
+    _fail(f"unexpected {type(error).__name__}: {text}; this is a mistake in solvable: SOLVABLE_DEBUG=1 shows where")
+    return 1
+
+
 def _fail(message: str) -> int:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    from solvable.cli.streams import tell
+
+    tell("error: " + " ".join(message.split()))
     return 2

@@ -46,12 +46,16 @@ def _as_command(name: str, summary: str, function: Callable[..., None]) -> Any:
     return typer.main.get_command(single)
 
 
+# The verbs that only some models have, and the method that such models have.
+_ABILITIES = {"grokking-time": "grokking_time", "phase-diagram": "phase_diagram"}
+
+
 def _model_group(verb: str) -> type[TyperGroup]:
     """A group whose commands are the models. Listing them loads none; calling one loads it and makes its flags."""
 
     class ModelGroup(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
-            return list(models.names())
+            return list(models.names(_ABILITIES.get(verb)))
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             if cmd_name not in models.names():
@@ -139,37 +143,53 @@ def list_models(json: Json = False) -> None:
 )
 def reproduce(
     names: Annotated[
-        list[str],
-        typer.Argument(help="Papers, each with figures of it if not all are wanted; or 'all'.", metavar="PAPER"),
-    ],
+        list[str] | None,
+        typer.Argument(
+            help="Papers, each with figures of it if not all are wanted; or 'all'. Without any, they are listed.",
+            metavar="PAPER",
+        ),
+    ] = None,
     scale: Annotated[str, typer.Option(help="quick (minutes on two cores) or full (the paper's size).")] = "quick",
     out: Annotated[str, typer.Option(help="Folder for the report, the ledger, data and figures.")] = "reproduction",
     only: Annotated[str | None, typer.Option(help="failing: show only what failed.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything again.")] = False,
     json: Json = False,
 ) -> None:
+    if not names:
+        from solvable.cli.catalogue import list_papers
+
+        list_papers(json)
+        raise typer.Exit
     from solvable.cli.reproduce import reproduce as run
 
     raise typer.Exit(run(names, scale, out, json, only, fresh))
 
 
 @app.command(
-    help="Which regime is a network in? The feature report of a file of features, or of a checkpoint on data.\n\n"
+    help="Which regime is a network in? The report of a file of features, or of a checkpoint on data.\n\n"
     "FEATURES is an .npz with train_features, train_outputs, train_labels, test_features, test_outputs, test_labels "
     "(and weights, bias of the last layer, for neural collapse). For a checkpoint, --data is an .npz with "
     "train_inputs, train_labels, test_inputs, test_labels. No file is unpickled."
 )
 def diagnose(
     features: Annotated[str | None, typer.Argument(help="File of features, outputs and labels (.npz).")] = None,
-    checkpoint: Annotated[str | None, typer.Option(help="Weights: .safetensors or .pt (PyTorch), .eqx.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Weights: .safetensors or .pt (PyTorch), .eqx (Equinox), .npz by name (both).")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Function that makes the network, as module:function.")] = None,
     data: Annotated[str | None, typer.Option(help="Inputs and labels to run the network on (.npz).")] = None,
     json: Json = False,
     plot: Annotated[str | None, typer.Option(help="Draw quality, utilisation, intensity (.png, .svg, .pdf).")] = None,
+    initial: Annotated[
+        str | None, typer.Option(help="Weights before training, to tell lazy from rich; files as for --checkpoint.")
+    ] = None,
+    output_field: Annotated[
+        str | None, typer.Option(help="Name or place of the outputs, where the network returns several arrays.")
+    ] = None,
 ) -> None:
     from solvable.cli.diagnose import diagnose as run
 
-    run(features, checkpoint, model, data, json, plot)
+    run(features, checkpoint, model, data, json, plot, initial, output_field)
 
 
 @app.command(
@@ -186,13 +206,27 @@ def forecast(
     first: Annotated[int | None, typer.Option(help="First mode of the fits.")] = None,
     last: Annotated[int | None, typer.Option(help="Last mode of the fits.")] = None,
     landmarks: Annotated[int | None, typer.Option(help="Approximate the kernel from so many columns.")] = None,
-    key: Annotated[int, typer.Option(help="Key of all random numbers.")] = 0,
+    key: Annotated[int, typer.Option(help="Key of all random numbers.", min=0, max=2**63 - 1)] = 0,
     json: Json = False,
     plot: Annotated[str | None, typer.Option(help="Draw spectrum, power and loss (.png, .svg, .pdf).")] = None,
+    time_limit: Annotated[
+        float, typer.Option(help="Refuse work that takes longer than so many seconds; inf for no limit.")
+    ] = 600.0,
+    outputs: Annotated[
+        str, typer.Option(help="trace, or sum: one gradient for all outputs, which is faster.")
+    ] = "trace",
 ) -> None:
     from solvable.cli.forecast import forecast as run
 
-    options = {"draws": draws, "start": start, "first": first, "last": last, "landmarks": landmarks, "key": key}
+    options: dict[str, Any] = {
+        "draws": draws,
+        "start": start,
+        "first": first,
+        "last": last,
+        "landmarks": landmarks,
+        "key": key,
+    }
+    options |= {"time_limit": time_limit, "outputs": outputs}
     run(model, data, checkpoint, options, json, plot)
 
 

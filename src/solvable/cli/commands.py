@@ -3,9 +3,8 @@
 import dataclasses
 import inspect
 import json
-import sys
+import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,12 +13,15 @@ import xarray as xr
 
 from solvable import models
 from solvable.cli import show
+from solvable.cli.cost import check_plane_cost, check_seeds_cost, check_times_cost
 from solvable.cli.flags import as_function, build, field_flags, option_flags, pick
+from solvable.cli.outputs import check_outputs, check_space, deliver
+from solvable.cli.streams import tell
 from solvable.comparison import compare
 from solvable.engines.timegrid import whole_steps
-from solvable.files import check_writable, save
+from solvable.files import DATA_ENDINGS
 from solvable.models.base import Model
-from solvable.plotting import draw_plane, new_figure, plot, save_figure
+from solvable.plotting import PICTURE_ENDINGS, draw_plane, new_figure, plot
 from solvable.ranges import parse_axis, parse_range
 
 Values = dict[str, Any]
@@ -32,10 +34,11 @@ def _common(name: str, annotation: Any, default: Any, text: str) -> inspect.Para
     )
 
 
-_TIMES = _common("times", str | None, None, "Times: 1:1e5:200log, 0:10:5 or 1,10,100 (default: as suits the model).")
+_TIMES = _common("times", str | None, None, "Times: 1:1e5:200log, 0:10:5 or 1,10,100 (default: the model's own).")
+_ALLOWED = _common("allow_different", str | None, None, "What may differ between both: momentum,activation.")
 _OUTPUT = [
-    _common("out", str | None, None, "Write the data here (.nc, .zarr, .npz or .csv)."),
-    _common("plot", str | None, None, "Draw the result here (.png, .svg or .pdf)."),
+    _common("out", str | None, None, f"Write the data here ({', '.join(DATA_ENDINGS)})."),
+    _common("plot", str | None, None, f"Draw the result here ({', '.join(PICTURE_ENDINGS)})."),
     _common("json", bool, False, "Print JSON instead of a table."),
 ]
 
@@ -62,12 +65,15 @@ def _predict(model: type[Model]) -> Callable[..., None]:
     fields, options = field_flags(model), option_flags(model.predict)
 
     def body(values: Values) -> None:
-        _check_outputs(values)
+        check_outputs(values)
         built, times = build(model, values, fields), parse_range(_asked(model, values))
         if any(values.get(name) in discrete for name, discrete in model.whole_step_options.items()):
             times = _whole(times, built.time_step)
-        dataset = built.predict(times, **pick(values, options))
-        _deliver(dataset, values, lambda: plot(dataset))
+        chosen = pick(values, options)
+        check_space(values, times.size)
+        check_times_cost(lambda few: built.predict(few, **chosen), times)
+        dataset = built.predict(times, **chosen)
+        deliver(dataset, values, lambda: plot(dataset))
 
     return as_function(body, [*fields, *options, _TIMES, *_OUTPUT])
 
@@ -76,11 +82,12 @@ def _simulate(model: type[Model]) -> Callable[..., None]:
     fields, options = field_flags(model), option_flags(model.simulate)
 
     def body(values: Values) -> None:
-        _check_outputs(values)
+        check_outputs(values)
         built = build(model, values, fields)
         times = _simulation_times(built, _asked(model, values))
-        dataset = built.simulate(times, **pick(values, options))
-        _deliver(dataset, values, lambda: plot(dataset))
+        check_space(values, times.size * values.get("seeds", 1))
+        dataset = _simulated(built, times, pick(values, options))
+        deliver(dataset, values, lambda: plot(dataset))
 
     return as_function(body, [*fields, *options, _TIMES, *_OUTPUT])
 
@@ -91,14 +98,19 @@ def _compare(model: type[Model]) -> Callable[..., None]:
     simulation_options = option_flags(model.simulate)
 
     def body(values: Values) -> None:
-        _check_outputs(values)
+        check_outputs(values)
         built = build(model, values, fields)
         times = _simulation_times(built, _asked(model, values))
+        if values.get("seeds", 2) < 2:
+            # Before theory is computed, too; and a single seed would make errors of zero.
+            raise ValueError(f"--seeds {values['seeds']}: a comparison has standard errors, which need 2 seeds or more")
         theory = built.predict(times, **pick(values, theory_options))
-        simulation = built.simulate(times, **pick(values, simulation_options))
-        _deliver(compare(theory, simulation), values, lambda: plot(theory, simulation))
+        simulation = _simulated(built, times, pick(values, simulation_options))
+        different = [name.strip().replace("-", "_") for name in (values["allow_different"] or "").split(",")]
+        comparison = compare(theory, simulation, allow_different=different)
+        deliver(comparison, values, lambda: plot(theory, simulation))
 
-    return as_function(body, [*fields, *simulation_options, *theory_options, _TIMES, *_OUTPUT])
+    return as_function(body, [*fields, *simulation_options, *theory_options, _ALLOWED, _TIMES, *_OUTPUT])
 
 
 def _grokking_time(model: type[Model]) -> Callable[..., None]:
@@ -106,9 +118,9 @@ def _grokking_time(model: type[Model]) -> Callable[..., None]:
     fields, options = field_flags(model), option_flags(method)
 
     def body(values: Values) -> None:
-        _check_outputs(values)
+        check_outputs(values)
         dataset = build(model, values, fields).grokking_time(**pick(values, options))  # type: ignore[attr-defined]
-        _deliver(dataset, values, None)
+        deliver(dataset, values, None)
 
     return as_function(body, [*fields, *options, *(flag for flag in _OUTPUT if flag.name != "plot")])
 
@@ -121,7 +133,7 @@ def _phase_diagram(model: type[Model]) -> Callable[..., None]:
     ]
 
     def body(values: Values) -> None:
-        _check_outputs(values)
+        check_outputs(values)
         grids = dict(parse_axis(values[flag], f"--{flag}") for flag in ("x", "y"))
         if len(grids) < 2:
             raise ValueError(f"--x and --y must be two different parameters, not both {next(iter(grids))}")
@@ -133,11 +145,14 @@ def _phase_diagram(model: type[Model]) -> Callable[..., None]:
         for field in dataclasses.fields(model):
             if field.default is dataclasses.MISSING and field.name not in given:
                 raise ValueError(f"Missing option '--{field.name.replace('_', '-')}', or make it an axis.")
-        built = model(**given)
-        dataset = built.phase_diagram(**pick(values, options), **grids)  # type: ignore[attr-defined]
+        built: Any = model(**given)
+        chosen = pick(values, options)
+        check_space(values, math.prod(float(grid.size) for grid in grids.values()))
+        check_plane_cost(lambda few: built.phase_diagram(**chosen, **few), grids)
+        dataset = built.phase_diagram(**chosen, **grids)
         logs = [name for flag, name in zip("xy", grids, strict=True) if values[flag].endswith("log")]
         x, y = grids
-        _deliver(dataset, values, lambda: _plane(dataset, x, y, logs), lambda: show.plane(dataset))
+        deliver(dataset, values, lambda: _plane(dataset, x, y, logs), show.plane)
 
     return as_function(body, [*axes, *fields, *options, *_OUTPUT])
 
@@ -154,12 +169,20 @@ def _plane(dataset: xr.Dataset, x: str, y: str, logs: list[str]) -> Any:
 
 def _summary(model: type[Model], method: str) -> Callable[..., Any]:
     if not hasattr(model, method):
-        raise ValueError(f"the model {model.name} has no {method.replace('_', ' ')}")
+        able = ", ".join(models.names(method))
+        raise ValueError(f"the model {model.name} has no {method.replace('_', ' ')}; models that have one: {able}")
     return getattr(model, method)
 
 
 def _asked(model: type[Model], values: Values) -> str:
     return model.usual_times if values["times"] is None else values["times"]
+
+
+def _simulated(model: Model, times: np.ndarray, options: Values) -> xr.Dataset:
+    seeds = options.get("seeds")
+    if isinstance(seeds, int) and seeds > 0:
+        check_seeds_cost(lambda few: model.simulate(times, **{**options, "seeds": few}), seeds, times.size)
+    return model.simulate(times, **options)
 
 
 def _simulation_times(model: Model, text: str) -> np.ndarray:
@@ -170,34 +193,5 @@ def _simulation_times(model: Model, text: str) -> np.ndarray:
 def _whole(times: np.ndarray, step: float) -> np.ndarray:
     rounded = whole_steps(times, step)
     if rounded.size != times.size or not np.allclose(rounded, times, rtol=1e-9, atol=0):
-        print(f"note: times rounded to {rounded.size} whole steps", file=sys.stderr)
+        tell(f"note: times rounded to {rounded.size} whole steps")
     return rounded
-
-
-def _check_outputs(values: Values) -> None:
-    """Before the work, so that nothing is computed in vain."""
-    for flag in ("out", "plot"):
-        if values.get(flag):
-            check_writable(values[flag])
-    if values.get("plot") and Path(values["plot"]).suffix not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"--plot {values['plot']} must end in .png, .svg or .pdf")
-    if values.get("out") and Path(values["out"]).suffix not in (".nc", ".zarr", ".npz", ".csv"):
-        raise ValueError(f"--out {values['out']} must end in .nc, .zarr, .npz or .csv")
-
-
-def _deliver(
-    dataset: xr.Dataset,
-    values: Values,
-    draw: Callable[[], Any] | None,
-    display: Callable[[], None] | None = None,
-) -> None:
-    if values["json"]:
-        print(json.dumps(show.as_json(dataset)))
-    else:
-        (display or (lambda: show.dataset(dataset)))()
-    if values["out"]:
-        path = save(dataset, values["out"])
-        print(f"data:   {path}", file=sys.stderr)
-    if draw is not None and values["plot"]:
-        path = save_figure(draw(), values["plot"])
-        print(f"figure: {path}", file=sys.stderr)

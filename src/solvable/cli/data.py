@@ -4,6 +4,7 @@ import json
 import sys
 
 from solvable.cli import show
+from solvable.cli.outputs import check_folder
 from solvable.networks.data import data_folder, fetch_images, image_sets, stored_images
 from solvable.networks.data.catalogue import find
 
@@ -29,6 +30,7 @@ def fetch_data(names: list[str], folder: str | None) -> None:
     """Fetch image sets that are not here yet, and check those that are."""
     for name in names:
         find(name)
+    check_folder("folder", str(data_folder(folder)))
     for name in names:
         source = fetch_images(name, folder=folder, progress=True)
         print(f"{name}: {data_folder(folder) / name}.npz is whole (from {source})", file=sys.stdout)

@@ -1,17 +1,18 @@
 """The main job on embedded defaults: does a real run do what theory says?"""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from solvable.cli import show
+from solvable.cli.outputs import check_folder
+from solvable.cli.streams import printing
 from solvable.comparison import compare, first_crossing
 from solvable.engines.timegrid import log_times, whole_steps
-from solvable.files import check_writable, data_ending, save
+from solvable.files import check_data_path, data_ending, save
 from solvable.models.linear_estimator import LinearEstimator
-from solvable.plotting import plot, save_figure
+from solvable.plotting import check_picture_path, plot, save_figure
 
 ASPECT_RATIOS = (0.1, 0.9, 1.5)
 _ACCURACY = 0.95
@@ -22,10 +23,10 @@ _SEEDS = {0.1: 10, 0.9: 16, 1.5: 16}
 
 def run_demo(out: str) -> None:
     """Compare theory and simulation, print the tables, write figure and data into the folder ``out``."""
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = check_folder("out", out)
     data_path, figure_path = folder / f"linear-estimator{data_ending()}", folder / "linear-estimator.png"
-    check_writable(data_path)
+    check_data_path(data_path)
+    check_picture_path(figure_path)
     times = whole_steps(log_times(1, 1e5, 200))
     theories, simulations, comparisons = [], [], []
     crossings: list[list[Any]] = []
@@ -37,13 +38,6 @@ def run_demo(out: str) -> None:
         simulations.append(simulation)
         comparisons.append(compare(theory, simulation))
         crossings += _crossing_rows(model, simulation)
-    print(
-        f"Linear estimator, input dimension {_INPUTS}, learning rate 0.01, threshold 1e-3: theory in the limit of\n"
-        "infinitely many inputs against gradient descent; mean over seeds, z = difference / standard error.\n"
-    )
-    _print_curves(comparisons)
-    columns = ["aspect ratio", "accuracy", "theory (steps)", "simulation", "± s.e.", "z", "seeds that reach it"]
-    show.table(f"time at which an accuracy of {_ACCURACY:.0%} is reached", columns, crossings)
     names = [f"λ = {ratio:g}" for ratio in ASPECT_RATIOS]
     labels = [f"{name} {kind}" for name in names for kind in ("theory", "simulation")]
     pairs = [dataset for pair in zip(theories, simulations, strict=True) for dataset in pair]
@@ -51,7 +45,19 @@ def run_demo(out: str) -> None:
     save_figure(plot(*pairs, labels=labels, title="Grokking in a linear estimator"), figure_path)
     joined = xr.concat(comparisons, xr.Variable("aspect_ratio", list(ASPECT_RATIOS)), combine_attrs="drop_conflicts")
     save(joined, data_path)
-    print(f"\nfigure: {figure_path}\ndata:   {data_path}")
+    with printing():
+        _print_tables(comparisons, crossings)
+        print(f"\nfigure: {figure_path}\ndata:   {data_path}")
+
+
+def _print_tables(comparisons: list[xr.Dataset], crossings: list[list[Any]]) -> None:
+    print(
+        f"Linear estimator, input dimension {_INPUTS}, learning rate 0.01, threshold 1e-3: theory in the limit of\n"
+        "infinitely many inputs against gradient descent; mean over seeds, z = difference / standard error.\n"
+    )
+    _print_curves(comparisons)
+    columns = ["aspect ratio", "accuracy", "theory (steps)", "simulation", "± standard error", "z", "seeds reaching it"]
+    show.table(f"time at which an accuracy of {_ACCURACY:.0%} is reached", columns, crossings)
 
 
 def _print_curves(comparisons: list[xr.Dataset]) -> None:

@@ -1,6 +1,7 @@
 """``solvable explore``."""
 
 from solvable import models
+from solvable.cli.interrupts import ordinary_interrupts
 
 
 def explore(model: str | None, host: str, port: int | None, browser: bool) -> None:
@@ -9,4 +10,5 @@ def explore(model: str | None, host: str, port: int | None, browser: bool) -> No
 
     if model is not None:
         models.get(model)
-    serve(model, host, port, browser)
+    with ordinary_interrupts():
+        serve(model, host, port, browser)

@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -24,15 +25,17 @@ def field_flags(model: type[Model], required: bool = True) -> list[inspect.Param
     flags = []
     for field in dataclasses.fields(model):
         about = field.metadata
-        text = f"{about['help']} ({about['symbol']}): {about['rule'].text}"
+        symbol = f" ({about['symbol']})" if about["symbol"] else ""
+        text = f"{about['help']}{symbol}: {about['rule'].text}"
         must = field.default is dataclasses.MISSING
         annotation = hints[field.name]
         if about["rule"].dimensions:
             annotation = str | None if about["optional"] else str
             text = f"{text}, as {_WRITTEN[about['rule'].dimensions]}"
-        listed = about["rule"].dimensions == 1 and isinstance(field.default, tuple)
-        if listed and len(field.default) <= _LONGEST_DEFAULT:
-            default = ",".join(f"{number:g}" for number in field.default)
+        default: Any = field.default
+        listed = about["rule"].dimensions == 1 and isinstance(default, tuple)
+        if listed and len(default) <= _LONGEST_DEFAULT:
+            default = ",".join(f"{number:g}" for number in default)
         elif about["rule"].function or listed or (about["rule"].dimensions > 1 and not must):
             # Their defaults have no short spelling: the flag left out stands for them.
             annotation, default = str | None, None
@@ -58,11 +61,38 @@ def option_flags(method: Callable[..., Any], defaults: dict[str, Any] | None = N
 
 
 def _flag(name: str, annotation: Any, default: Any, text: str) -> inspect.Parameter:
+    written = "--" + name.replace("_", "-")
+    if _may_be_infinite(name, annotation):
+        # None stands for infinitely many samples in Python, and inf on the command line, as it does for other models.
+        text = text if re.search(r"\binf\b", text) else f"{text}, or inf"
+        option = typer.Option(written, help=text, parser=_number_or_infinity, metavar="<int>|inf")
+        default = "inf" if default is None else str(default)
+        return inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[Any, option]
+        )
     annotation, default = _plain(name, annotation, default)
-    option = typer.Option("--" + name.replace("_", "-"), help=text)
+    option = typer.Option(written, help=text)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
     )
+
+
+_SAMPLES = ("samples", "test_samples")
+
+
+def _may_be_infinite(name: str, annotation: Any) -> bool:
+    """Numbers of samples that may be left out stand for infinitely many where they are."""
+    return name in _SAMPLES and set(typing.get_args(annotation)) == {int, type(None)}
+
+
+def _number_or_infinity(text: str) -> Any:
+    word = text.strip().lower().removeprefix("+")
+    if word in ("inf", "infinity"):
+        return None
+    try:
+        return int(word)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a whole number, 1 or more, or inf.") from error
 
 
 def _plain(name: str, annotation: Any, default: Any) -> tuple[Any, Any]:
@@ -87,12 +117,21 @@ def as_function(body: Callable[[dict[str, Any]], None], flags: Iterable[inspect.
     unique = {flag.name: flag for flag in reversed(list(flags))}
 
     def command(**values: Any) -> None:
-        body({name: value.value if isinstance(value, enum.Enum) else value for name, value in values.items()})
+        plain = {name: value.value if isinstance(value, enum.Enum) else value for name, value in values.items()}
+        for name, value in plain.items():
+            check_size(f"--{name.replace('_', '-')}", value)
+        body(plain)
 
     parameters = list(reversed(unique.values()))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {flag.name: flag.annotation for flag in parameters}
     return command
+
+
+def check_size(flag: str, value: Any) -> None:
+    """Whole numbers must fit into the 64 bits that JAX and NumPy give them."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError(f"{flag} {value} is too large: whole numbers go up to 2^63 - 1")
 
 
 def build(model: type[Model], values: dict[str, Any], flags: Iterable[inspect.Parameter]) -> Model:

@@ -9,7 +9,10 @@ import jax
 
 from solvable import papers
 from solvable.cli import show
-from solvable.files import check_writable, write_atomically
+from solvable.cli.interrupts import announce, farewell
+from solvable.cli.outputs import check_folder
+from solvable.cli.streams import StdoutError, printing
+from solvable.files import write_atomically
 from solvable.models.base import check_choice
 from solvable.papers.report.environment import computed_with, environment
 from solvable.papers.report.fingerprint import fingerprint
@@ -33,12 +36,11 @@ def reproduce(
     if only is not None:
         check_choice("only", only, ("failing",))
     chosen = choose(names)
-    folder = Path(out)
+    folder = check_folder("out", out)
     # One paper has its files in the folder itself, several have a folder each.
     folders = {paper: folder if len(chosen) == 1 and names[0] != ALL else folder / paper for paper in chosen}
     for place in folders.values():
         place.mkdir(parents=True, exist_ok=True)
-    check_writable(folder / "claims.json")
     run = _Run(_tasks(chosen, folders, scale), folder, folders, scale, fresh, only is not None, quiet=json)
     run.go()
     return run.deliver()
@@ -98,17 +100,27 @@ class _Run:
             for task in self.tasks:
                 clear(task)
         try:
-            for task in self.tasks:
-                self.outcomes.append(self._outcome(task))
-                self._show(self.outcomes[-1])
-                # After every figure, so that an interrupted run leaves what it has found.
-                self._write_ledger()
-        except KeyboardInterrupt:
+            with farewell(self._stop):
+                for task in self.tasks:
+                    self.outcomes.append(self._outcome(task))
+                    # After every figure, so that an interrupted run leaves what it has found; before anything is
+                    # printed.
+                    self._write_ledger()
+                    with printing():
+                        self._show(self.outcomes[-1])
+        except StdoutError:
             self._write_page()
-            done = f"{len(self.outcomes)} of {len(self.tasks)} figures are finished and kept in {self.folder}"
-            again = "the same command without --fresh" if self.fresh else "the same command"
-            print(f"stopped: {done}; {again} goes on from there", file=sys.stderr)
             raise
+        except KeyboardInterrupt:
+            self._stop()
+            raise
+
+    def _stop(self) -> None:
+        """Say what is finished, and leave a page of it."""
+        done = f"{len(self.outcomes)} of {len(self.tasks)} figures are finished and kept in {self.folder}"
+        again = "the same command without --fresh" if self.fresh else "the same command"
+        announce(f"stopped: {done}; {again} goes on from there")
+        self._write_page()
 
     def deliver(self) -> int:
         """Write the page, say what failed, and give the exit code."""

@@ -1,26 +1,44 @@
 """Datasets as tables for people and as JSON for machines."""
 
+import io
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from rich.console import Console
-from rich.table import Table
 
+# Rows of a table over time; more are thinned, which is said below the table.
 _ROWS = 16
+# The statistics of a comparison that are shown, and what their columns are called after the name of the quantity.
+_STATISTICS = {"theory": "", "simulation": " sim", "relative_difference": " rel. diff.", "z_score": " z"}
+# What has a column of its own: everything else is summed up below the table.
+_TABULAR = {"time", "seed", "statistic"}
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], words: int = 1) -> None:
     """A plain table on stdout, as wide as it needs to be; the first ``words`` columns are text, the rest numbers."""
-    drawn = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False)
+    cells = [[text(value) for value in row] for row in rows]
     for position, column in enumerate(columns):
         drawn.add_column(column, justify="left" if position < words else "right", no_wrap=True)
-    for row in rows:
-        drawn.add_row(*(text(value) for value in row))
-    # Never cut a number to fit a terminal: a table is as wide as its contents.
-    Console(width=400).print(drawn)
+    for row in cells:
+        drawn.add_row(*row)
+    # As text first and printed at once: rich has its own way to end a program whose output is closed. A table is as
+    # wide as its contents, because a number must not be cut to fit a terminal.
+    page = io.StringIO()
+    width = len(title) + sum(2 + max(map(len, column)) for column in zip(columns, *cells, strict=True))
+    styled = sys.stdout is not None and sys.stdout.isatty()
+    console = Console(file=page, width=width, force_terminal=styled, markup=False, emoji=False, highlight=False)
+    if title:
+        console.print(Text(title, style="bold"))
+    console.print(drawn)
+    print(page.getvalue(), end="")
 
 
 def text(value: Any) -> str:
@@ -29,35 +47,121 @@ def text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float | np.floating):
         return "-" if math.isnan(value) else f"{value:.5g}"
+    if isinstance(value, complex | np.complexfloating):
+        return f"{value:.5g}"
     return str(value)
 
 
 def dataset(data: xr.Dataset) -> None:
-    """The dataset as a table: over time if it has times (a few rows of it), else a row per variable."""
-    if "time" not in data.dims:
-        rows = [[name, data[name].item(), data[name].attrs.get("units", "")] for name in data.data_vars]
-        table(data.attrs.get("model", ""), ["quantity", "value", "units"], rows)
-        return
-    columns: dict[str, np.ndarray] = {}
-    for key, values in data.data_vars.items():
-        if str(key).startswith("log_"):
-            continue
-        name = str(key).replace("_", " ")
-        if set(values.dims) - {"time", "seed", "statistic"}:
-            continue
-        if "statistic" in values.dims:
-            for statistic, short in (("theory", ""), ("simulation", " sim"), ("z_score", " z")):
-                columns[f"{name}{short}"] = values.sel(statistic=statistic).values
-        elif "seed" in values.dims:
-            columns[name] = values.mean("seed").values
-            columns[f"{name} ±"] = values.std("seed").values
-        elif values.dims == ("time",):
-            columns[name] = values.values
-    times = data["time"].values
+    """The dataset as a table over time if it has times, a table of its single numbers, and a summary of the rest."""
+    names = [str(name) for name in data.data_vars]
+    over_time = [name for name in names if _is_curve(data[name])] if data.sizes.get("time") else []
+    # Numerical errors of single runs are for comparisons; next to the spread of the runs they only widen the table.
+    minor = [name for name in over_time if name.startswith("log_") or _is_error_of_runs(data, name)]
+    curves = [name for name in over_time if name not in minor] or over_time
+    single = [name for name in names if data[name].ndim == 0]
+    rest = [name for name in names if name not in (*curves, *single)]
+    if curves:
+        _curves(data, curves)
+    if single:
+        rows = [[name, data[name].values.item(), data[name].attrs.get("units", "")] for name in single]
+        table("" if curves else _title(data), ["quantity", "value", "units"], rows)
+    if rest:
+        _summaries("" if curves or single else _title(data), data, rest, bool(curves))
+    if not names:
+        print(f"{_title(data) or 'the dataset'}: no variables")
+    if data.attrs.get("verdict"):
+        print(data.attrs["verdict"])
+
+
+def _is_error_of_runs(data: xr.Dataset, name: str) -> bool:
+    return name.endswith("_error") and name.removesuffix("_error") in data and "seed" in data[name].dims
+
+
+def _title(data: xr.Dataset) -> str:
+    model, method = data.attrs.get("model", ""), data.attrs.get("method", "")
+    return f"{model} ({method})" if method else str(model)
+
+
+def _is_curve(values: xr.DataArray) -> bool:
+    """Whether a variable can be columns of a table over time: means need numbers, and statistics their names."""
+    if "time" not in values.dims or not set(values.dims) <= _TABULAR or values.size == 0:
+        return False
+    if "statistic" in values.dims and not _statistics(values):
+        return False
+    return values.sizes.get("seed", 1) == 1 or values.dtype.kind in "fiub"
+
+
+def _statistics(values: xr.DataArray) -> list[str]:
+    known = set(values["statistic"].values.tolist()) if "statistic" in values.coords else set()
+    return [key for key in _STATISTICS if key in known]
+
+
+def _curves(data: xr.Dataset, names: Sequence[str]) -> None:
+    columns = {heading: column for name in names for heading, column in _columns(data[name])}
+    times = data["time"].values if "time" in data.coords else np.arange(data.sizes["time"])
     shown = np.unique(np.linspace(0, times.size - 1, min(_ROWS, times.size)).round().astype(int))
-    title = f"{data.attrs.get('model', '')} ({data.attrs.get('method', '')})"
-    headers = ["time", *("±" if heading.endswith(" ±") else heading for heading in columns)]
-    table(title, headers, [[times[i], *(column[i] for column in columns.values())] for i in shown])
+    title = _title(data)
+    if any("seed" in data[name].dims for name in names):
+        seeds = data.sizes["seed"]
+        title += f", mean of {seeds} seeds" if seeds > 1 else ", one seed: no standard errors"
+    # The columns of standard errors follow the quantities they belong to, whose names they need not repeat.
+    headings = ["time", *("± standard error" if heading.endswith(" ±") else heading for heading in columns)]
+    table(title, headings, [[times[i], *(column[i] for column in columns.values())] for i in shown])
+    if shown.size < times.size:
+        print(f"{shown.size} of {times.size} times shown; --out or --json keeps all")
+
+
+def _columns(values: xr.DataArray) -> Iterator[tuple[str, np.ndarray]]:
+    """The columns of one quantity: its values, its mean over seeds with the standard error, or its statistics."""
+    name = str(values.name).replace("_", " ")
+    if "statistic" in values.dims:
+        for key in _statistics(values):
+            yield from _seeded(f"{name}{_STATISTICS[key]}", values.sel(statistic=key))
+    else:
+        yield from _seeded(name, values)
+
+
+def _seeded(heading: str, values: xr.DataArray) -> Iterator[tuple[str, np.ndarray]]:
+    if "seed" not in values.dims:
+        yield heading, values.values
+        return
+    if values.sizes["seed"] == 1:
+        yield heading, values.isel(seed=0).values
+        return
+    numbers = values.astype(float)
+    mean, count = numbers.mean("seed"), numbers.notnull().sum("seed")
+    yield heading, mean.values
+    # Runs that ended without a number are left out of the mean, and of its error.
+    squares = ((numbers - mean) ** 2).sum("seed")
+    known = (count > 1) & np.isfinite(mean)
+    yield f"{heading} ±", ((squares / (count * (count - 1)).where(known)) ** 0.5).values
+
+
+def _summaries(title: str, data: xr.Dataset, names: Sequence[str], beside: bool) -> None:
+    """A row for each variable that has no column: what it runs over and its extremes, so that none goes missing."""
+    rows = []
+    for name in names:
+        values = data[name]
+        if "statistic" in values.dims and "z_score" in _statistics(values):
+            # Extremes over different statistics would mean nothing: those of the z-score say how well they agree.
+            name, values = f"{name} z", values.sel(statistic="z_score")
+        over = " x ".join(f"{size} {dim}" for dim, size in values.sizes.items())
+        rows.append([name, over, *_extremes(values.values)])
+    if beside:
+        print("not in the table (--out or --json has all values):")
+    table(title, ["quantity", "over", "least", "most"], rows, words=2)
+
+
+def _extremes(array: np.ndarray) -> list[Any]:
+    """The least and the greatest value, where the values have an order."""
+    if array.dtype.kind == "f":
+        array = array[~np.isnan(array)]
+    if array.dtype.kind == "b" and array.size:
+        return [f"{int(array.sum())} of {array.size} true", ""]
+    if array.size == 0 or array.dtype.kind not in "fiuMm":
+        return ["", ""]
+    return [array.min(), array.max()]
 
 
 def plane(data: xr.Dataset) -> None:
@@ -82,6 +186,8 @@ def as_json(data: xr.Dataset) -> dict[str, Any]:
             return [clean(inner) for inner in value]
         if isinstance(value, float) and not math.isfinite(value):
             return None
-        return value
+        if isinstance(value, np.generic | np.ndarray):
+            return clean(value.tolist())
+        return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
     return clean(data.to_dict())

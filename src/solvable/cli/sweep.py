@@ -4,7 +4,6 @@ import dataclasses
 import difflib
 import inspect
 import json
-import sys
 import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -16,11 +15,15 @@ import typer
 import xarray as xr
 
 from solvable.cli import show
-from solvable.cli.flags import as_function, field_flags, pick
+from solvable.cli.cost import check_grid_cost
+from solvable.cli.flags import as_function, check_size, field_flags, pick
+from solvable.cli.interrupts import INTERRUPTED, announce
+from solvable.cli.outputs import check_outputs, checked, deliver
+from solvable.cli.streams import printing, tell
 from solvable.engines.timegrid import whole_steps
-from solvable.files import check_writable, save
-from solvable.models.base import Model
-from solvable.plotting import plot_plane, save_figure
+from solvable.files import DATA_ENDINGS, check_writable
+from solvable.models.base import Model, check_count
+from solvable.plotting import PICTURE_ENDINGS, plot_plane
 from solvable.ranges import parse_box, parse_matrix, parse_range, parse_scalar, parse_values
 from solvable.sweeps import SweepWarning, latin_hypercube, plan, product, sobol, status, zipped
 from solvable.sweeps import sweep as run_sweep
@@ -59,8 +62,8 @@ _SWEEP = [
     _flag("dry_run", bool, False, "Say what would be done and what it would cost, and stop."),
 ]
 _OUTPUT = [
-    _flag("out", str | None, None, "Write the dataset here, too (.nc, .zarr, .npz or .csv)."),
-    _flag("plot", str | None, None, "Draw the plane here (.png, .svg or .pdf)."),
+    _flag("out", str | None, None, f"Write the dataset here, too ({', '.join(DATA_ENDINGS)})."),
+    _flag("plot", str | None, None, f"Draw the plane here ({', '.join(PICTURE_ENDINGS)})."),
     _flag("variable", str | None, None, "What to draw (default: every quantity that is a plane)."),
     _flag("json", bool, False, "Print JSON instead of a table."),
 ]
@@ -71,7 +74,8 @@ def command_for(verb: str, model: type[Model]) -> Callable[..., None]:
     fields = field_flags(model, required=False)
 
     def body(values: Values) -> None:
-        _check_outputs(values)
+        check_outputs(values)
+        _check_store(values)
         design = _design(values)
         fixed = _fixed(model, values, fields, design)
         quantity = values["quantity"].replace("-", "_")
@@ -87,7 +91,7 @@ def command_for(verb: str, model: type[Model]) -> Callable[..., None]:
             dataset, failed = _reported(
                 lambda: run_sweep(source, design, quantity, options, client=client, **call, **extra)
             )
-        _deliver(dataset, values)
+        deliver(dataset, values, lambda: plot_plane(dataset, values["variable"]), _summary)
         if failed:
             raise typer.Exit(1)
 
@@ -121,10 +125,14 @@ def _design(values: Values) -> Design:
         name, words = _named(text, "--over")
         bounds = parse_box(words, "--over") if wants_box else None
         (grid if bounds is None else box)[name] = parse_values(words, "--over") if bounds is None else bounds
+    together = {name: parse_values(words, "--zip") for name, words in map(_as_zip, values["zip"] or [])}
+    drawn = [values[name] for name in ("sobol", "latin_hypercube") if values[name] is not None]
+    check_grid_cost(
+        {**{name: len(found) for name, found in grid.items()}, **_longest(together), "drawn": max(drawn or [1])}
+    )
     designs: list[Any] = [grid] if grid else []
-    if values["zip"]:
-        together = dict(_named(text, "--zip") for text in values["zip"])
-        designs.append(zipped(**{name: parse_values(words, "--zip") for name, words in together.items()}))
+    if together:
+        designs.append(zipped(**together))
     if wants_box:
         if values["sobol"] is not None and values["latin_hypercube"] is not None:
             raise ValueError("choose --sobol or --latin-hypercube, not both")
@@ -132,16 +140,24 @@ def _design(values: Values) -> Design:
             raise ValueError(
                 "a random design needs ranges: --over aspect_ratio=0.05:3 --over weight_decay=1e-6:1e-1:log"
             )
-        draw = sobol if values["sobol"] is not None else latin_hypercube
-        designs.append(draw(box, values["sobol"] or values["latin_hypercube"], values["design_key"]))
+        draw, count = (sobol, "sobol") if values["sobol"] is not None else (latin_hypercube, "latin_hypercube")
+        designs.append(draw(box, check_count(f"--{count.replace('_', '-')}", values[count]), values["design_key"]))
     if not designs:
         raise ValueError("Missing option '--over', such as --over weight_decay=1e-6:1e-1:200log")
     return product(*designs)
 
 
+def _as_zip(text: str) -> tuple[str, str]:
+    return _named(text, "--zip")
+
+
+def _longest(lists: Values) -> dict[str, int]:
+    return {"zipped": max(map(len, lists.values()))} if lists else {}
+
+
 def _named(text: str, flag: str) -> tuple[str, str]:
     name, equals, words = text.partition("=")
-    if not equals or not words:
+    if not equals or not words or not name.strip():
         raise ValueError(f"{flag} {text!r} must look like weight_decay=1e-6:1e-1:100log")
     return name.strip().replace("-", "_"), words
 
@@ -172,6 +188,7 @@ def _options(model: type[Model], values: Values, quantity: str, fixed: Values) -
         name, words = _named(text, "--option")
         is_list = ":" in words or "," in words or name == "times"
         options[name] = parse_range(words, "--option") if is_list else parse_scalar(words)
+        check_size(f"--option {name}", options[name])
     if quantity in ("predict", "simulate", "loss_gap"):
         options.setdefault("times", parse_range(model.usual_times))
     if quantity == "simulate" and model.simulates_whole_steps:
@@ -204,36 +221,25 @@ def _reported(run: Callable[[], xr.Dataset]) -> tuple[xr.Dataset, bool]:
         try:
             dataset = run()
         except SweepInterrupted as stop:
-            print(f"{stop}", file=sys.stderr)
-            raise typer.Exit(130) from stop
-    failures = [warning for warning in caught if issubclass(warning.category, SweepWarning)]
-    for warning in failures:
-        print(f"warning: {warning.message}", file=sys.stderr)
-    return dataset, bool(failures)
+            announce(str(stop))
+            raise typer.Exit(INTERRUPTED) from stop
+    for text in dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught):
+        tell(f"warning: {text}")
+    return dataset, any(issubclass(warning.category, SweepWarning) for warning in caught)
 
 
 def _show_plan(found: Any, as_json: bool) -> None:
-    print(json.dumps(dataclasses.asdict(found)) if as_json else found)
+    with printing():
+        print(json.dumps(dataclasses.asdict(found)) if as_json else found)
 
 
-def _check_outputs(values: Values) -> None:
-    """Before the work, so that nothing is computed in vain."""
-    for flag, endings in (("out", (".nc", ".zarr", ".npz", ".csv")), ("plot", (".png", ".svg", ".pdf"))):
-        if values[flag]:
-            if Path(values[flag]).suffix not in endings:
-                raise ValueError(f"--{flag} {values[flag]} must end in {', '.join(endings[:-1])} or {endings[-1]}")
-            check_writable(values[flag])
-
-
-def _deliver(dataset: xr.Dataset, values: Values) -> None:
-    if values["json"]:
-        print(json.dumps(show.as_json(dataset)))
-    else:
-        _summary(dataset)
-    if values["out"]:
-        print(f"data:   {save(dataset, values['out'])}", file=sys.stderr)
-    if values["plot"]:
-        print(f"figure: {save_figure(plot_plane(dataset, values['variable']), values['plot'])}", file=sys.stderr)
+def _check_store(values: Values) -> None:
+    """The store can be written, and is not the place of the copy; what else is wrong with a store is said by it."""
+    store, out = values["store"], values["out"]
+    if store is not None and not values["dry_run"]:
+        checked("store", store, check_writable)
+    if store is not None and out is not None and Path(store).absolute() == Path(out).absolute():
+        raise ValueError(f"--store and --out are both {store}: the store is a dataset already, give --out another name")
 
 
 def _summary(dataset: xr.Dataset) -> None:

@@ -7,8 +7,7 @@
 array([1.    , 0.3679, 0.1353])
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -45,15 +44,79 @@ def descend(
     ``descent`` takes steps of at most ``learning_rate``. ``flow`` takes as many, each of fourth order (Runge-Kutta), so
     that next to nothing is left of their length.
     """
-    counts, lengths = stretches(times, learning_rate)
-    step = partial(_euler if method == "descent" else _runge_kutta, velocity)
+    step = _euler if method == "descent" else _runge_kutta
+    return jax.vmap(measure)(_states(step, velocity, state, *stretches(times, learning_rate)))
+
+
+def descend_with_error(
+    velocity: Callable[[PyTree], PyTree],
+    measure: Callable[[PyTree], PyTree],
+    state: PyTree,
+    times: Float[np.ndarray, "time"],
+    learning_rate: float,
+    method: str,
+    stable_rate: float,
+) -> tuple[PyTree, PyTree]:
+    """As :func:`descend`, with an estimate of how far each measured value is from the flow's, as a second tree.
+
+    ``descent`` is compared with a flow in steps of a tenth of ``stable_rate``, the learning rate from which descent is
+    unstable: there a Runge-Kutta step is wrong by about 1e-5, and descent by its learning rate over ``stable_rate``.
+    ``flow`` takes half the steps asked for and is compared with the whole ones; the difference is about fifteen times
+    the error of the half steps. Rounding comes on top: that of N steps adds up to N times the machine precision of each
+    number of the state at most, and what that changes in the measured values is tried out.
+
+    >>> values, errors = descend_with_error(lambda x: -x, lambda x: x, 1.0, np.array([1.0]), 0.1, "descent", 2.0)
+    >>> round(float(values[0]), 4), round(float(errors[0]), 4)
+    (0.3487, 0.0192)
+    """
+    plan = stretches(times, learning_rate)
+    if method == "descent":
+        states = _states(_euler, velocity, state, *plan)
+        other = _states(_runge_kutta, velocity, state, *stretches(times, 0.1 * stable_rate))
+    else:
+        counts, lengths = plan
+        states = _states(_runge_kutta, velocity, state, 2 * counts, lengths / 2)
+        other = _states(_runge_kutta, velocity, state, counts, lengths)
+    # A flow takes four evaluations for each of its half steps.
+    taken = np.cumsum(plan[0]) * (1 if method == "descent" else 8)
+    values = jax.vmap(measure)(states)
+    errors = _distance(values, jax.vmap(measure)(other))
+    for moved in _rounded(states, np.finfo(float).eps * (taken + 1.0)):
+        errors = jax.tree.map(jnp.add, errors, _distance(values, jax.vmap(measure)(moved)))
+    return values, errors
+
+
+def _states(
+    step: Callable[..., PyTree], velocity: Callable[[PyTree], PyTree], state: PyTree, counts: Any, lengths: Any
+) -> PyTree:
+    """The state at the end of each stretch."""
 
     def stretch(state: PyTree, plan: tuple[jax.Array, jax.Array]) -> tuple[PyTree, PyTree]:
         count, length = plan
-        state = jax.lax.fori_loop(0, count, lambda _, inner: step(inner, length), state)
-        return state, measure(state)
+        state = jax.lax.fori_loop(0, count, lambda _, inner: step(velocity, inner, length), state)
+        return state, state
 
-    return jax.lax.scan(stretch, state, (jnp.asarray(counts), jnp.asarray(lengths)))[1]
+    start = jax.tree.map(lambda value: jnp.asarray(value, float), state)
+    return jax.lax.scan(stretch, start, (jnp.asarray(counts), jnp.asarray(lengths)))[1]
+
+
+def _distance(one: PyTree, two: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.abs(a - b), one, two)
+
+
+def _rounded(states: PyTree, share: Float[np.ndarray, "time"]) -> Iterator[PyTree]:
+    """The states with every number changed by a share of itself: all upwards, then neighbours in opposite directions.
+
+    Products of two layers change by the first, differences of their squares by the second.
+    """
+    leaves, structure = jax.tree.flatten(states)
+    for alternate in (False, True):
+        moved = []
+        for place, leaf in enumerate(leaves):
+            signs = (-1.0) ** (place + np.arange(leaf[0].size)) if alternate else np.ones(leaf[0].size)
+            each = share.reshape(-1, *[1] * (leaf.ndim - 1))
+            moved.append(leaf * (1 + each * signs.reshape(leaf.shape[1:])))
+        yield jax.tree.unflatten(structure, moved)
 
 
 def _euler(velocity: Callable[[PyTree], PyTree], state: PyTree, length: jax.Array) -> PyTree:

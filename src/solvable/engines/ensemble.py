@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from solvable.engines.cost import STEP, check_cost
 from solvable.engines.progress import progress_bar
 
 PyTree = Any
@@ -85,10 +86,12 @@ def trajectories(
     """Iterate ``state = step(state, count)`` from ``start(key)`` and ``measure`` it at the steps of ``save_at`` only.
 
     ``count`` is the number of steps taken before. Results have axes (seed, time). Long stretches are cut into
-    segments, so that the bar moves and the work can be interrupted.
+    segments, so that the bar moves and the work can be interrupted. Work that would take many hours is refused before
+    it begins: a step is taken to read what a run holds in memory about once.
     """
     devices = _devices(devices)
     save_at = [int(step_number) for step_number in save_at]
+    check_steps(save_at[-1], seeds, bytes_per_run, label)
     segment = max(1, save_at[-1] // _SEGMENTS)
 
     def stretch(state: PyTree, begin: jax.Array, end: jax.Array) -> PyTree:
@@ -118,6 +121,15 @@ def trajectories(
     return _stack(results)
 
 
+def check_steps(steps: float, seeds: int, bytes_per_run: float, label: str = "simulating") -> None:
+    """Refuse :func:`trajectories` that would take many hours, with the estimate."""
+    check_cost(
+        f"{label} for {steps:.3g} steps and {seeds:.3g} seeds",
+        operations=float(steps) * (STEP + seeds * bytes_per_run / 8),
+        remedy="ask for earlier times, fewer seeds or a smaller system",
+    )
+
+
 def _devices(devices: Sequence[jax.Device] | None) -> list[jax.Device]:
     return list(jax.local_devices() if devices is None else devices)
 
@@ -127,6 +139,8 @@ def _chunks(
 ) -> Iterator[tuple[list[jax.Array], int]]:
     """Each chunk's keys, split over the devices, and how many of them are wanted: all chunks have one size."""
     limit = _memory(devices) if memory_limit is None else memory_limit
+    if not limit > 0:
+        raise ValueError(f"memory_limit must be a positive number of bytes, not {limit:g}")
     if bytes_per_run > limit:
         raise ValueError(
             f"one run needs about {bytes_per_run / 2**30:.3g} GiB but the limit is {limit / 2**30:.3g} GiB: "
@@ -136,12 +150,20 @@ def _chunks(
     chunk_count = -(-seeds // most)
     size = -(-seeds // chunk_count)
     size = -(-size // len(devices)) * len(devices)
-    base = jax.random.key(key)
+    base = random_key(key)
     for begin in range(0, seeds, size):
         index = _first_seed.get() + jnp.minimum(jnp.arange(begin, begin + size), seeds - 1)
         keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(index)
         shares = jnp.split(keys, len(devices))
         yield [jax.device_put(*share) for share in zip(shares, devices, strict=True)], min(size, seeds - begin)
+
+
+def random_key(key: int) -> jax.Array:
+    """JAX's key of a whole number, which must fit into 64 bits."""
+    try:
+        return jax.random.key(key)
+    except OverflowError as error:
+        raise ValueError(f"key must be a whole number between -2^63 and 2^63 - 1, not {key}") from error
 
 
 def _memory(devices: list[jax.Device]) -> float:

@@ -25,6 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from solvable.engines.precision import require_float64
+
 Bracket = tuple[Array, Array, Array, Array, Array]
 
 _ITERATIONS = 200
@@ -56,6 +58,7 @@ def kappa(intensities: Any, samples: Any, ridge: Any = 0.0, multiplicities: Any 
     Without a ridge it needs fewer samples than modes of positive intensity; at their number it vanishes, and with
     it the formula. Inside ``jax.jit`` and friends, where samples cannot be checked, it is then zero.
     """
+    require_float64()
     intensities, multiplicities = _checked(intensities, multiplicities)
     if intensities.ndim != 1:
         raise ValueError(f"intensities must be one-dimensional, not of shape {intensities.shape}: use jax.vmap")
@@ -163,7 +166,7 @@ def power_law(exponent: float, modes: float = np.inf, direct: int = 64, order: i
             f"exponent must be positive, and above 1 for infinitely many modes (their sum diverges), not {exponent!r}"
         )
     if not modes >= 1 or (modes != np.inf and modes % 1):
-        raise ValueError(f"modes must be a whole number, 1 or more, or infinity, not {modes!r}")
+        raise ValueError(f"modes must be a whole number, 1 or more, or inf, not {modes!r}")
     first = np.arange(1, min(direct, modes) + 1, dtype=float)
     ranks, counts = [first], [np.ones_like(first)]
     begin = float(direct)

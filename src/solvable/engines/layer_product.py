@@ -27,8 +27,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from solvable.engines.precision import require_float64
+
 # Squares of squares of the layers must neither overflow nor vanish.
 SMALLEST, LARGEST = 1e-70, 1e70
+# Bounds the growth of what is zero, of which only the derivative is left.
+_SMALLEST_ROOT = 1e-150
 
 
 class Flow(NamedTuple):
@@ -42,6 +46,7 @@ def aligned_and_opposed(
     first: ArrayLike, second: ArrayLike, scale: ArrayLike = 1.0, axis: int | None = None
 ) -> tuple[Array, Array]:
     """P and Q of the layers: over all pairs along ``axis``, or pair by pair if None."""
+    require_float64()
     first, second = jnp.asarray(first), jnp.asarray(second)
     aligned, opposed = (first + second) ** 2 / (2 * scale), (first - second) ** 2 / (2 * scale)
     return (aligned, opposed) if axis is None else (aligned.sum(axis), opposed.sum(axis))
@@ -113,9 +118,11 @@ def layers_at(first: ArrayLike, second: ArrayLike, growth: ArrayLike) -> tuple[A
     """The layers when their sums have grown by ``sqrt(gamma)`` and their differences shrunk by it (eqs. 6.10, 6.11)."""
     first, second, root = jnp.asarray(first), jnp.asarray(second), jnp.sqrt(growth)
     together, apart = (first + second) / 2, (first - second) / 2
-    # A sum that is zero stays zero however large the factor has become, and likewise a difference.
-    together = jnp.where(together == 0, 0.0, together * jnp.where(together == 0, 1.0, root))
-    apart = jnp.where(apart == 0, 0.0, apart / jnp.where(apart == 0, 1.0, root))
+    # A sum that is zero stays zero however large the factor has become, and likewise a difference. Their derivatives
+    # are that factor, as large as it is but finite.
+    bounded = jax.lax.stop_gradient(jnp.clip(root, _SMALLEST_ROOT, 1 / _SMALLEST_ROOT))
+    together = together * jnp.where(together == 0, bounded, root)
+    apart = apart / jnp.where(apart == 0, bounded, root)
     return together + apart, together - apart
 
 

@@ -107,7 +107,10 @@ def _with_power_law_tail(nodes: Modes, capacity: Any, source: Any, begin: float,
 
     of_trace, of_signal = integral(capacity), integral(capacity * source + 1)
     trace_node = integral(2 * capacity) / of_trace
-    signal_node = integral(capacity * source + 1 + capacity) / of_signal
+    traced = isinstance(of_signal, jax.core.Tracer)
+    # A signal that falls so steeply that nothing of it is left in float64 has no place of its own either.
+    lost = not traced and of_signal < 1e-290
+    signal_node = trace_node if lost else integral(capacity * source + 1 + capacity) / of_signal
     return _join(nodes, _tail(begin, trace_node, of_trace, signal_node, of_signal))
 
 

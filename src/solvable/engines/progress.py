@@ -1,6 +1,8 @@
-"""A progress bar for anything over a few seconds; silent where nobody watches."""
+"""Progress of anything over a few seconds: a bar on a terminal, and a line now and then where output is piped."""
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +20,11 @@ class Advance(Protocol):
 
 # Hears the share of the work that is done, from 0 to 1. What it raises ends the work.
 Listener = Callable[[float], None]
+
+# Without a terminal, the first line comes after this many seconds; later ones as far apart as the last number says.
+FIRST_LINE, LINE_INTERVAL = 5.0, 5.0
+# Work that takes longer than a minute says less often how far it is, so that a log of hours stays readable.
+PATIENT_AFTER, PATIENT_INTERVAL = 60.0, 30.0
 
 _shown: ContextVar[bool] = ContextVar("shown", default=False)
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
@@ -46,21 +53,29 @@ def part_of(begin: float, length: float) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(label: str, total: float, show: bool | None = None, unit: str | None = None) -> Iterator[Advance]:
-    """A bar on stderr that counts to ``total``. ``show=None`` shows it only on a terminal.
+    """Show on stderr how much of ``total`` is done; the body calls what it is given with each amount of work done.
 
-    With a ``unit`` it also says how many of them are done and how many are done a second.
+    On a terminal this is a bar. Elsewhere (a pipe, a log file, a notebook) it is a line every few seconds, from the
+    fifth second on, also while the work itself reports nothing. ``show=True`` asks for the bar and ``show=False`` for
+    silence; None chooses. With a ``unit`` the bar also states how many units are done, and how many per second.
 
-    Work inside work that already shows a bar shows none: a terminal has room for one.
+    Work inside work that already shows its progress shows none of its own.
     """
     listener = _listener.get()
     if listener is not None:
         with _reported(listener, total) as advance:
             yield advance
         return
-    if show is None:
-        show = sys.stderr.isatty()
-    if not show or _shown.get():
+    if show is False or _shown.get():
         yield lambda amount=1.0: None
+        return
+    if show is None and not sys.stderr.isatty():
+        token = _shown.set(True)
+        try:
+            with _lines(label, total) as advance:
+                yield advance
+        finally:
+            _shown.reset(token)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -77,6 +92,38 @@ def progress_bar(label: str, total: float, show: bool | None = None, unit: str |
             yield lambda amount=1.0: bar.advance(task, amount)
     finally:
         _shown.reset(token)
+
+
+@contextmanager
+def _lines(label: str, total: float) -> Iterator[Advance]:
+    """Write a line every few seconds that says how much is done, from a thread, since the work may be one long call."""
+    done, begin, finished = 0.0, time.monotonic(), threading.Event()
+
+    def advance(amount: float = 1.0) -> None:
+        nonlocal done
+        done += amount
+
+    def report() -> None:
+        interval = FIRST_LINE
+        while not finished.wait(interval):
+            elapsed = time.monotonic() - begin
+            print(_line(label, done / total if total > 0 else 0.0, elapsed), file=sys.stderr, flush=True)
+            interval = LINE_INTERVAL if elapsed < PATIENT_AFTER else PATIENT_INTERVAL
+
+    reporter = threading.Thread(target=report, name="progress", daemon=True)
+    reporter.start()
+    try:
+        yield advance
+    finally:
+        finished.set()
+        reporter.join()
+
+
+def _line(label: str, share: float, elapsed: float) -> str:
+    share = min(share, 1.0)
+    text = f"{label}: {100 * share:.0f} % after {elapsed:.0f} s"
+    # Early estimates are of compilation more than of the work.
+    return text if share < 0.02 else f"{text}, about {elapsed * (1 / share - 1):.0f} s left"
 
 
 def _rate_column(unit: str) -> "ProgressColumn":

@@ -115,7 +115,7 @@ def _rise(
     column = kappas[:, None]
     positive = intensities > 0
     with_fewer = samples / kappas / jnp.sum(intensities / ((intensities + column) * _not_zero(intensities + final)), 1)
-    spare = samples - jnp.sum(positive) + jnp.sum(jnp.where(positive, column / (intensities + column), 0.0), axis=1)
+    spare = samples - jnp.sum(positive) + _sum_beyond_absent(positive, column / (intensities + column))
     return jnp.where(final > 0, with_fewer, samples / spare)
 
 
@@ -162,7 +162,7 @@ def _step(intensities: Array, samples: Array, point: Array, value: Array) -> Arr
     learned, left = shares(intensities, value)
     positive = intensities > 0
     # Of the two ways to write 1 - sum(learned) / n, the one that keeps its digits where kappa goes to zero.
-    many = (samples - jnp.sum(positive) + jnp.sum(jnp.where(positive, left, 0.0))) / samples
+    many = (samples - jnp.sum(positive) + _sum_beyond_absent(positive, left)) / samples
     few = 1 - jnp.sum(learned) / samples
     spare = jnp.where(samples >= jnp.sum(positive), many, few)
     return (point - value * spare) * _slope(intensities, samples, value)
@@ -173,9 +173,15 @@ def _slope(intensities: Array, samples: Array, value: Array) -> Array:
     learned, left = shares(intensities, value)
     positive = intensities > 0
     # 1 - gamma with samples at least modes: what is spare, and sum (1 - learned^2).
-    many = (samples - jnp.sum(positive) + jnp.sum(jnp.where(positive, left * (1 + learned), 0.0))) / samples
+    many = (samples - jnp.sum(positive) + _sum_beyond_absent(positive, left * (1 + learned))) / samples
     few = 1 - jnp.sum(learned**2) / samples
     return 1 / jnp.where(samples >= jnp.sum(positive), many, few)
+
+
+def _sum_beyond_absent(positive: Array, left: Array) -> Array:
+    """The sum over modes of positive intensity. Absent modes add nothing, yet a first bit of intensity would take it
+    away: they count in the derivative."""
+    return jnp.sum(jnp.where(positive, left, left - jax.lax.stop_gradient(left)), axis=-1)
 
 
 def _not_zero(values: Array) -> Array:

@@ -25,6 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from solvable.engines.precision import require_float64
+
 
 class TrapezoidRule(NamedTuple):
     """Nodes ``x`` in (0, 1) and weights for averages over the bulk; none depends on the aspect ratio."""
@@ -57,6 +59,7 @@ class MarchenkoPastur(eqx.Module):
     null_mass: Float[Array, ""]
 
     def __init__(self, aspect_ratio: Float[Array, ""] | float, rule: TrapezoidRule | None = None):
+        require_float64()
         rule = trapezoid_rule() if rule is None else rule
         root = jnp.sqrt(aspect_ratio)
         # (1 - sqrt(lambda))^2 without the cancellation at lambda -> 1.

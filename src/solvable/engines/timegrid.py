@@ -5,18 +5,24 @@
 array([   1.,    3.,   10.,   32.,  100.,  316., 1000.])
 """
 
+import datetime
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from solvable.engines.precision import require_float64
+
 
 def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
-    """Times as a float64 array: one-dimensional, not empty, finite, not negative, increasing, and whole if asked."""
-    try:
-        array = np.atleast_1d(np.asarray(times, dtype=float))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"times must be numbers, not {times!r}") from error
+    """Times as a float64 array: one-dimensional, not empty, finite, not negative, increasing, and whole if asked.
+
+    Only real numbers are times: complex ones, dates, durations, strings, truth values, and masked arrays with entries
+    that are not there, are refused although NumPy would make numbers of them.
+    """
+    require_float64()
+    array = np.atleast_1d(_real_numbers(times))
     if array.ndim != 1:
         raise ValueError(f"times must be one-dimensional, not of shape {array.shape}: pass a flat list")
     if array.size == 0:
@@ -44,6 +50,56 @@ def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
     return array
 
 
+def _real_numbers(times: Any) -> np.ndarray:
+    """The times as float64, if they are numbers at all; a ValueError says what else they are."""
+    if isinstance(times, jax.core.Tracer):
+        raise ValueError(
+            "times cannot be traced by JAX, because grids and checks depend on their values: pass plain numbers, and "
+            "differentiate with respect to parameters"
+        )
+    masked = isinstance(times, np.ma.MaskedArray) and np.ma.getmaskarray(times)
+    if np.any(masked):
+        place = int(np.argmax(masked))
+        raise ValueError(f"times must be numbers, but times[{place}] is masked: pass times.compressed()")
+    try:
+        # NumPy makes ones and zeros of truth values beside numbers.
+        mixed = isinstance(times, list | tuple) and any(isinstance(value, bool | np.bool_) for value in times)
+        array = np.asarray(times, dtype=object if mixed else None)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"times must be a flat list of numbers, not {_short(times)}") from error
+    kinds = {
+        "b": ("truth values", "pass the times themselves"),
+        "c": ("complex numbers", "pass their real parts"),
+        "M": ("dates", "pass numbers since the start of training"),
+        "m": ("durations", "pass numbers since the start of training"),
+        "U": ("strings", "convert them with float"),
+        "S": ("strings", "convert them with float"),
+    }
+    kind: str = array.dtype.kind
+    if kind == "O":
+        kind = next((kind for kind in map(_kind_of, array.ravel()) if kind in kinds), kind)
+    if kind in kinds:
+        words, remedy = kinds[kind]
+        raise ValueError(f"times must be real numbers, but {_short(times)} is made of {words}: {remedy}")
+    try:
+        return array.astype(float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"times must be numbers, not {_short(times)}") from error
+
+
+def _kind_of(value: Any) -> str:
+    """NumPy's letter for the kind of one entry of a mixed list."""
+    if isinstance(value, datetime.timedelta):
+        return "m"
+    return "M" if isinstance(value, datetime.date) else np.asarray(value).dtype.kind
+
+
+def _short(values: Any) -> str:
+    """A value on one line that can be read at a glance."""
+    text = " ".join(repr(values).split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def whole_steps(times: Any, step: float = 1.0) -> Float[np.ndarray, "time"]:
     """The distinct whole steps nearest to the given times, as times again."""
     return np.unique(np.round(check_times(times) / step)) * step
@@ -53,6 +109,11 @@ def count_steps(times: Any, step: float) -> Int[np.ndarray, "time"]:
     """How many steps of length ``step`` lead to each time, which must be a whole number of them."""
     array = check_times(times)
     counts = np.round(array / step)
+    if not counts[-1] < 2**62:
+        raise ValueError(
+            f"times must be at most 2^62 steps of {step:g}, but times[{counts.size - 1}] = {array[-1]:g}: "
+            "ask for earlier times, or use a solver of the flow"
+        )
     # A time such as 0.3 is three steps of 0.1 only up to rounding.
     off = np.abs(counts * step - array) > 1e-9 * np.maximum(array, step)
     if off.any():

@@ -42,7 +42,7 @@ def quantities(theory: xr.Dataset) -> dict[str, str]:
             "time" in values.dims
             and name not in grouped
             and not name.startswith("log_")
-            and not name.endswith("_error")
+            and not name.endswith(("_error", "_spread"))
         ):
             shown[name] = describe(values)
     return shown

@@ -206,7 +206,9 @@ def _parameters(cls: type[Model]) -> Iterable[Field]:
         choices = tuple(rule.text.removeprefix("one of ").split(", ")) if named else ()
         whole = rule in (rules.count, rules.count_or_infinite) or int in typing.get_args(hints[field.name])
         if rule.function:
-            start = _SPELLED[field.name]
+            start = _SPELLED.get(field.name, getattr(default, "__name__", ""))
+        elif field.default is dataclasses.MISSING:
+            start = _first_text(rule)
         elif rule.dimensions:
             start = "" if default is None else write_array(default)
         else:
@@ -231,6 +233,13 @@ def _parameters(cls: type[Model]) -> Iterable[Field]:
             known=about.get("converter") if rule.function else None,
         )
         yield made
+
+
+def _first_text(rule: Rule) -> str:
+    """Where a page starts for a parameter that has no default and no entry in the tables: something the rule allows."""
+    numbers = [number for number in (10.0, 1.0, 0.5, 0.1) if rule.test(number)]
+    first = write(numbers[0]) if numbers else ""
+    return {0: first, 1: ",".join([first] * 2), 2: f"{first},0;0,{first}"}[rule.dimensions]
 
 
 def _guess(rule: Rule, default: Any) -> Scale:

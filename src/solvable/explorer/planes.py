@@ -47,15 +47,17 @@ def axes(setting: Setting) -> dict[str, str]:
 
 
 def quantities(model: str) -> dict[str, str]:
-    found = {one.name: one.label + (f" [{one.unit}]" if one.unit else "") for one in SUMMARIES[model] if one.planar}
+    found = {
+        one.name: one.label + (f" [{one.unit}]" if one.unit else "") for one in SUMMARIES.get(model, ()) if one.planar
+    }
     return {**found, END: "test loss at the last time"} if model != "committee" else found
 
 
 def usual(setting: Setting) -> dict[str, str]:
     """What the tab shows at first; other axes if these are not there."""
-    quantity, x, y = _USUAL[setting.model]
-    there = [x, y] if {x, y} <= set(axes(setting)) else list(axes(setting))[:2]
-    return {"plane": quantity, "px": there[0], "py": there[-1]}
+    quantity, x, y = _USUAL.get(setting.model, (END, "", ""))
+    there = [x, y] if {x, y} <= set(axes(setting)) else [*axes(setting), "", ""][:2]
+    return {"plane": quantity, "px": there[0], "py": there[1]}
 
 
 def at(setting: Setting, axis: str) -> float:
@@ -100,6 +102,8 @@ def compute(setting: Setting, view: Mapping[str, str], send: Callable[[Any], Non
     """The plane of a view. Those found cell by cell are handed on coarse at first, and refined while there is time."""
     quantity, x, y = view["plane"], view["px"], view["py"]
     labels = axes(setting)
+    if len(labels) < 2:
+        raise ValueError(f"a plane needs two parameters that are numbers, and {setting.model} has {len(labels)}")
     if x not in labels or y not in labels or x == y:
         raise ValueError(f"the axes must be two different ones of {', '.join(labels)}")
     if quantity not in quantities(setting.model):
@@ -184,7 +188,14 @@ def _measure(setting: Setting, quantity: str) -> Callable[[Any], Any]:
     if quantity != END:
         return next(one for one in SUMMARIES[setting.model] if one.name == quantity).of
     times, options = setting.theory_times()[-1:], setting.values("theory")
-    return lambda model: model.predict(times, **options)["test_loss"].data[-1]
+
+    def last_loss(model: Any) -> Any:
+        curves = model.predict(times, **options)
+        if "test_loss" not in curves:
+            raise ValueError(f"{model.name} predicts no test_loss, but {', '.join(map(str, curves.data_vars))}")
+        return curves["test_loss"].data[-1]
+
+    return last_loss
 
 
 def _cells(setting: Setting, quantity: str, names: tuple[str, str], grids: list[np.ndarray]) -> np.ndarray:

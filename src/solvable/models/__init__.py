@@ -1,17 +1,34 @@
-"""The models, by name. Looking a name up loads its model; listing the names loads nothing."""
+"""The models, by name. Looking a name up loads its model; listing the names loads nothing.
+
+Other packages add models through the entry-point group ``solvable.models``, in their ``pyproject.toml``::
+
+    [project.entry-points."solvable.models"]
+    single-weight = "my_package.single_weight:SingleWeight"
+
+Once such a package is installed, the command line, the sweeps and the page know its models as they know our own.
+"""
 
 import difflib
 import importlib
+import warnings
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from solvable.models.base import Model
 
+ENTRY_POINTS = "solvable.models"
 _HOMES: dict[str, tuple[str, str]] = {}
+_ABILITIES: dict[str, tuple[str, ...]] = {}
 
 
-def register(name: str, home: str, summary: str) -> None:
+def register(name: str, home: str, summary: str, abilities: tuple[str, ...] | None = None) -> None:
     """Make a model known under ``name``. ``home`` is ``"package.module:Class"`` and is imported on first use.
+
+    ``abilities`` names the methods beside ``predict`` and ``simulate`` that have a command of their own,
+    ``grokking_time`` and ``phase_diagram``, so that commands can list the models that have them without loading any.
+    Left out, the model is loaded when a command asks for them.
 
     >>> from solvable import models
     >>> models.register("skills", "mine:Mine", "a second one")
@@ -22,16 +39,32 @@ def register(name: str, home: str, summary: str) -> None:
     if name in _HOMES and _HOMES[name][0] != home:
         raise ValueError(f"a model named {name!r} is registered already, at {_HOMES[name][0]}: choose another name")
     _HOMES[name] = (home, summary)
+    if abilities is not None:
+        _ABILITIES[name] = abilities
 
 
-def names() -> dict[str, str]:
-    """Every registered name with its one-line summary.
+def names(ability: str | None = None) -> dict[str, str]:
+    """Every registered name with its one-line summary; with an ``ability``, of the models that have it.
 
     >>> from solvable import models
     >>> sorted(models.names())[:3]
     ['committee', 'diagonal-network', 'feature-scaling']
+    >>> list(models.names("grokking_time"))
+    ['linear-estimator']
     """
-    return {name: summary for name, (_, summary) in _HOMES.items()}
+    _discover()
+    return {name: summary for name, (_, summary) in _HOMES.items() if ability is None or _has(name, ability)}
+
+
+def _has(name: str, ability: str) -> bool:
+    """Whether a model has a method; one that was registered without saying so is loaded and asked."""
+    stated = _ABILITIES.get(name)
+    if stated is not None:
+        return ability in stated
+    try:
+        return hasattr(get(name), ability)
+    except (ImportError, ValueError):
+        return False
 
 
 def get(name: str) -> "type[Model]":
@@ -45,12 +78,42 @@ def get(name: str) -> "type[Model]":
         ...
     ValueError: no model is named 'skill'; did you mean 'skills'?
     """
-    if name not in _HOMES:
+    if name not in names():
         close = difflib.get_close_matches(name, _HOMES, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(_HOMES)}"
         raise ValueError(f"no model is named {name!r}; {hint}")
-    module, _, attribute = _HOMES[name][0].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    home = _HOMES[name][0]
+    module, _, attribute = home.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ImportError(f"the model {name!r} cannot be loaded from {home!r}: {error}") from error
+    from solvable.models.base import Model
+
+    if not (isinstance(found, type) and issubclass(found, Model)):
+        raise ValueError(f"the model {name!r} must be a subclass of solvable.Model, but {home!r} is {found!r}")
+    if found.name != name:
+        raise ValueError(f"{home} is registered as {name!r} but has the name {found.name!r}: the two must be equal")
+    return found
+
+
+@cache
+def _discover() -> None:
+    """Register the models of other installed packages, once per process; none of them is imported."""
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            register(point.name, point.value, _summary_of(point))
+        except ValueError as error:
+            package = point.dist.name if point.dist else "another package"
+            warnings.warn(f"a model of the package {package!r} is left out: {error}", stacklevel=2)
+
+
+def _summary_of(point: EntryPoint) -> str:
+    """What the package says of itself: the model's own words would have to be imported."""
+    if point.dist is None:
+        return f"from {point.module}"
+    summary = point.dist.metadata.json.get("summary")
+    return f"{summary} (package {point.dist.name})" if summary else f"from the package {point.dist.name}"
 
 
 for _name, _home, _summary in (
@@ -64,4 +127,5 @@ for _name, _home, _summary in (
     ("feature-scaling", "feature_scaling:FeatureScaling", "power-law features that learn: scaling laws"),
     ("parity-mode", "parity_mode:ParityMode", "small ReLU network that learns parity mode by mode"),
 ):
-    register(_name, f"solvable.models.{_home}", _summary)
+    _able = ("grokking_time", "phase_diagram") if _name == "linear-estimator" else ()
+    register(_name, f"solvable.models.{_home}", _summary, _able)

@@ -16,9 +16,12 @@ import xarray as xr
 
 from solvable._html import table
 from solvable._version import __version__
+from solvable.engines.precision import require_float64
 
 # Longer arrays are not written out in the attributes of a dataset.
 _LONGEST_LIST = 1000
+# Formulas square parameters, and the squares must be numbers of float64, too.
+_LARGEST = 1e150
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +38,12 @@ class rules:  # noqa: N801 - a namespace, read as ``rules.positive``
     """The rules parameters can be asked to keep."""
 
     positive = Rule("a positive finite number", lambda value: 0 < value < math.inf)
-    positive_or_infinite = Rule("a positive number, or infinity", lambda value: value > 0)
+    positive_or_infinite = Rule("a positive number, or inf", lambda value: value > 0)
     not_negative = Rule("a finite number, zero or more", lambda value: 0 <= value < math.inf)
     finite = Rule("a finite number", math.isfinite)
     count = Rule("a whole number, 1 or more", lambda value: value >= 1 and float(value).is_integer())
     count_or_infinite = Rule(
-        "a whole number, 1 or more, or infinity", lambda value: value >= 1 and (value == math.inf or value % 1 == 0)
+        "a whole number, 1 or more, or inf", lambda value: value >= 1 and (value == math.inf or value % 1 == 0)
     )
     positive_vector = Rule("a list of positive finite numbers", positive.test, dimensions=1)
     not_negative_vector = Rule("a list of finite numbers, zero or more", not_negative.test, dimensions=1)
@@ -48,13 +51,23 @@ class rules:  # noqa: N801 - a namespace, read as ``rules.positive``
     finite_matrix = Rule("a matrix of finite numbers", math.isfinite, dimensions=2)
 
 
-def parameter(help: str, rule: Rule, *, symbol: str, default: Any = dataclasses.MISSING, optional: bool = False) -> Any:
+def parameter(
+    help: str,
+    rule: Rule,
+    *,
+    symbol: str,
+    default: Any = dataclasses.MISSING,
+    optional: bool = False,
+    infinite: bool = False,
+) -> Any:
     """A field of a model: what it means, the letter the paper gives it, and the rule it must keep.
 
-    Lists and matrices are kept as NumPy arrays, numbers as plain Python numbers. ``optional`` fields may be None.
+    Lists and matrices are kept as NumPy arrays, numbers as plain Python numbers. ``optional`` fields may be None;
+    ``infinite`` ones, too, where None stands for infinitely many: they take infinity as well and are shown as ``inf``.
     """
-    metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": optional}
-    return eqx.field(default=default, metadata=metadata, converter=_as_array if rule.dimensions else _as_number)
+    metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": optional or infinite, "infinite": infinite}
+    convert = _as_array if rule.dimensions else _as_finite_number if infinite else _as_number
+    return eqx.field(default=default, metadata=metadata, converter=convert)
 
 
 def choice(help: str, *, symbol: str, default: str, choices: tuple[str, ...]) -> Any:
@@ -82,6 +95,12 @@ def _as_number(value: Any) -> Any:
     if isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer) and value.ndim == 0:
         return value.item()
     return value
+
+
+def _as_finite_number(value: Any) -> Any:
+    """As :func:`_as_number`, but None in place of infinity."""
+    number = _as_number(value)
+    return None if isinstance(number, float) and number == math.inf else number
 
 
 def _as_array(value: Any) -> Any:
@@ -154,13 +173,22 @@ class Model(eqx.Module):
         return type(self)(**{**known, **changes})
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={_short(value)}" for name, value in self.parameters().items())
+        values = ", ".join(f"{name}={value}" for name, value in self._shown().items())
         return f"{type(self).__name__}({values})"
+
+    def _shown(self) -> dict[str, str]:
+        """The parameters as they are written in Python; infinitely many is ``inf`` for every model."""
+        infinite = {field.name for field in dataclasses.fields(self) if field.metadata.get("infinite")}
+        return {
+            name: "inf" if value is None and name in infinite else _short(value)
+            for name, value in self.parameters().items()
+        }
 
     def _repr_html_(self) -> str:
         """For notebooks: every parameter with its symbol, its value and what it is."""
+        shown = self._shown()
         rows = [
-            (about.get("symbol", ""), name, _short(getattr(self, name)), about.get("help", ""))
+            (about.get("symbol", ""), name, shown[name], about.get("help", ""))
             for name, about in ((field.name, field.metadata) for field in dataclasses.fields(self))
         ]
         return table(f"{type(self).__name__} ({self.name})", ("symbol", "parameter", "value", "meaning"), rows)
@@ -193,8 +221,14 @@ def check_field(field: dataclasses.Field[Any], value: Any) -> None:
     named = isinstance(value, str) and isinstance(field.default, str)
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not (named or number) or not rule.test(value):
-        text = rule.text + (", or None" if field.metadata["optional"] else "")
+        other = ", or inf" if field.metadata.get("infinite") else ", or None" if field.metadata["optional"] else ""
+        text = rule.text + other
         raise ValueError(f"{field.name} must be {text}, not {value!r} ({field.metadata['help']})")
+    if number and _LARGEST < abs(value) < math.inf:
+        raise ValueError(
+            f"{field.name} must be at most {_LARGEST:g} in size, not {value:g}: its square must be a number, "
+            "too; change the units"
+        )
 
 
 def _check_array(name: str, value: Any, rule: Rule) -> None:
@@ -229,11 +263,12 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """What a variable is, for people and for plots."""
+    """What a variable is, for people and for plots, and whether infinity is one of its values."""
 
     long_name: str
     units: str
     symbol: str = ""
+    may_be_infinite: bool = False
 
 
 VARIABLES: Mapping[str, Meaning] = {
@@ -258,27 +293,79 @@ def make_dataset(
     coordinates: Mapping[str, Any],
     attributes: Mapping[str, Any],
     meanings: Mapping[str, Meaning] = VARIABLES,
+    may_diverge: bool = False,
 ) -> xr.Dataset:
-    """A dataset whose every variable says what it is; traced arrays are kept, others become NumPy."""
+    """A dataset whose every variable says what it is; traced arrays are kept, others become NumPy.
+
+    Curves over time are finite: one that is not has left the range of float64, and is refused with the parameter that
+    is most likely to blame, unless divergence was asked for (``may_diverge``).
+    """
 
     def described(name: str, dims: tuple[str, ...], values: Any) -> tuple[tuple[str, ...], Any, dict[str, str]]:
-        meaning = meanings.get(name) or VARIABLES[name]
+        meaning = meanings.get(name) or _derived_meaning(name, meanings) or VARIABLES[name]
         attrs = {"long_name": meaning.long_name, "units": meaning.units}
         if meaning.symbol:
             attrs["symbol"] = meaning.symbol
         return dims, values if isinstance(values, jax.core.Tracer) else np.asarray(values), attrs
 
-    return xr.Dataset(
+    dataset = xr.Dataset(
         {name: described(name, dims, values) for name, (dims, values) in variables.items()},
         coords={name: described(name, (name,), values) for name, values in coordinates.items()},
         attrs=dict(attributes),
     )
+    if not may_diverge and attributes.get("method") in ("theory", "simulation"):
+        unbounded = {name for name in variables if (meanings.get(name) or VARIABLES[name]).may_be_infinite}
+        _check_curves(dataset, unbounded)
+    return dataset
+
+
+def _check_curves(dataset: xr.Dataset, unbounded: set[str]) -> None:
+    """Refuse curves over time that are not finite, with the place and the most extreme parameter."""
+    for name, curve in dataset.data_vars.items():
+        if "time" not in curve.dims or isinstance(curve.data, jax.core.Tracer) or curve.dtype.kind != "f":
+            continue
+        bad = np.isnan(curve.values) if name in unbounded else ~np.isfinite(curve.values)
+        if bad.any():
+            place = tuple(int(index) for index in np.argwhere(bad)[0])
+            time = float(dataset.time.values[place[curve.dims.index("time")]])
+            raise ValueError(
+                f"{name} is {float(curve.values[place]):g} at time {time:g}, because numbers on the way to it are "
+                f"beyond the range of float64 (1e-308 to 1e308): {_remedy(dataset.attrs['parameters'], time)}"
+            )
+
+
+def _remedy(parameters: str, time: float) -> str:
+    """Which number to change: the one that is furthest from one."""
+    sizes = {"the last time": abs(time)}
+    for name, value in json.loads(parameters).items():
+        flat = np.ravel(np.array(value, dtype=object))
+        found = [abs(number) for number in flat if type(number) in (int, float) and 0 < abs(number) < math.inf]
+        if found:
+            sizes[name] = max(found, key=_decades)
+    worst = max(sizes, key=lambda name: _decades(sizes[name]))
+    return f"bring {worst} = {sizes[worst]:g} nearer to 1, or change the units"
+
+
+def _decades(size: float) -> float:
+    """How many powers of ten a size is away from one."""
+    return abs(math.log10(size)) if size > 0 else 0.0
+
+
+def _derived_meaning(name: str, meanings: Mapping[str, Meaning]) -> Meaning | None:
+    """What ``<name>_error`` and ``<name>_spread`` are, from what ``<name>`` is."""
+    for suffix, text in (("_error", "numerical error of the "), ("_spread", "standard deviation over runs of the ")):
+        about = name.removesuffix(suffix)
+        if about != name and about in {**VARIABLES, **meanings}:
+            of = {**VARIABLES, **meanings}[about]
+            return Meaning(text + of.long_name, of.units)
+    return None
 
 
 class Stopwatch:
-    """Seconds since it was made."""
+    """Seconds since it was made, which is where the work of every verb begins: with numbers that have their digits."""
 
     def __init__(self) -> None:
+        require_float64()
         self._begin = time.perf_counter()
 
     def seconds(self) -> float:
@@ -302,8 +389,21 @@ def provenance(
     settings: Mapping[str, Any],
     watch: Stopwatch,
     numerical_error: float | None = None,
+    *,
+    error_scale: str = "value",
+    system: Mapping[str, Any] | None = None,
 ) -> dict[str, str | float]:
-    """Where a dataset came from, in attributes that every file format can hold."""
+    """Where a dataset came from, in attributes that every file format can hold.
+
+    ``numerical_error`` is the largest numerical error of the variables, relative to each value; with
+    ``error_scale="maximum"`` it is relative to the largest value of each variable, for what falls to zero and is known
+    to an absolute accuracy only. Variables ``<name>_error`` say more where there are such, and are absolute.
+
+    ``system`` states what ``model`` and ``parameters`` leave open: the sizes and the training that the numbers are of
+    (``inputs``, ``batch``, ``descent``, ...). ``compare`` refuses theory and simulation whose values differ under the
+    same name. None means that theory is of the limit in which the value does not matter, such as infinitely many
+    inputs; full batches are ``"full"``, because batches of a finite size are another training and not near a limit.
+    """
     attributes: dict[str, str | float] = {
         "model": model.name,
         "parameters": json.dumps(model.parameters(), default=_for_json),
@@ -313,6 +413,9 @@ def provenance(
         "device": jax.devices()[0].device_kind,
         "seconds": watch.seconds(),
     }
+    if system is not None:
+        attributes["system"] = json.dumps(dict(system), default=_for_json)
     if numerical_error is not None:
         attributes["numerical_error"] = float(numerical_error)
+        attributes["numerical_error_scale"] = error_scale
     return attributes

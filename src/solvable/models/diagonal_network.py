@@ -11,7 +11,8 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.engines import layer_product
-from solvable.engines.descent import check_learning_rate, descend
+from solvable.engines.cost import check_descent_cost
+from solvable.engines.descent import check_learning_rate, descend_with_error
 from solvable.engines.ensemble import ensemble
 from solvable.engines.timegrid import check_times
 from solvable.models.base import (
@@ -105,7 +106,7 @@ class DiagonalNetwork(Model):
                 "linear_test_loss": (("time",), (self.variances * left**2).sum(-1) / 2),
             },
             {"time": times, "mode": np.arange(self._modes)},
-            provenance(self, "theory", {}, watch),
+            provenance(self, "theory", {}, watch, system={"samples": None}),
             _MEANINGS,
         )
 
@@ -124,7 +125,7 @@ class DiagonalNetwork(Model):
                 "test_loss": (("time",), (self.variances * error**2).sum(-1) / 2),
             },
             {"time": times, "mode": np.arange(self._modes)},
-            provenance(self, "sigmoid theory", {}, watch),
+            provenance(self, "sigmoid theory", {}, watch, system={"samples": None}),
             _MEANINGS,
         )
 
@@ -183,7 +184,7 @@ class DiagonalNetwork(Model):
         self,
         times: Any,
         *,
-        samples: Annotated[int | None, "number of training samples (default 1000; None: the population)"] = 1000,
+        samples: Annotated[int | None, "number of training samples (inf: the population)"] = 1000,
         method: Annotated[Literal["descent", "flow"], "whole steps, or the flow they approximate"] = "descent",
         learning_rate: Annotated[float, "largest step of descent"] = 0.01,
         seeds: Annotated[int, "number of independent runs"] = 10,
@@ -193,29 +194,35 @@ class DiagonalNetwork(Model):
         """Full-batch training on drawn Gaussian features with these variances, one training set a seed.
 
         Each stretch between two times is cut into equal steps of at most ``learning_rate``. Finite samples correlate
-        the features, so that the modes pull at each other. The test loss is the population's.
+        the features, so that the modes pull at each other. The test loss is the population's. ``<name>_error`` is how
+        far each value is estimated to be from the flow's, because of the steps and of rounding.
         """
         watch = Stopwatch()
         times = check_times(times)
         check_count("seeds", seeds)
         check_count("key", key, 0)
         check_choice("method", method, ("descent", "flow"))
-        if samples is not None:
+        if samples is not None and samples != np.inf:
             check_count("samples", samples)
-        learning_rate = check_learning_rate(learning_rate, self._stable_learning_rate())
-        run = partial(_run, self, times, samples, learning_rate, method)
+        samples = None if samples == np.inf else samples
+        stable_rate = self._stable_learning_rate()
+        learning_rate = check_learning_rate(learning_rate, stable_rate)
+        check_descent_cost(self.name, times[-1] / learning_rate, seeds, 2.0 * self._modes**2 + 20 * self._modes, method)
+        # The largest eigenvalue of drawn moments is above that of the population by this factor, for many samples.
+        excess = 1.0 if samples is None else (1 + (self._modes / samples) ** 0.5) ** 2
+        run = partial(_run, self, times, samples, learning_rate, method, stable_rate / excess)
         size = 8.0 * (2 * (samples or 1) * self._modes + 3 * self._modes**2 + 6 * times.size * self._modes)
-        measured = ensemble(
+        measured, errors = ensemble(
             run, seeds=seeds, key=key, bytes_per_run=size, progress=progress, label=f"simulating {self.name}"
         )
         if not np.isfinite(measured.test_loss).all():
             raise ValueError(f"descent diverged with learning_rate = {learning_rate:g}: lower it or raise samples")
         settings = {"samples": samples, "method": method, "learning_rate": learning_rate, "seeds": seeds, "key": key}
-        dims = {name: ("seed", "time", "mode")[: values.ndim] for name, values in measured._asdict().items()}
+        variables = measured._asdict() | {f"{name}_error": values for name, values in errors._asdict().items()}
         return make_dataset(
-            {name: (dims[name], values) for name, values in measured._asdict().items()},
+            {name: (("seed", "time", "mode")[: values.ndim], values) for name, values in variables.items()},
             {"time": times, "mode": np.arange(self._modes), "seed": np.arange(seeds)},
-            provenance(self, "simulation", settings, watch),
+            provenance(self, "simulation", settings, watch, system={"samples": samples}),
             _MEANINGS,
         )
 
@@ -257,9 +264,15 @@ class _Measured(NamedTuple):
 
 
 def _run(
-    model: DiagonalNetwork, times: np.ndarray, samples: int | None, learning_rate: float, method: str, key: Array
-) -> _Measured:
-    """One run. The labels have no noise, so the training set enters only through its second moments."""
+    model: DiagonalNetwork,
+    times: np.ndarray,
+    samples: int | None,
+    learning_rate: float,
+    method: str,
+    stable_rate: float,
+    key: Array,
+) -> tuple[_Measured, _Measured]:
+    """One run, and its errors. The labels have no noise, so the training set enters only through its second moments."""
     variances, targets = jnp.asarray(model.variances), jnp.asarray(model.target_scales)
     if samples is None:
         moments = jnp.diag(variances)
@@ -287,7 +300,7 @@ def _run(
         )
 
     start = (jnp.asarray(model.first), jnp.asarray(model.second), jnp.zeros_like(targets))
-    return descend(velocity, measure, start, times, learning_rate, method)
+    return descend_with_error(velocity, measure, start, times, learning_rate, method, stable_rate)
 
 
 def _check_share(eps: float, below: float) -> float:

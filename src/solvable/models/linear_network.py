@@ -27,6 +27,9 @@ from solvable.models.base import (
 
 # A direction of the features counts for their rank when it is at least this strong, relative to the strongest.
 RANK_CUTOFF = 1e-2
+# The error of the integrator is estimated with a tolerance that is so many times larger, for what theory gives too.
+_LOOSER = 100.0
+_COMPARED = ("strength", "test_loss", "feature_dimension")
 # Learned if nothing else is given.
 _SINGULAR_VALUES = (3.0, 2.0, 1.0)
 
@@ -141,7 +144,8 @@ class LinearNetwork(Model):
             "rank": (("time",), _rank(strength)),
             "feature_dimension": (("time",), jax.jit(effective_dimension)(strength)),
         }
-        return self._dataset(variables, {"time": times}, "theory", {}, watch)
+        # Balanced layers are the limit of a small random start.
+        return self._dataset(variables, {"time": times}, "theory", {}, watch, {"start": None})
 
     def emergence_time(self, share: Annotated[float, "share of the final strength, between 0 and 1"] = 0.5) -> Any:
         """When each mode of positive singular value reaches a share of it, as a DataArray over ``mode``."""
@@ -152,8 +156,9 @@ class LinearNetwork(Model):
         learned = (start > 0) & (modes > 0)
         ratio = jnp.where(learned, modes / jnp.where(start > 0, start, 1.0) - 1, 1.0)
         # A start beyond the share is there already; one above the target shrinks towards it.
-        late = jnp.log(jnp.maximum(ratio, 0.0) * share / (1 - share)) / (2 * jnp.where(learned, modes, 1.0))
-        time = jnp.where(learned, jnp.maximum(late, 0.0), jnp.inf)
+        waits = ratio * share > 1 - share
+        late = jnp.log(jnp.where(waits, ratio, 1.0) * share / (1 - share)) / (2 * jnp.where(learned, modes, 1.0))
+        time = jnp.where(learned, jnp.where(waits, late, 0.0), jnp.inf)
         meanings = {**_MEANINGS, "emergence_time": Meaning("time at which a mode emerges", "1", "τ")}
         coordinates = {"mode": np.arange(1, modes.shape[0] + 1)}
         attributes = provenance(self, "theory", {"share": share}, watch)
@@ -175,7 +180,8 @@ class LinearNetwork(Model):
         """Train both matrices by gradient flow (adaptive eighth-order Runge-Kutta), once for each seed.
 
         Layers that have learned their target to within ``tolerance`` of its size stay as they are.
-        ``drift`` is how far the conserved ``W1^T W1 - W2 W2^T`` has moved: it measures the integrator.
+        ``drift`` is how far the conserved ``W1^T W1 - W2 W2^T`` has moved: it measures the integrator. So does
+        ``<name>_error``, which is what a hundred times larger tolerance changes.
         """
         watch = Stopwatch()
         times = check_times(times)
@@ -185,17 +191,20 @@ class LinearNetwork(Model):
             raise ValueError(f"tolerance must lie between 0 and 1, not {tolerance!r}")
         target = _Target.of(self)
         inputs, outputs = target.correlation.shape
-        run = partial(_train, self, target, jnp.asarray(times), start, weights, tolerance)
         numbers = self.width * (inputs + outputs)
-        result = ensemble(
-            run,
-            seeds=seeds,
-            key=key,
-            bytes_per_run=8.0 * (20 + 2 * len(times)) * numbers,
-            memory_limit=memory_limit,
-            devices=devices,
-            progress=progress,
-        )
+
+        def trained(tolerance: float) -> dict[str, np.ndarray]:
+            return ensemble(
+                partial(_train, self, target, jnp.asarray(times), start, weights, tolerance),
+                seeds=seeds,
+                key=key,
+                bytes_per_run=8.0 * (20 + 2 * len(times)) * numbers,
+                memory_limit=memory_limit,
+                devices=devices,
+                progress=progress,
+            )
+
+        result, looser = trained(tolerance), trained(min(_LOOSER * tolerance, 0.5))
         steps = result.pop("steps")
         if not np.isfinite(result["test_loss"]).all():
             raise ValueError(
@@ -203,9 +212,14 @@ class LinearNetwork(Model):
             )
         dims: dict[str, tuple[str, ...]] = {"strength": ("mode",), "singular_value": ("direction",)}
         dims |= {"first": ("input", "unit"), "second": ("unit", "output")}
-        variables = {name: (("seed", "time", *dims.get(name, ())), values) for name, values in result.items()}
+        errors = {f"{name}_error": np.abs(result[name] - looser[name]) for name in _COMPARED}
+        variables = {
+            name: (("seed", "time", *dims.get(name.removesuffix("_error"), ())), values)
+            for name, values in (result | errors).items()
+        }
         settings = {"start": start, "tolerance": tolerance, "key": key, "most_steps": int(steps.max())}
-        return self._dataset(variables, {"seed": np.arange(seeds), "time": times}, "simulation", settings, watch)
+        coordinates = {"seed": np.arange(seeds), "time": times}
+        return self._dataset(variables, coordinates, "simulation", settings, watch, {"start": start})
 
     def _start(self) -> Array:
         """``alpha_i(0)^2``: no more modes can be learned than there are hidden units."""
@@ -218,10 +232,17 @@ class LinearNetwork(Model):
         return (min(np.shape(given)),)
 
     def _dataset(
-        self, variables: dict[str, Any], coordinates: dict[str, Any], method: str, settings: Any, watch: Stopwatch
+        self,
+        variables: dict[str, Any],
+        coordinates: dict[str, Any],
+        method: str,
+        settings: Any,
+        watch: Stopwatch,
+        system: dict[str, Any],
     ) -> xr.Dataset:
         coordinates = {**coordinates, "mode": np.arange(1, self._shape[0] + 1)}
-        return make_dataset(variables, coordinates, provenance(self, method, settings, watch), _MEANINGS)
+        attributes = provenance(self, method, settings, watch, system=system)
+        return make_dataset(variables, coordinates, attributes, _MEANINGS)
 
 
 def _sigmoid_growth(modes: Array, start: Array, time: Array) -> Array:

@@ -10,7 +10,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from solvable.engines.descent import check_learning_rate, descend
+from solvable.engines.cost import check_descent_cost
+from solvable.engines.descent import check_learning_rate, descend_with_error
 from solvable.engines.ensemble import ensemble
 from solvable.engines.timegrid import check_times
 from solvable.models.base import (
@@ -99,7 +100,8 @@ class ParityMode(Model):
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
             _check_finished(states, times, max_steps)
             looser = integrate(jnp.asarray(min(100 * tolerance, 1e-2)))
-            error = float(np.max(np.abs(_strengths(states, self) - _strengths(looser, self))))
+            largest = float(np.max(_strengths(states, self)))
+            error = float(np.max(np.abs(_strengths(states, self) - _strengths(looser, self)))) / largest
         settings = {"tolerance": tolerance, "max_steps": max_steps, "solver": "Dopri8, linearised at its end"}
         return make_dataset(
             {
@@ -110,7 +112,7 @@ class ParityMode(Model):
                 "test_loss": (("time",), jax.vmap(partial(_flow_loss, self))(states)),
             },
             {"time": times, "mode": np.arange(3)},
-            provenance(self, "theory", settings, watch, error),
+            provenance(self, "theory", settings, watch, error, error_scale="maximum", system={"samples": None}),
             _MEANINGS,
         )
 
@@ -144,6 +146,7 @@ class ParityMode(Model):
 
         With ``samples`` each seed trains on so many inputs drawn with replacement; without, on the 8 inputs, and all
         seeds are alike. Each stretch between two times is cut into equal steps of at most ``learning_rate``.
+        ``<name>_error`` is how far each value is estimated to be from the flow's, because of the steps and of rounding.
         """
         watch = Stopwatch()
         times = check_times(times)
@@ -152,9 +155,13 @@ class ParityMode(Model):
         check_choice("method", method, ("descent", "flow"))
         if samples is not None:
             check_count("samples", samples)
-        learning_rate = check_learning_rate(learning_rate, self._stable_learning_rate())
-        measured = ensemble(
-            partial(_run, self, times, samples, learning_rate, method),
+        stable_rate = self._stable_learning_rate()
+        learning_rate = check_learning_rate(learning_rate, stable_rate)
+        check_descent_cost(self.name, times[-1] / learning_rate, seeds, 400.0, method)
+        # Drawn inputs may hold one of the 8 several times as often as the others.
+        excess = 1.0 if samples is None else 4.0
+        measured, errors = ensemble(
+            partial(_run, self, times, samples, learning_rate, method, stable_rate / excess),
             seeds=seeds,
             key=key,
             bytes_per_run=8.0 * (2 * (samples or 8) + 12 * times.size),
@@ -164,10 +171,11 @@ class ParityMode(Model):
         if not np.isfinite(measured.test_loss).all():
             raise ValueError(f"descent diverged with learning_rate = {learning_rate:g}: lower it")
         settings = {"samples": samples, "method": method, "learning_rate": learning_rate, "seeds": seeds, "key": key}
+        variables = measured._asdict() | {f"{name}_error": values for name, values in errors._asdict().items()}
         return make_dataset(
-            {name: (("seed", "time", "mode")[: values.ndim], values) for name, values in measured._asdict().items()},
+            {name: (("seed", "time", "mode")[: values.ndim], values) for name, values in variables.items()},
             {"time": times, "mode": np.arange(3), "seed": np.arange(seeds)},
-            provenance(self, "simulation", settings, watch),
+            provenance(self, "simulation", settings, watch, system={"samples": samples}),
             _MEANINGS,
         )
 
@@ -304,8 +312,15 @@ class _Measured(NamedTuple):
 
 
 def _run(
-    model: ParityMode, times: np.ndarray, samples: int | None, learning_rate: float, method: str, key: Array
-) -> _Measured:
+    model: ParityMode,
+    times: np.ndarray,
+    samples: int | None,
+    learning_rate: float,
+    method: str,
+    stable_rate: float,
+    key: Array,
+) -> tuple[_Measured, _Measured]:
+    """One run, and its errors."""
     counts = jnp.ones(8)
     if samples is not None:
         drawn = jax.random.randint(key, (samples,), 0, 8)
@@ -327,7 +342,7 @@ def _run(
         )
 
     start = jnp.array([model.first, model.second, model.third, model.offset], dtype=float)
-    return descend(downhill, measure, start, times, learning_rate, method)
+    return descend_with_error(downhill, measure, start, times, learning_rate, method, stable_rate)
 
 
 def _first_crossing(times: np.ndarray, share: np.ndarray) -> float:

@@ -11,7 +11,8 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.engines import layer_product
-from solvable.engines.descent import check_learning_rate, descend
+from solvable.engines.cost import check_descent_cost
+from solvable.engines.descent import check_learning_rate, descend_with_error
 from solvable.engines.ensemble import ensemble
 from solvable.engines.timegrid import check_times
 from solvable.models.base import (
@@ -151,7 +152,7 @@ class ScalarNetwork(Model):
                 "linear_output": (("time",), self.target - gap * jnp.exp(-(aligned + opposed) * clock)),
             },
             {"time": times, "unit": np.arange(np.shape(self.first)[0])},
-            provenance(self, "theory", {}, watch),
+            provenance(self, "theory", {}, watch, system={"samples": None}),
             _MEANINGS,
         )
 
@@ -169,13 +170,16 @@ class ScalarNetwork(Model):
         aligned, opposed = self._sums()
         if not isinstance(aligned, jax.core.Tracer) and aligned + opposed == 0:
             raise ValueError("the kernel of layers that are all zero is zero at the start: give layers that are not")
-        return _plain(2 * jnp.sqrt(aligned * opposed + self.target**2) / (aligned + opposed))
+        square = aligned * opposed + self.target**2
+        # Nothing to learn and nothing opposed: the ratio is zero there, at the tip of a cone that has no derivative.
+        moves = square > 0
+        return _plain(jnp.where(moves, 2 * jnp.sqrt(jnp.where(moves, square, 1.0)), 0.0) / (aligned + opposed))
 
     def simulate(
         self,
         times: Any,
         *,
-        samples: Annotated[int | None, "number of training samples (default 1000; None: the population)"] = 1000,
+        samples: Annotated[int | None, "number of training samples (inf: the population)"] = 1000,
         method: Annotated[Literal["descent", "flow"], "whole steps, or the flow they approximate"] = "descent",
         learning_rate: Annotated[float, "largest step of descent"] = 0.01,
         seeds: Annotated[int, "number of independent runs"] = 10,
@@ -185,19 +189,25 @@ class ScalarNetwork(Model):
         """Full-batch training on drawn Gaussian inputs, one training set a seed; the layers start as given.
 
         Each stretch between two times is cut into equal steps of at most ``learning_rate``. The test loss is the
-        population's.
+        population's. ``<name>_error`` is how far each value is estimated to be from the flow's, because of the steps
+        and of rounding.
         """
         watch = Stopwatch()
         times = check_times(times)
         check_count("seeds", seeds)
         check_count("key", key, 0)
         check_choice("method", method, ("descent", "flow"))
-        if samples is not None:
+        if samples is not None and samples != np.inf:
             check_count("samples", samples)
-        learning_rate = check_learning_rate(learning_rate, self._stable_learning_rate())
+        samples = None if samples == np.inf else samples
+        stable_rate = self._stable_learning_rate()
+        learning_rate = check_learning_rate(learning_rate, stable_rate)
+        check_descent_cost(self.name, times[-1] / learning_rate, seeds, 20.0 * np.shape(self.first)[0], method)
+        # Few drawn inputs may have a larger mean square than all; three standard deviations of it are allowed for.
+        excess = 1.0 if samples is None else 1 + 3 * (2 / samples) ** 0.5
         units = np.shape(self.first)[0]
-        measured = ensemble(
-            partial(_run, self, times, samples, learning_rate, method),
+        measured, errors = ensemble(
+            partial(_run, self, times, samples, learning_rate, method, stable_rate / excess),
             seeds=seeds,
             key=key,
             bytes_per_run=8.0 * (2 * (samples or 1) + 4 * times.size * units),
@@ -207,10 +217,11 @@ class ScalarNetwork(Model):
         if not np.isfinite(measured.test_loss).all():
             raise ValueError(f"descent diverged with learning_rate = {learning_rate:g}: lower it or raise samples")
         settings = {"samples": samples, "method": method, "learning_rate": learning_rate, "seeds": seeds, "key": key}
+        variables = measured._asdict() | {f"{name}_error": values for name, values in errors._asdict().items()}
         return make_dataset(
-            {name: (("seed", "time", "unit")[: values.ndim], values) for name, values in measured._asdict().items()},
+            {name: (("seed", "time", "unit")[: values.ndim], values) for name, values in variables.items()},
             {"time": times, "unit": np.arange(units), "seed": np.arange(seeds)},
-            provenance(self, "simulation", settings, watch),
+            provenance(self, "simulation", settings, watch, system={"samples": samples}),
             _MEANINGS,
         )
 
@@ -235,9 +246,15 @@ class _Measured(NamedTuple):
 
 
 def _run(
-    model: ScalarNetwork, times: np.ndarray, samples: int | None, learning_rate: float, method: str, key: Array
-) -> _Measured:
-    """One run. The labels have no noise, so the training set enters only through its mean square."""
+    model: ScalarNetwork,
+    times: np.ndarray,
+    samples: int | None,
+    learning_rate: float,
+    method: str,
+    stable_rate: float,
+    key: Array,
+) -> tuple[_Measured, _Measured]:
+    """One run, and its errors. The labels have no noise, so the training set enters only through its mean square."""
     power = jnp.asarray(model.input_power)
     drawn = power if samples is None else power * jnp.mean(jax.random.normal(key, (samples,)) ** 2)
     scale, target = model.output_scale, model.target
@@ -259,9 +276,8 @@ def _run(
             kernel=power / scale**2 * (first**2 + second**2).sum(),
         )
 
-    return descend(
-        velocity, measure, (jnp.asarray(model.first), jnp.asarray(model.second)), times, learning_rate, method
-    )
+    start = (jnp.asarray(model.first), jnp.asarray(model.second))
+    return descend_with_error(velocity, measure, start, times, learning_rate, method, stable_rate)
 
 
 @partial(jax.jit, static_argnames="points")
@@ -313,7 +329,8 @@ def _plain(value: Any) -> Any:
 _MEANINGS: Mapping[str, Meaning] = {
     "test_loss": Meaning("test loss", "1", "L"),
     "train_loss": Meaning("training loss", "1", "L_tr"),
-    "growth": Meaning("growth factor of the aligned parts, squared", "1", "γ"),
+    # Without any aligned part it grows beyond all bounds.
+    "growth": Meaning("growth factor of the aligned parts, squared", "1", "γ", may_be_infinite=True),
     "output": Meaning("slope of the output", "1", "θ"),
     "linear_output": Meaning("slope of the output of the linearised network", "1", "θ_lin"),
     "first": Meaning("first layer", "1", "a"),

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,22 @@ def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(leaf)
 
 
+def _checksum(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """SHA-256 of all names, types, shapes and values, as bytes."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return np.frombuffer(digest.digest(), np.uint8)
+
+
 def write(path: Path, mark: str, step: int, state: PyTree, found: dict[str, np.ndarray]) -> None:
     """The state at a step, and what was measured before it."""
     arrays = {f"state/{index}": _plain(leaf) for index, leaf in enumerate(jax.tree.leaves(state))}
     arrays |= {f"found/{name}": values for name, values in found.items()}
     arrays["step"] = np.asarray(step)
     arrays["mark"] = np.frombuffer(mark.encode(), np.uint8)
+    arrays["checksum"] = _checksum(arrays)
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]
     write_atomically(path, content.getvalue())
@@ -51,10 +60,13 @@ def read(path: Path, mark: str, state: PyTree) -> tuple[int, PyTree, dict[str, n
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
+        if not np.array_equal(arrays.pop("checksum"), _checksum(arrays)):
+            raise ValueError("its contents do not match its checksum")
         written = arrays.pop("mark").tobytes().decode()
         step = int(arrays.pop("step"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no checkpoint that can be read ({error}): delete it to train anew") from error
+    except Exception as error:  # a damaged archive makes its readers raise almost anything
+        reason = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else error
+        raise ValueError(f"{path} is not a checkpoint that can be read ({reason}): delete it to train anew") from error
     if written != mark:
         raise ValueError(
             f"{path} belongs to a training with other settings, data, code or device: choose another path, or delete "

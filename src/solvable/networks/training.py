@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from solvable.engines.progress import progress_bar
+from solvable.files import check_writable
 from solvable.models.base import Stopwatch, check_choice, check_count
 from solvable.networks import checkpoints, memory
 from solvable.networks.losses import LossName, PointLoss, point_loss
@@ -132,6 +133,9 @@ def train(
         "precision": precision,
         "matmul_precision": matmul_precision,
     }
+    if checkpoint is not None:
+        # Before the work, not at the first checkpoint minutes later.
+        check_writable(_path_of(Path(checkpoint), 0, runs > group))
     base = jax.random.key(key)
     keys = jax.vmap(lambda seed: jax.random.fold_in(base, seed))(jnp.arange(runs) % seeds)
     # In the precision of the training, or a rate of 64 bits would make every update one.

@@ -3,10 +3,22 @@
 from solvable.plotting.cells import draw_plane
 from solvable.plotting.curves import draw_curve, plot
 from solvable.plotting.planes import plot_plane
-from solvable.plotting.style import COLOURS, describe, few_ticks, log_losses, new_figure, save_figure, set_axis
+from solvable.plotting.style import (
+    COLOURS,
+    PICTURE_ENDINGS,
+    check_picture_path,
+    describe,
+    few_ticks,
+    log_losses,
+    new_figure,
+    save_figure,
+    set_axis,
+)
 
 __all__ = [
     "COLOURS",
+    "PICTURE_ENDINGS",
+    "check_picture_path",
     "describe",
     "draw_curve",
     "draw_plane",

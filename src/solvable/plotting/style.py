@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from solvable.files import write_atomically
+from solvable.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 # Okabe-Ito: told apart by readers with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
+PICTURE_ENDINGS = (".png", ".svg", ".pdf")
+
 
 def new_figure(columns: int = 1, rows: int = 1, width: float = 5.2, height: float = 3.9) -> "tuple[Figure, Any]":
-    """A figure and its panels, flat if there is one row."""
-    from matplotlib.figure import Figure
+    """A figure and its panels, flat if there is one row; notebooks show it without preparation."""
+    from solvable.plotting.figure import ShownFigure
 
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    figure = ShownFigure(figsize=(width * columns, height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for ax in axes.flat:
         ax.grid(alpha=0.25, linewidth=0.6)
@@ -62,16 +64,29 @@ def few_ticks(axis: "Axis") -> None:
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> Path:
-    """Write a figure whole or not at all; the ending chooses the format."""
+    """Write a figure whole or not at all; the ending, in upper or lower case, chooses the format."""
     import io
 
-    path = Path(path)
-    endings = (".png", ".svg", ".pdf")
-    if path.suffix not in endings:
-        raise ValueError(f"{path.name!r} must end in one of {', '.join(endings)}")
+    path = check_picture_path(path)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix[1:], dpi=150)
+    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=150)
     return write_atomically(path, buffer.getvalue())
+
+
+def check_picture_path(path: str | os.PathLike[str]) -> Path:
+    """Raise unless :func:`save_figure` could write a picture at this path now; meant to be called before the work.
+
+    >>> from solvable.plotting import check_picture_path
+    >>> check_picture_path("curve.gif")
+    Traceback (most recent call last):
+        ...
+    ValueError: 'curve.gif' must end in one of .png, .svg, .pdf
+    """
+    path = Path(path)
+    if path.suffix.lower() not in PICTURE_ENDINGS:
+        raise ValueError(f"{path.name!r} must end in one of {', '.join(PICTURE_ENDINGS)}")
+    check_writable(path)
+    return path
 
 
 def describe(values: xr.DataArray) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from solvable.sweeps.grid import STATUS_ATTRS
+from solvable.sweeps.ownership import is_sweep
 from solvable.sweeps.schema import (
     Axis,
     CallCoordinates,
@@ -128,6 +129,9 @@ def build(
 ) -> Layout:
     """Make a whole empty store in a folder that does not exist yet; its root is written last."""
     folder.mkdir()
+    # Says whose folder this is, should we be killed; without checksum it is never believed.
+    unfinished = {"zarr_format": 3, "node_type": "group", "attributes": {"format": FORMAT, "unfinished": True}}
+    replace_file(folder / "zarr.json", json.dumps(unfinished), durable=False)
     dims = tuple(axis.dim for axis in axes)
     sizes = tuple(axis.size for axis in axes)
     for axis in axes:
@@ -248,10 +252,12 @@ def read_layout(folder: Path) -> Layout:
     except FileNotFoundError:
         if not folder.exists():
             raise FileNotFoundError(f"there is no store {folder}") from None
-        raise DamagedStoreError(
-            f"{folder} has no zarr.json: it is no sweep store or was damaged; {START_AGAIN}"
-        ) from None
+        if not is_sweep(folder):
+            raise ValueError(f"{folder} is not a sweep store; choose another path") from None
+        raise DamagedStoreError(f"{folder} has no zarr.json: it was damaged; {START_AGAIN}") from None
     except (ValueError, KeyError, TypeError) as error:
+        if not is_sweep(folder):
+            raise ValueError(f"{folder} is not a sweep store; choose another path") from None
         raise DamagedStoreError(
             f"{folder / 'zarr.json'} is damaged or no sweep's ({error!r}); {START_AGAIN}"
         ) from error

@@ -47,6 +47,7 @@ class Lock:
         now = _now()
         self.text = {"owner": _user(), "pid": os.getpid(), "host": socket.gethostname(), "since": now, "heartbeat": now}
         try:
+            _refuse_other_file(self.path, self._handle, previous)
             _refuse_foreign(store, previous, steal)
             self._write_text()
         except OSError as error:
@@ -128,6 +129,12 @@ def is_running(text: dict[str, Any]) -> bool | None:
     except (PermissionError, KeyError, ValueError):
         return True
     return True
+
+
+def _refuse_other_file(path: Path, handle: int, text: dict[str, Any] | None) -> None:
+    """A file of that name that is no lock belongs to somebody, who would lose it."""
+    if text is None and os.fstat(handle).st_size > 0:
+        raise LockedStoreError(f"{path} is no lock of a sweep, but its name is needed; move it away")
 
 
 def _refuse_foreign(store: Path, previous: dict[str, Any] | None, steal: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 import jax
 import numpy as np
 
+from solvable.engines.cost import in_bytes, in_time
 from solvable.sweeps import vectorised
 from solvable.sweeps.cells import Cells, error_text
 from solvable.sweeps.design import Design
@@ -57,30 +58,14 @@ class Plan:
         lines = [
             f"{self.quantity} of {self.model} over {grid}: {self.cells} cells, {self.pending} to compute",
             f"engine: {self.engine}{f' on {self.workers} workers' if self.workers > 1 else ''} ({self.why})",
-            f"tiles:  {self.tiles} of up to {' x '.join(map(str, self.tile))} cells; {_size(self.bytes)} of results",
+            f"tiles:  {self.tiles} of up to {' x '.join(map(str, self.tile))} cells; {in_bytes(self.bytes)} of results",
         ]
         if self.seconds_per_cell is not None and self.seconds is not None:
             faster = "at most " if self.engine == "vmap" else ""
             lines.append(
-                f"cost:   {self.seconds_per_cell:.2g} s a cell by itself, {faster}{_time(self.seconds)} in all"
+                f"cost:   {self.seconds_per_cell:.2g} s a cell by itself, {faster}{in_time(self.seconds)} in all"
             )
         return "\n".join(lines)
-
-
-def _size(count: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.2g} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.2g} minutes"
-    return f"{seconds / 3600:.3g} hours"
 
 
 def first_result(cells: Cells, design: Design) -> tuple[Schema, float]:

@@ -1,8 +1,8 @@
 """What is done before a store is used: half-made swaps finished or undone, litter swept, lost writes found."""
 
+import contextlib
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from solvable.sweeps import layout as disk
+from solvable.sweeps import ownership
 from solvable.sweeps.schema import FAILED, PENDING, DamagedStoreError
 
 if TYPE_CHECKING:
@@ -28,28 +29,37 @@ def swap(draft: Path, path: Path) -> None:
     """Put a finished new store in place; an old one steps aside first. :func:`mend_swap` mends a kill in between."""
     aside = _aside_path(path)
     if path.exists():
+        _refuse_foreign_name(aside)
         os.replace(path, aside)
     os.replace(draft, path)
     disk.flush(path.parent)
-    shutil.rmtree(aside, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        ownership.remove(aside)
 
 
 def mend_swap(path: Path) -> None:
     """Undo or finish what a killed coordinator left beside the store. Only for the holder of the lock."""
     aside = _aside_path(path)
-    if aside.exists():
+    if ownership.may_be_removed(aside):
         if path.exists():
-            shutil.rmtree(aside)
-        else:
+            ownership.remove(aside)
+        elif ownership.is_sweep(aside):
             os.replace(aside, path)
-    if draft_path(path).exists():
-        shutil.rmtree(draft_path(path))
+    ownership.remove(draft_path(path))
+    _refuse_foreign_name(draft_path(path))
+
+
+def _refuse_foreign_name(path: Path) -> None:
+    """A temporary name of ours that somebody else uses: what is there stays there."""
+    if os.path.lexists(path):
+        raise ValueError(f"{path} was not written by a sweep, but its name is needed; move it away")
 
 
 def refuse_foreign_folder(path: Path) -> None:
     """Starting again deletes the folder: only a sweep's own (or an empty one) may go."""
-    if path.is_dir() and any(path.iterdir()) and not (path / "status").is_dir():
-        raise ValueError(f"{path} is a folder that is no sweep store; it is not overwritten: choose another path")
+    if path.is_dir() and not ownership.may_be_removed(path):
+        what = "holds files that no sweep wrote" if ownership.is_sweep(path) else "is a folder that is no sweep store"
+        raise ValueError(f"{path} {what}; it is not overwritten: choose another path")
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file, not a sweep store; choose another path")
 

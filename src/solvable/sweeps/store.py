@@ -10,7 +10,6 @@ import errno
 import itertools
 import math
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from solvable.sweeps import layout as disk
-from solvable.sweeps import recovery
+from solvable.sweeps import ownership, recovery
 from solvable.sweeps.grid import Tile, cell_columns, checked_rows
 from solvable.sweeps.lock import Lock
 from solvable.sweeps.reading import Reader
@@ -88,7 +87,8 @@ class Store(Reader):
                         recovery.mark_boot(draft)
                         recovery.swap(draft, path)
                     finally:
-                        shutil.rmtree(draft, ignore_errors=True)
+                        with contextlib.suppress(OSError):
+                            ownership.remove(draft)
                 store = cls(path, lock)
                 store._refuse_changes(axes, outputs, call_coordinates, wanted)
                 store.repairs = recovery.recover(store, crashed=lock.recovered_from is not None, verify=verify)

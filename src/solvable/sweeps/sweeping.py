@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 
 from solvable._version import __version__
+from solvable.engines.cost import DAY, check_cost
 from solvable.models.base import Stopwatch, check_count
 from solvable.sweeps import execution
 from solvable.sweeps.cells import Cells, find_cells
@@ -23,12 +24,14 @@ from solvable.sweeps.memory import MemoryStore
 from solvable.sweeps.planning import Engine, Plan, check_engine, choose_engine, choose_tile, first_result, make_plan
 from solvable.sweeps.reading import Reader
 from solvable.sweeps.results import Naming, Schema, with_texts
-from solvable.sweeps.schema import Axis, tile_shape
+from solvable.sweeps.schema import Axis, ChangedSettingsError, tile_shape
 from solvable.sweeps.store import Store, open_store
 from solvable.sweeps.vectorised import VectorisedCells
 
 StorePath = str | os.PathLike[str]
 _SHOWN_FAILURES = 3
+# By how much vectorised cells are faster than one cell by itself, at most.
+_VECTORISED = 1000
 
 
 class SweepWarning(UserWarning):
@@ -77,6 +80,7 @@ def sweep(
     watch = Stopwatch()
     asked = _Asked(model, over, quantity, options, store, engine, client, workers, tile, overwrite, resume)
     job = _prepare(asked)
+    _check_cost(job.plan, store)
     compute: Any = job.cells
     if job.plan.engine == "vmap":
         compute = VectorisedCells(job.cells, tuple(tuple(axis.values) for axis in job.design.axes), job.plan.tile)
@@ -156,7 +160,11 @@ def _prepare(asked: _Asked, measure: bool = False) -> _Job:
     cells, design = find_cells(asked.model, as_design(asked.over), asked.quantity, asked.options)
     if asked.workers is not None:
         check_count("workers", asked.workers)
+    if asked.tile is not None:
+        tile_shape(asked.tile, design.shape)
     stored = _stored(asked)
+    if stored is not None:
+        _check_axes(stored, design)
     axes = [Axis(axis.dim, axis.coordinates(), _about(cells, axis.values)) for axis in design.axes]
     pending, schema, seconds = design.size, None, None
     if stored is not None:
@@ -176,12 +184,35 @@ def _prepare(asked: _Asked, measure: bool = False) -> _Job:
     return _Job(cells, design, schema, axes, make_plan(cells, design, schema, pending, engine, tile, seconds, workers))
 
 
+def _check_axes(stored: Reader, design: Design) -> None:
+    """A store keeps its axes; only their values may grow."""
+    held = [axis.dim for axis in stored.axes]
+    if held != design.dims:
+        raise ChangedSettingsError(
+            f"{stored.path} is over {' x '.join(held)}, but this sweep is over {' x '.join(design.dims)}: sweep over "
+            "the stored axes in their order, choose another store, or start again (overwrite)"
+        )
+
+
+def _check_cost(job: Plan, store: StorePath | None) -> None:
+    """Refuse what would not fit into memory, into which the result is read in the end, or would never end."""
+    what = f"a sweep over {' x '.join(f'{size} {dim}' for dim, size in job.sizes.items())} ({job.cells:.4g} cells)"
+    # One byte a cell says whether it is done.
+    memory = job.bytes + job.cells
+    remedy = "ask for fewer cells" if store is not None else "ask for fewer cells, or keep them as they come (store=)"
+    longest = DAY if store is None else 365 * DAY
+    if job.engine == "vmap":
+        # Vectorised cells take a small part of the time of a cell by itself, which is what was measured.
+        longest *= _VECTORISED
+    check_cost(what, memory=memory, seconds=job.seconds or 0.0, remedy=remedy, longest=longest)
+
+
 def _stored(asked: _Asked) -> Reader | None:
     """The store that is there already and is to be gone on with."""
     if asked.store is None:
         return None
     path = Path(asked.store)
-    if path.suffix != ".zarr":
+    if path.suffix.lower() != ".zarr":
         raise ValueError(f"store {path.name!r} must end in .zarr")
     if asked.overwrite or not path.exists():
         return None
@@ -200,8 +231,6 @@ def _schema_of(stored: Reader, cells: Cells, design: Design) -> Schema:
 
 def _still_pending(stored: Reader, axes: list[Axis]) -> int:
     """Cells not done, of the store with the new values of the axes."""
-    if [axis.dim for axis in axes] != [axis.dim for axis in stored.axes]:
-        return math.prod(axis.size for axis in axes)
     try:
         sizes = [old.extended_by(new).size for old, new in zip(stored.axes, axes, strict=True)]
     except (KeyError, ValueError):

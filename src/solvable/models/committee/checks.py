@@ -7,11 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from solvable.engines.cost import STEP, check_cost
+from solvable.models.committee.problem import Problem
 from solvable.models.committee.task import elementwise_teacher
 
 _ROUNDING = 1e-10
 # Fields beyond this many standard deviations have no weight.
 _REACH = 8.0
+# Directions that a latent basis has grown to on long runs, and what it costs to start one evaluation from Python.
+_USUAL_RANK, _CALL = 64, 1e6
 
 
 def check_start(overlap: np.ndarray, alignment: np.ndarray) -> None:
@@ -75,6 +79,30 @@ def check_teacher(teacher: Callable[..., Any], indices: int) -> None:
         ) from error
     if out.shape != ():
         raise ValueError(f"teacher must give one number for its {indices} index fields, not the shape {out.shape}")
+
+
+def check_solver_cost(solver: Any, problem: Problem, times: np.ndarray) -> None:
+    """Refuse whole steps beyond what can be waited for, or stored; the flow reaches late times in few steps."""
+    if not solver.whole_steps:
+        return
+    steps, neurons = float(times[-1]) / problem.step, problem.overlap.shape[0]
+    samples, scrambles = getattr(solver, "samples", 0), getattr(solver, "scrambles", 1)
+    name = type(solver).__name__
+    if name == "Latent":
+        operations = steps * 2 * scrambles * (4.0 * samples * neurons * _USUAL_RANK + _CALL)
+        memory = 0.0
+    elif name == "Online":
+        operations, memory = steps * STEP * neurons**2, 16.0 * steps * (neurons + 2) ** 2
+    else:
+        # All two-time functions of every scramble, and averages over samples at each pair of times.
+        operations = scrambles * steps**2 * neurons**2 * (2.0 * samples + steps * neurons)
+        memory = 8.0 * scrambles * 6 * (steps * neurons) ** 2
+    check_cost(
+        f"{name}() for {steps:.3g} steps of {problem.step:g}",
+        operations=operations,
+        memory=memory,
+        remedy="ask for earlier times, or for gradient flow, solver=Flow() (Online(flow=True) where gamma is infinite)",
+    )
 
 
 def find_jump(function: Callable[[np.ndarray], np.ndarray]) -> float | None:

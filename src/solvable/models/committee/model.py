@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 
 from solvable import activations, teachers
+from solvable.engines.precision import require_float64
 from solvable.engines.progress import progress_bar
 from solvable.engines.timegrid import check_times, count_steps
 from solvable.models.base import (
@@ -124,6 +125,7 @@ class Committee(Model):
     @property
     def task(self) -> Task:
         """The student and the teacher, as the solvers see them."""
+        require_float64()
         neurons = self.initial_overlap.shape[0]
         readout = np.full(neurons, self.output_scale / neurons) if self.readout is None else self.readout
         moved = np.ones(neurons) if self.gradient_readout is None else self.gradient_readout
@@ -194,15 +196,22 @@ class Committee(Model):
             memory_limit=memory_limit,
             progress=progress,
         )
-        samples = round(self.samples_per_dimension * dimension)
         settings = {
             "dimension": dimension,
-            "samples": samples,
+            "samples": round(self.samples_per_dimension * dimension),
             "seeds": seeds,
             "key": key,
             "dtype": dtype,
             "form": form,
         }
+        system = {
+            "dimension": dimension,
+            "descent": "discrete",
+            "samples_per_dimension": float(self.samples_per_dimension),
+            "batch": "full",
+        }
+        # Each step adds a sum over the samples, rounded by the precision of the runs; errors of steps add up.
+        rounding = float(np.finfo(dtype).eps) * (1 + int(counts[-1]))
         names = ("train_loss", "test_loss", "alignment", "overlap", "kernel_alignment")
         neurons, indices = self.initial_alignment.shape
         return make_dataset(
@@ -214,8 +223,9 @@ class Committee(Model):
                 "neuron2": np.arange(neurons),
                 "index": np.arange(indices),
             },
-            provenance(self, "simulation", settings, watch),
+            provenance(self, "simulation", settings, watch, rounding, error_scale="maximum", system=system),
             MEANINGS,
+            may_diverge=keep_diverged,
         )
 
     def loss_gap(self, times: Any, *, solver: Any = None, key: int = 0, progress: bool | None = None) -> xr.Dataset:
@@ -320,6 +330,7 @@ class Committee(Model):
         if accuracy is not None and not 0 < accuracy < 1:
             raise ValueError(f"accuracy must lie between 0 and 1, not {accuracy!r}")
         problem = self._problem()
+        checks.check_solver_cost(solver, problem, times)
 
         def solved(solver: Solver) -> Runs:
             with progress_bar(f"solving {self.name}", solver.work(problem, times), progress) as advance:
@@ -328,7 +339,8 @@ class Committee(Model):
         solver, runs = (solver, solved(solver)) if accuracy is None else refine(solved, solver, accuracy)
         values, errors = summarise(runs)
         reached = relative_error(values, errors)
-        attributes = provenance(self, "theory", {"solver": str(solver), "key": key, **runs.notes}, watch, reached)
+        settings = {"solver": str(solver), "key": key, **runs.notes}
+        attributes = provenance(self, "theory", settings, watch, reached, system=_system(solver, problem))
         if accuracy is not None:
             attributes["accuracy_reached"] = str(reached <= accuracy)
         if runs.diverged_at is not None:
@@ -340,7 +352,24 @@ class Committee(Model):
             coordinates["time2"] = times
         variables = {name: (DIMS[name], value) for name, value in values.items()}
         variables |= {f"{name}_error": (DIMS[name], error) for name, error in errors.items()}
-        return make_dataset(variables, coordinates, attributes, MEANINGS)
+        dataset = make_dataset(variables, coordinates, attributes, MEANINGS, may_diverge=keep_diverged)
+        for name in errors:
+            count = runs.values[name].shape[0]
+            # The spread over few scrambles of the samples is itself not well known.
+            if count > 1:
+                dataset[f"{name}_error"].attrs["degrees_of_freedom"] = count - 1
+        return dataset
+
+
+def _system(solver: Solver, problem: Problem) -> dict[str, Any]:
+    """What a solver solves: infinite dimension, steps or flow, and the online limit of infinitely many samples."""
+    online = isinstance(solver, Online)
+    return {
+        "dimension": None,
+        "descent": "discrete" if solver.whole_steps else "flow",
+        "samples_per_dimension": None if online else float(problem.samples_per_dimension),
+        "batch": "one sample" if isinstance(solver, Online) and solver.saad_solla else "full",
+    }
 
 
 def refine(solved: Callable[[Solver], Runs], solver: Solver, accuracy: float) -> tuple[Solver, Runs]:

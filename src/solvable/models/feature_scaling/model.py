@@ -34,6 +34,8 @@ _TRACE_CLASS = Rule(
 _STABLE, _QUIET = 1.9, 0.9
 # What is learned if nothing else is given: a hard task.
 _CAPACITY, _SOURCE, _MODES = 1.5, 0.5, 1000
+# Quadrature over modes reaches down to eigenvalues far below one over the last time.
+_LATEST = 1e60
 
 
 class FeatureScaling(Model):
@@ -84,7 +86,7 @@ class FeatureScaling(Model):
         optional=True,
     )
     samples: int | None = parameter(
-        "number of samples that are reused", rules.count, symbol="P", default=None, optional=True
+        "number of samples that are reused; inf: each is new", rules.count, symbol="P", default=None, infinite=True
     )
     spectrum: Any = parameter(
         "eigenvalues, in place of capacity", rules.positive_vector, symbol="λ_k", default=None, optional=True
@@ -103,9 +105,11 @@ class FeatureScaling(Model):
             self.modes = math.inf
 
     def __check_init__(self) -> None:
+        Model.__check_init__(self)
         if (self.spectrum is None) != (self.target is None):
             raise ValueError("spectrum and target belong together: give both, or neither with capacity and source")
         if self.spectrum is None:
+            _check_signal(self.capacity, self.source)
             return
         if self.capacity is not None or self.source is not None or self.modes != math.inf:
             raise ValueError(
@@ -120,6 +124,10 @@ class FeatureScaling(Model):
     def sample_count(self) -> Any:
         """Number of samples that are reused; infinitely many if each is new."""
         return math.inf if self.samples is None else self.samples
+
+    def mode_count(self) -> Any:
+        """Number of modes, those of the spectrum if there is one."""
+        return self.modes if self.spectrum is None else np.size(self.spectrum)
 
     def predict(
         self,
@@ -148,8 +156,14 @@ class FeatureScaling(Model):
             "progress": progress,
         }
         self._check_options(descent, two_time, exact_batch)
+        if not times[-1] <= _LATEST:
+            raise ValueError(
+                f"times must be at most {_LATEST:g} for these modes, not {times[-1]:g}: ask for earlier times"
+            )
         found = curves(self, times, descent, options)
-        attributes = provenance(self, "theory", {"descent": descent, **found.solver}, watch, found.error)
+        modes = self.mode_count()
+        system = {"descent": descent, "modes": None if modes == math.inf else int(modes), "network": "projected"}
+        attributes = provenance(self, "theory", {"descent": descent, **found.solver}, watch, found.error, system=system)
         if not is_traced(self):
             attributes |= self._guards(found, descent)
         variables: dict[str, Any] = {"test_loss": (("time",), found.test_loss)}
@@ -162,7 +176,10 @@ class FeatureScaling(Model):
         variables["mode_error"] = (("time", "mode"), found.node_loss / weight)
         variables["mode_weight"] = (("mode",), weight)
         variables["mode_eigenvalue"] = (("mode",), found.modes.eigenvalues)
-        coordinates = {"time": times, "mode": found.modes.ranks}
+        # An axis must be made of numbers: where the place of the last node depends on a traced capacity, count nodes.
+        ranks = found.modes.ranks
+        ranks = np.arange(1.0, ranks.shape[0] + 1) if isinstance(ranks, jax.core.Tracer) else ranks
+        coordinates = {"time": times, "mode": ranks}
         if two_time and found.two_time is not None:
             coordinates["earlier_time"] = times
             variables |= _matrices(found, times)
@@ -375,23 +392,27 @@ class FeatureScaling(Model):
         options = {"seeds": runs, "key": key, "memory_limit": limit, "devices": devices, "progress": show}
         found = run(plan, times, options)
         settings = {"modes": len(plan.target), "seeds": seeds, "runs": runs, "key": key}
+        network = "projected" if run is simulation.run else "linear"
+        system = {"descent": "discrete", "modes": len(plan.target), "network": network}
+        # Each step adds sums over the modes to the weights, rounded by the machine precision; errors of steps add up.
+        rounding = float(np.finfo(float).eps) * (len(plan.target) + float(times[-1]))
         return make_dataset(
             {name: (("seed", "time"), np.repeat(values, seeds // runs, 0)) for name, values in found.items()},
             {"seed": np.arange(seeds), "time": times},
-            provenance(trained, "simulation", settings, watch),
+            provenance(trained, "simulation", settings, watch, rounding, system=system),
             MEANINGS,
         )
 
     def _with_modes(self, modes: int | None) -> Self:
         """The model that is trained: this one, or with so many modes of its infinitely many."""
         if modes is None:
-            if self.spectrum is None and self.modes == math.inf:
+            if self.mode_count() == math.inf:
                 raise ValueError(
                     f"infinitely many modes cannot be trained: replace(modes={_MODES}), say, which theory then has, too"
                 )
             return self
-        count, own = check_count("modes", modes), self.modes if self.spectrum is None else self.spectrum.size
-        if self.spectrum is not None or self.modes < math.inf:
+        count, own = check_count("modes", modes), self.mode_count()
+        if own < math.inf:
             if count != own:
                 raise ValueError(
                     f"modes = {count}, but the model has {own:g} and theory is about all of them: leave modes out, or "
@@ -399,6 +420,17 @@ class FeatureScaling(Model):
                 )
             return self
         return self.replace(modes=count)
+
+
+def _check_signal(capacity: Any, source: Any) -> None:
+    """The tail of the target's power, ``k^-(capacity source)``, must be a number, and its sum finite."""
+    if isinstance(capacity, jax.core.Tracer) or isinstance(source, jax.core.Tracer):
+        return
+    if not 1e-9 <= capacity * source <= 1e3:
+        raise ValueError(
+            f"capacity * source must lie between 1e-9 and 1000, not {capacity * source:g}: with source = {source:g} "
+            "the target would have no finite power, or no second mode; change source"
+        )
 
 
 def _matrices(found: Curves, times: np.ndarray) -> dict[str, Any]:

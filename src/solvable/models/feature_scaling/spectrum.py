@@ -23,7 +23,7 @@ def nodes(model: "FeatureScaling", scale: float, fine: bool = False) -> Modes:
     """Weighted modes for times up to ``scale``, which includes the kernel's growth."""
     settings: dict[str, Any] = dict(_FINE if fine else _STANDARD)
     if model.spectrum is None:
-        return power_law_modes(model.capacity, model.source, model.modes, scale, **settings)
+        return power_law_modes(model.capacity, model.source, model.mode_count(), scale, **settings)
     if isinstance(model.spectrum, jax.core.Tracer) or isinstance(model.target, jax.core.Tracer):
         size = model.spectrum.shape[0]
         return Modes(np.arange(1.0, size + 1), model.spectrum, np.ones(size), model.target**2)

@@ -56,7 +56,7 @@ def _descent(model: "FeatureScaling", times: np.ndarray) -> Curves:
     needed = 8.0 * steps * (len(modes.ranks) + 2) * 2
     if needed > _CURVE_MEMORY:
         raise ValueError(
-            f"{steps - 1} steps need about {needed / 2**30:.3g} GiB, more than {_CURVE_MEMORY / 2**30:g}: "
+            f"{steps - 1:.7g} steps need about {needed / 2**30:.3g} GiB, more than {_CURVE_MEMORY / 2**30:g}: "
             'use descent="flow", which reaches late times in few steps'
         )
     curve = kernel_flow.descend(modes, model.richness, model.learning_rate, steps)
@@ -77,7 +77,7 @@ def _march(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) 
     needed = memory(steps, len(modes.ranks))
     if needed > _MEMORY:
         raise ValueError(
-            f"the two-time functions of {steps - 1} steps need about {needed / 2**30:.3g} GiB, more than "
+            f"the two-time functions of {steps - 1:.7g} steps need about {needed / 2**30:.3g} GiB, more than "
             f'{_MEMORY / 2**30:g}: use descent="flow", which reaches late times in few steps, or earlier times'
         )
     sizes = (model.features, model.batch, model.sample_count())
@@ -182,8 +182,8 @@ def _fast_modes(model: "FeatureScaling") -> tuple[np.ndarray, np.ndarray]:
     if model.spectrum is not None:
         eigenvalues = np.sort(model.spectrum)[::-1]
     else:
-        eigenvalues = listed(model.replace(modes=min(most, model.modes)))[0]
-        if model.modes > most:
+        eigenvalues = listed(model.replace(modes=min(most, model.mode_count())))[0]
+        if model.mode_count() > most:
             # All weaker modes act as one: they only shift the eigenvalues.
             whole = nodes_until(model, 1.0)[0].trace
             eigenvalues = np.append(eigenvalues, whole - eigenvalues.sum())

@@ -1,6 +1,7 @@
 """The public face of the linear estimator: parameters, theory, simulation and summaries."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,6 +12,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
+from solvable.engines.cost import check_cost
 from solvable.engines.spectra import MarchenkoPastur
 from solvable.engines.timegrid import check_times
 from solvable.models.base import (
@@ -29,6 +31,7 @@ from solvable.models.linear_estimator import grokking, late_time, theory, two_la
 from solvable.models.linear_estimator.training import Training, train
 
 _TWO_LAYER_FLOOR = 1e-28
+_FLOW_REMEDY = 'ask for earlier times, or use descent="flow"'
 
 
 class LinearEstimator(Model):
@@ -94,6 +97,10 @@ class LinearEstimator(Model):
         traced = _is_traced(self)
         if not traced:
             self._check_theory(descent, batch_ratio)
+        if descent == "discrete" and (batch_ratio or self.hidden is not None):
+            # Step by step, over every mode of the data and with a hidden layer also of the second layer.
+            per_step = 1e4 if self.hidden is None else 1e6
+            check_cost(f"{times[-1]:.3g} whole steps", operations=times[-1] * per_step, remedy=_FLOW_REMEDY)
         curve, error = self._curve(times, descent, batch_ratio, estimate_error=not traced)
         train_accuracy, test_accuracy = theory.accuracies(self, curve, inputs)
         variables = {
@@ -105,10 +112,17 @@ class LinearEstimator(Model):
             "test_accuracy": test_accuracy,
         }
         settings = {"descent": descent, "inputs": inputs, "batch": batch}
+        system = {
+            "descent": descent,
+            "inputs": inputs,
+            "batch": batch or "full",
+            "momentum": 0.0,
+            "activation": "linear",
+        }
         return make_dataset(
             {name: (("time",), values) for name, values in variables.items()},
             {"time": times},
-            provenance(self, "theory", settings, watch, error),
+            provenance(self, "theory", settings, watch, error, system=system),
         )
 
     def _curve(
@@ -208,6 +222,9 @@ class LinearEstimator(Model):
         """
         watch = Stopwatch()
         accuracy = _check_accuracy(accuracy)
+        cells = math.prod(float(np.size(values)) for values in axes.values())
+        remedy = "take fewer values on each axis"
+        check_cost(f"a phase diagram of {cells:.3g} cells", operations=1e6 * cells, memory=40 * cells, remedy=remedy)
         grids = {name: self._check_axis(name, values) for name, values in axes.items()}
         if not grids:
             raise ValueError("a phase diagram needs at least one axis, such as weight_decay=[...]")

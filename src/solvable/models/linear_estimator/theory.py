@@ -130,11 +130,15 @@ def losses(model: "LinearEstimator", spectrum: MarchenkoPastur, decay: Decay) ->
     log_scale = jax.lax.stop_gradient(jnp.maximum(decay.reference, log_shift))
     start_left = decay.sign * jnp.exp(decay.reference - log_scale + decay.relative)
     scaled_shift = shift * jnp.exp(jnp.minimum(-log_scale, _LARGEST_EXPONENT))
-    teacher_left = (start_left * nodes + scaled_shift) / (nodes + shift)
+    # ``b = e + g (1 - e) / (nu + g)``: written so, with 1 - e exact, its derivative in g is right also at g = 0 and
+    # nu -> 0, where that of ``(e nu + g) / (nu + g)`` is the difference of two infinities.
+    log_left = decay.reference + decay.relative
+    fitted = jnp.where(decay.sign > 0, -jnp.expm1(log_left), 1 + jnp.exp(log_left)) / (nodes + shift)
+    teacher_left = start_left + scaled_shift * fitted
     signal = (model.student_scale**2 * start_left**2 + teacher_left**2) / 2
     null_signal = (model.student_scale**2 * decay.at_zero**2 + 1) / 2
 
-    overfit, noise_left, noise_outside = _noise_parts(model, spectrum, decay, teacher_left * jnp.exp(log_scale))
+    overfit, noise_left, noise_outside = _noise_parts(model, spectrum, fitted, teacher_left * jnp.exp(log_scale))
 
     log_factor = 2 * log_scale - jnp.log(jnp.asarray(model.outputs, float))
     log_test = _log_sum(
@@ -161,27 +165,39 @@ def losses(model: "LinearEstimator", spectrum: MarchenkoPastur, decay: Decay) ->
 
 
 def _noise_parts(
-    model: "LinearEstimator", spectrum: MarchenkoPastur, decay: Decay, teacher_left: Array
+    model: "LinearEstimator", spectrum: MarchenkoPastur, fitted: Array, teacher_left: Array
 ) -> tuple[Array, Array, Array]:
-    """What label noise adds: to the test loss of each mode, to the training loss of each mode, and outside of them."""
+    """What label noise adds: to the test loss of each mode, to the training loss of each mode, and outside of them.
+
+    ``fitted`` is ``(1 - e) / (nu + g)``.
+    """
     if isinstance(model.label_noise, float) and model.label_noise == 0:
         nothing = jnp.zeros_like(spectrum.offsets)
         return nothing, nothing, jnp.zeros(())
     size = model.label_noise**2 * model.aspect_ratio
-    log_left = decay.reference + decay.relative
-    fitted = jnp.where(decay.sign > 0, -jnp.expm1(log_left), 1 + jnp.exp(log_left))
-    overfit = size * spectrum.nodes * (fitted / (spectrum.nodes + model.weight_decay / 2)) ** 2
+    overfit = size * spectrum.nodes * fitted**2
     return overfit, size * teacher_left**2, model.label_noise**2 * jnp.maximum(1 - model.aspect_ratio, 0.0)
 
 
 def _log_sum(log_first: Array, second: Array) -> Array:
-    """``log(exp(log_first) + second)`` for ``second >= 0``, with the right derivative at ``second = 0``."""
+    """``log(exp(log_first) + second)`` for ``second >= 0``, with the right derivatives also at ``second = 0``.
+
+    A second part of zero may be about to grow, as the mass of the null modes is at aspect ratio 1: its derivative
+    then counts, and is capped only where it would overflow.
+    """
     positive = second > 0
-    return jnp.where(positive, jnp.logaddexp(log_first, jnp.log(jnp.where(positive, second, 1.0))), log_first)
+    at_zero = log_first + second * jax.lax.stop_gradient(jnp.exp(jnp.minimum(-log_first, _LARGEST_EXPONENT)))
+    return jnp.where(positive, jnp.logaddexp(log_first, jnp.log(jnp.where(positive, second, 1.0))), at_zero)
 
 
 def limits(model: "LinearEstimator", spectrum: MarchenkoPastur) -> tuple[Array, Array]:
-    """Training and test loss as ``t -> infinity`` (eq. 16 corrected, at any weight decay)."""
+    """Training and test loss as ``t -> infinity`` (eq. 16 corrected, at any weight decay).
+
+    Two derivatives do not exist. Without weight decay the test limit has a kink at aspect ratio 1, where the null
+    modes appear (its derivative in the aspect ratio is given as the mean of both sides). And at zero weight decay the
+    limit jumps at aspect ratios above 1, because any decay at all forgets the start, and is infinitely steep at 1
+    itself; its derivative in the weight decay, which is that from the right below 1, is there that of the smooth part.
+    """
     aspect_ratio, shift = model.aspect_ratio, jnp.asarray(model.weight_decay, float) / 2
     noise = model.label_noise**2
     decays = shift > 0
@@ -189,9 +205,15 @@ def limits(model: "LinearEstimator", spectrum: MarchenkoPastur) -> tuple[Array, 
     # Without weight decay the null modes keep their start and the noise is fitted in full: 1/nu has a closed average.
     null = spectrum.null_mass * jnp.where(decays, 1.0, 1 + model.student_scale**2)
     distance = jnp.abs(1 - jnp.asarray(aspect_ratio, float))
-    undamped = jnp.where(distance > 0, jnp.minimum(aspect_ratio, 1.0) / jnp.where(distance > 0, distance, 1), jnp.inf)
+    apart = distance > 0
+    safe_distance = jnp.where(apart, distance, 1.0)
+    undamped = jnp.minimum(aspect_ratio, 1.0) / safe_distance
+    # The first effect of a weight decay that is zero here: nothing in value, all of the derivative.
+    steepness = aspect_ratio / safe_distance**3
+    undamped = undamped - 2 * shift * jax.lax.stop_gradient(steepness)
     damped = aspect_ratio * spectrum.bulk_average(spectrum.nodes / (spectrum.nodes + shift) ** 2)
-    overfit = jnp.where(noise > 0, noise * jnp.where(decays, damped, undamped), 0.0)
+    overfit = noise * jnp.where(decays, damped, jnp.where(apart, undamped, 0.0))
+    overfit = jnp.where((noise > 0) & ~decays & ~apart, jnp.inf, overfit)
     test = (spectrum.bulk_average(left**2) + null) / (2 * model.outputs) + overfit
     train = spectrum.weighted_average(left**2) / (2 * model.outputs) + noise * (
         jnp.maximum(1 - aspect_ratio, 0.0) + aspect_ratio * spectrum.bulk_average(left**2)

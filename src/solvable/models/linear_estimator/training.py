@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.engines.ensemble import ensemble, trajectories
+from solvable.engines.ensemble import check_steps, ensemble, trajectories
 from solvable.engines.timegrid import check_times
 from solvable.models.base import Stopwatch, check_choice, check_count, make_dataset, provenance
 from solvable.models.linear_estimator import simulation, theory
@@ -75,7 +75,8 @@ class Training:
         return {
             "seeds": self.seeds,
             "key": self.key,
-            "bytes_per_run": sizes.bytes_per_run,
+            # A batch is gathered from the training set anew at each step: twice its inputs, while they are sorted out.
+            "bytes_per_run": sizes.bytes_per_run + 8.0 * (self.batch or 0) * (2 * self.inputs + model.outputs + 1),
             "memory_limit": self.memory_limit,
             "devices": self.devices,
             "progress": self.progress,
@@ -95,6 +96,16 @@ class Training:
             "batch": self.batch,
             "test_samples": self.test_samples,
             "activation": getattr(self.activation, "__name__", self.activation),
+        }
+
+    def system(self) -> dict[str, Any]:
+        """What was trained, and how, beyond the parameters of the model."""
+        return {
+            "descent": "discrete",
+            "inputs": self.inputs,
+            "batch": self.batch or "full",
+            "momentum": self.momentum,
+            "activation": getattr(self.activation, "__name__", self.activation) or "linear",
         }
 
 
@@ -118,7 +129,15 @@ def train(model: "LinearEstimator", times: Any, plan: Training) -> xr.Dataset:
     dataset = make_dataset(
         {name: (("seed", "time"), values) for name, values in measured._asdict().items()},
         {"time": steps, "seed": np.arange(plan.seeds)},
-        provenance(model, "simulation", plan.settings(method, sizes.samples), watch),
+        provenance(
+            model,
+            "simulation",
+            plan.settings(method, sizes.samples),
+            watch,
+            _rounding(model, steps, sizes),
+            system=plan.system(),
+        ),
+        may_diverge=plan.allow_divergence,
     )
     # Fractions are counted over a number of trials, which bounds how well they are known.
     dataset.train_accuracy.attrs["trials"] = sizes.samples
@@ -127,10 +146,22 @@ def train(model: "LinearEstimator", times: Any, plan: Training) -> xr.Dataset:
     return dataset
 
 
+def _rounding(model: "LinearEstimator", steps: np.ndarray, sizes: Layout) -> float:
+    """Relative error of the losses by rounding, an upper estimate.
+
+    Eigenvalues are known to the machine precision times the largest of them, which changes what is left of a mode after
+    some steps by that times rate and steps; sums are over as many terms as there are inputs and samples.
+    """
+    largest = (1 + model.aspect_ratio**0.5) ** 2 + model.weight_decay / 2
+    decays = 4 * model.learning_rate / model.outputs * largest * float(steps[-1])
+    return float(np.finfo(float).eps) * (sizes.inputs + sizes.samples + decays)
+
+
 def _descend(
     model: "LinearEstimator", steps: np.ndarray, plan: Training, sizes: Layout, activation: Activation | None
 ) -> Measured:
     options = plan.ensemble_options(model, sizes)
+    check_steps(steps[-1], plan.seeds, sizes.bytes_per_run, options["label"])
     start = partial(simulation.descent_start, model, sizes)
     if not plan.allow_divergence:
         # Before the steps, so that an unstable run is refused at once.

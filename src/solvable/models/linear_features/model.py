@@ -62,7 +62,7 @@ class LinearFeatures(Model):
     """Linear regression on orthogonal features of given intensities, trained by gradient flow from zero.
 
     The function is ``f(x) = sum_k theta_k sqrt(rho_k) e_k(x)`` with orthonormal ``e_k``; the target has coefficients
-    ``w_k`` on the ``e_k``. With infinitely many samples (``samples=None``) every mode learns on its own, at rate
+    ``w_k`` on the ``e_k``. With infinitely many samples (``samples=math.inf``) every mode learns on its own, at rate
     ``rho_k`` (layerwise thesis, eq. 1.26). With ``n`` samples and label noise the expected curves follow from the
     constant kappa of eq. 1.35 and its continuation to finite times; they are those of Gaussian features, exact as n
     grows (error of order 1/n), and a guide for others (sines: within about 0.1 in learnability at n <= 50).
@@ -87,14 +87,13 @@ class LinearFeatures(Model):
     target: np.ndarray = parameter(
         "coefficient of the target on each mode", rules.finite_vector, symbol="⟨e_k|f*⟩", default=_FALLING
     )
-    samples: int | None = parameter(
-        "number of training samples (None: infinitely many)", rules.count, symbol="n", default=30, optional=True
-    )
+    samples: int | None = parameter("number of training samples", rules.count, symbol="n", default=30, infinite=True)
     noise: float = parameter(
         "standard deviation of the noise on training labels", rules.not_negative, symbol="σ", default=0.5
     )
 
     def __check_init__(self) -> None:
+        Model.__check_init__(self)
         given, wanted = np.shape(self.target), np.shape(self.intensities)
         if given != wanted and len(given) == len(wanted) == 1:
             raise ValueError(
@@ -158,7 +157,7 @@ class LinearFeatures(Model):
         variables["coefficient"] = (("time", "mode"), variables["coefficient"][1][:, :listed])
         if self._has_limit():
             variables |= self._limit_variables(listed)
-        return self._dataset(variables, {"time": times}, "theory", {"modes": modes}, watch, error)
+        return self._dataset(variables, {"time": times}, "theory", {"modes": modes}, watch, error, "gaussian")
 
     def _population(self, times: np.ndarray) -> dict[str, tuple[tuple[str, ...], Any]]:
         """Eq. 1.26: with infinitely many samples each mode decays by itself and noise averages out."""
@@ -308,7 +307,9 @@ class LinearFeatures(Model):
         }
         settings = {"features": features, "key": key, "modes": modes}
         coordinates = {"seed": np.arange(seeds), "time": times, "sample": np.arange(count)}
-        return self._dataset(variables, coordinates, "simulation", settings, watch)
+        # Singular values and projections are rounded by the machine precision times the size of the matrix.
+        error = float(np.finfo(float).eps) * (count + total)
+        return self._dataset(variables, coordinates, "simulation", settings, watch, error, features)
 
     def _arrays(self) -> tuple[Array, Array, Array, Array]:
         samples = jnp.asarray(self.samples, float)
@@ -338,12 +339,15 @@ class LinearFeatures(Model):
         settings: dict[str, Any],
         watch: Stopwatch,
         error: float | None = None,
+        features: str | None = None,
     ) -> xr.Dataset:
-        """A dataset that numbers its modes from 1."""
+        """A dataset that numbers its modes from 1; errors are relative to the largest value of each variable."""
         listed = [np.shape(v)[dims.index("mode")] for dims, v in variables.values() if "mode" in dims]
         if listed:
             coordinates = {**coordinates, "mode": np.arange(1, listed[0] + 1)}
-        return make_dataset(variables, coordinates, provenance(self, method, settings, watch, error), _MEANINGS)
+        system = None if features is None else {"features": features}
+        attributes = provenance(self, method, settings, watch, error, error_scale="maximum", system=system)
+        return make_dataset(variables, coordinates, attributes, _MEANINGS)
 
 
 def _states(intensities: Array, target: Array, samples: Array, noise: Array, times: Array, nodes: int) -> FlowState:

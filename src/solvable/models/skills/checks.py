@@ -26,7 +26,7 @@ def check_counts(name: str, values: Any, infinite: bool = True) -> np.ndarray:
     whole = (array >= 1) & (array == np.round(array)) & (infinite | np.isfinite(array))
     if not whole.all():
         place = int(np.argmin(whole))
-        rule = "whole numbers, 1 or more" + (", or infinity" if infinite else "")
+        rule = "whole numbers, 1 or more" + (", or inf" if infinite else "")
         raise ValueError(f"{name} must be {rule}, but {name}[{place}] = {array[place]:g}: round it")
     if (np.diff(array) <= 0).any():
         raise ValueError(f"{name} must increase: sort them and remove duplicates")

@@ -110,28 +110,57 @@ def strengths_and_losses(model: "SkillModel", skills: np.ndarray, times: np.ndar
     if math.isinf(samples):
         rest = rest_with_share(rules, chance, jnp.asarray(share), jnp.asarray(times, float))
         squared = rest**2
+        learned = learned_with_share(rules, chance, jnp.asarray(share), jnp.asarray(times, float))
     else:
         mean, square = expected_rest(rules, samples, chance, np.asarray(times))
-        rest, squared = mean.T, square.T
-    return _strengths_and_losses(model.target_scale, share, rest, squared)
+        learned, squared = 1 - mean.T, square.T
+    return _strengths_and_losses(model.target_scale, share, learned, squared)
+
+
+def spreads(model: "SkillModel", skills: np.ndarray, times: np.ndarray) -> tuple[Any, Any]:
+    """Standard deviations of R_k and skill loss over training sets of finite size, as :func:`strengths_and_losses`."""
+    share, rules, scale = shares(model, skills), law(model), model.target_scale
+    chance = frequencies(rules, skills)
+    mean, square, fourth = expected_rest(rules, plain(model, "samples"), chance, np.asarray(times), powers=(1, 2, 4))
+    of_strength, of_loss = (
+        jnp.sqrt(jnp.maximum(of_square - expected**2, 0.0)).T
+        for expected, of_square in ((mean, square), (square, fourth))
+    )
+    return scale * share * of_strength, scale**2 / 2 * share * of_loss
 
 
 @jax.jit
 def rest_with_share(rules: Law, chance: Array, share: Array, times: Array) -> Array:
     """What skills (columns) that have a share of their basis functions have not learned of it, at each time."""
-    slower = 1.0 if rules.log_odds is None else jnp.sqrt(share)
-    return unlearned(rules, rules.growth * times[:, None] * (chance * slower))
+    return unlearned(rules, _progress(rules, chance, share, times))
 
 
 @jax.jit
-def _strengths_and_losses(scale: Any, share: Array, rest: Array, squared: Array) -> tuple[Array, Array]:
-    return scale * share * (1 - rest), scale**2 / 2 * (share * squared + (1 - share))
+def learned_with_share(rules: Law, chance: Array, share: Array, times: Array) -> Array:
+    """One less :func:`rest_with_share`, with all digits also where next to nothing has been learned."""
+    progress = _progress(rules, chance, share, times)
+    return -jnp.expm1(-progress) if rules.log_odds is None else jax.nn.sigmoid(progress - rules.log_odds)
+
+
+def _progress(rules: Law, chance: Array, share: Array, times: Array) -> Array:
+    slower = 1.0 if rules.log_odds is None else jnp.sqrt(share)
+    return rules.growth * times[:, None] * (chance * slower)
+
+
+@jax.jit
+def _strengths_and_losses(scale: Any, share: Array, learned: Array, squared: Array) -> tuple[Array, Array]:
+    return scale * share * learned, scale**2 / 2 * (share * squared + (1 - share))
 
 
 def expected_rest(
-    rules: Law, samples: float, chance: Array, times: np.ndarray, nodes: int = GAUSS_NODES
-) -> tuple[Array, Array]:
-    """``1 - R/S`` and its square, expected over the number of samples ``d ~ Binomial(D, P)`` that show the skill.
+    rules: Law,
+    samples: float,
+    chance: Array,
+    times: np.ndarray,
+    nodes: int = GAUSS_NODES,
+    powers: tuple[int, ...] = (1, 2),
+) -> tuple[Array, ...]:
+    """Powers of ``1 - R/S``, expected over the number of samples ``d ~ Binomial(D, P)`` that show the skill.
 
     Rows are frequencies, columns times. Where a skill is learned by a few samples the counts are summed one by one;
     where it takes many, it is learned smoothly in the count and a Gauss rule for the binomial is exact to rounding.
@@ -151,14 +180,13 @@ def expected_rest(
     most, nodes = most if use[0] else 0, nodes if use[1] else 0
     size = max(1, _LARGEST_TABLE // max(most + 1, nodes * times.size))
     parts = [
-        _expected_rest(rules, samples, chance[begin : begin + size], per_sample, counted, most, nodes, use)
+        _expected_rest(rules, samples, chance[begin : begin + size], per_sample, counted, most, nodes, use, powers)
         for begin in range(0, chance.size, size)
     ]
-    mean, square = (jnp.concatenate([part[i] for part in parts]) for i in (0, 1))
-    return mean, square
+    return tuple(jnp.concatenate(values) for values in zip(*parts, strict=True))
 
 
-@partial(jax.jit, static_argnames=("most", "nodes", "use"))
+@partial(jax.jit, static_argnames=("most", "nodes", "use", "powers"))
 def _expected_rest(
     rules: Law,
     samples: Array,
@@ -168,16 +196,16 @@ def _expected_rest(
     most: int,
     nodes: int,
     use: tuple[bool, bool],
-) -> tuple[Array, Array]:
+    powers: tuple[int, ...],
+) -> tuple[Array, ...]:
     """Both ways that are in use, and for each time the right one."""
     both = []
     if use[0]:
         rest = unlearned(rules, np.arange(most + 1.0)[:, None] * per_sample)
         table = small_count_chances(samples, chance, most)
-        both.append((table @ rest, table @ rest**2))
+        both.append([table @ rest**power for power in powers])
     if use[1]:
         counts, weights = gauss_rule(samples, chance, nodes)
         rest = unlearned(rules, counts[:, :, None] * per_sample)
-        both.append((jnp.einsum("pn,pnt->pt", weights, rest), jnp.einsum("pn,pnt->pt", weights, rest**2)))
-    mean, square = (jnp.where(counted, one, other) for one, other in zip(both[0], both[-1], strict=True))
-    return mean, square
+        both.append([jnp.einsum("pn,pnt->pt", weights, rest**power) for power in powers])
+    return tuple(jnp.where(counted, one, other) for one, other in zip(both[0], both[-1], strict=True))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from solvable.engines.binomial import expected_shortfall
+from solvable.engines.binomial import expected_shortfall, small_count_chances
 from solvable.models.skills.dynamics import frequencies, growth, law, plain, shares
 
 if TYPE_CHECKING:
@@ -26,6 +26,32 @@ def learned_from_data(model: "SkillModel", samples: np.ndarray, skills: np.ndarr
     chance, shots = frequencies(law(model), skills), int(plain(model, "shots"))
     rest = jnp.stack([unseen(float(count), chance, shots) for count in samples])
     return jnp.asarray(shares(model, skills)) * (1 - rest)
+
+
+def spread_from_data(model: "SkillModel", samples: np.ndarray, skills: np.ndarray) -> Array:
+    """Standard deviation over training sets of what :func:`learned_from_data` expects.
+
+    With ``d`` of the ``D_c`` wanted samples the strength is the squared length of the projection of a fixed direction
+    on d random ones, which has the variance ``2 d (D_c - d) / (D_c^2 (D_c + 2))`` for Gaussians; d is binomial.
+    """
+    chance, shots = frequencies(law(model), skills), int(plain(model, "shots"))
+    short = np.arange(float(shots)) / shots
+    square = (1 - short) ** 2 + 2 * short * (1 - short) / (shots + 2)
+
+    def variance(count: float) -> Array:
+        if math.isinf(count):
+            return jnp.zeros_like(chance)
+        size = max(1, _LARGEST_TABLE // shots)
+        parts = [_mean_over_few(count, chance[at : at + size], square) for at in range(0, chance.size, size)]
+        return jnp.concatenate(parts) - unseen(count, chance, shots) ** 2
+
+    variances = jnp.stack([variance(float(count)) for count in samples])
+    return jnp.asarray(shares(model, skills)) * jnp.sqrt(jnp.maximum(variances, 0.0))
+
+
+@jax.jit
+def _mean_over_few(samples: Array, chance: Array, values: np.ndarray) -> Array:
+    return small_count_chances(samples, chance, values.size - 1) @ values
 
 
 def unseen(samples: float, chance: Array, shots: int) -> Array:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import xarray as xr
 
+from solvable.engines.cost import check_cost
 from solvable.engines.ensemble import trajectories
 from solvable.engines.timegrid import check_times
 from solvable.models.base import (
@@ -84,6 +85,7 @@ class SkillModel(Model):
     )
 
     def __check_init__(self) -> None:
+        Model.__check_init__(self)
         start, scale = self.initial_strength, self.target_scale
         traced = isinstance(start, jax.core.Tracer) or isinstance(scale, jax.core.Tracer)
         if self.kind == "multilinear" and not traced and not start < scale:
@@ -100,8 +102,9 @@ class SkillModel(Model):
     ) -> xr.Dataset:
         """Strength R_k and loss of each skill, and the loss over all skills, at the given times (eqs. 4.11, 4.17, C.4).
 
-        With finite ``samples`` these are expectations over the training set. The loss is the sum over all skills
-        however few are shown. Works inside ``jax.vmap``, ``jax.grad`` and ``jax.jit`` for all parameters but counts.
+        With finite ``samples`` these are expectations over the training set, with the standard deviation over training
+        sets (``<name>_spread``). The loss is the sum over all skills however few are shown. Works inside ``jax.vmap``,
+        ``jax.grad`` and ``jax.jit`` for all parameters but counts.
         """
         watch = Stopwatch()
         times = check_times(times)
@@ -109,16 +112,17 @@ class SkillModel(Model):
         skills = shown_skills(self, shown)
         strength, loss = dynamics.strengths_and_losses(self, skills, times)
         total, error = totals.with_error(lambda coarser: totals.time_losses(self, times, self._basis(), coarser)[:, 0])
-        return make_dataset(
-            {
-                "strength": (("time", "skill"), strength),
-                "skill_loss": (("time", "skill"), loss),
-                "test_loss": (("time",), total),
-            },
-            {"time": times, "skill": skills},
-            provenance(self, "theory", {"shown": shown}, watch, error),
-            MEANINGS,
-        )
+        variables = {
+            "strength": (("time", "skill"), strength),
+            "skill_loss": (("time", "skill"), loss),
+            "test_loss": (("time",), total),
+        }
+        if math.isfinite(self.samples) and not dynamics.is_traced(self):
+            for name, spread in zip(("strength", "skill_loss"), dynamics.spreads(self, skills, times), strict=True):
+                variables[f"{name}_spread"] = (("time", "skill"), spread)
+        # The noise of batches vanishes with the learning rate: in the flow their size does not matter.
+        attributes = provenance(self, "theory", {"shown": shown}, watch, error, system={"batch": None})
+        return make_dataset(variables, {"time": times, "skill": skills}, attributes, MEANINGS)
 
     def losses(self, times: Any, basis: Any) -> xr.Dataset:
         """The loss over all skills on a grid of times and numbers of basis functions, in one call (eq. 4.17)."""
@@ -142,7 +146,8 @@ class SkillModel(Model):
         """Expected strength of each skill after training on each number of samples: S E[min(d, D_c)] / D_c.
 
         Equation 5.5, corrected (see docs/errata), with the expectation over the count d ~ Binomial(D, P_k), in the
-        limit of a small start. The skill loss is that of eq. B.42, and of eq. 4.26 for one shot.
+        limit of a small start. The skill loss is that of eq. B.42, and of eq. 4.26 for one shot. ``<name>_spread`` is
+        the standard deviation over training sets, for Gaussian features.
         """
         watch = Stopwatch()
         samples = check_counts("samples", samples)
@@ -154,11 +159,14 @@ class SkillModel(Model):
         skills = shown_skills(self, shown)
         learned = emergence.learned_from_data(self, samples, skills)
         total, error = totals.with_error(lambda coarser: totals.data_losses(self, samples, coarser))
+        spread = emergence.spread_from_data(self, samples, skills)
         return make_dataset(
             {
                 "strength": (("samples", "skill"), self.target_scale * learned),
                 "skill_loss": (("samples", "skill"), self.target_scale**2 / 2 * (1 - learned)),
                 "test_loss": (("samples",), total),
+                "strength_spread": (("samples", "skill"), self.target_scale * spread),
+                "skill_loss_spread": (("samples", "skill"), self.target_scale**2 / 2 * spread),
             },
             {"samples": samples, "skill": skills},
             provenance(self, "theory", {"shown": shown}, watch, error),
@@ -272,7 +280,7 @@ class SkillModel(Model):
         *,
         seeds: Annotated[int, "number of independent runs"] = 10,
         key: Annotated[int, "key of the random numbers"] = 0,
-        method: Annotated[Literal["flow", "descent"], "gradient flow (Runge-Kutta), or steps of descent"] = "flow",
+        method: Annotated[Literal["flow", "descent"], "gradient flow, or steps of descent"] = "flow",
         batch: Annotated[int | None, "batch size, drawn anew at each step (default: full batch)"] = None,
         shown: Annotated[int | None, "how many skills to show (default: all)"] = None,
         memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
@@ -281,8 +289,9 @@ class SkillModel(Model):
     ) -> xr.Dataset:
         """Draw training sets, train the factors of every skill on them, and measure; one run for each seed.
 
-        ``flow`` takes Runge-Kutta steps of one unit of time, good while ``learning_rate * rate * target_scale`` is of
-        the order of one. Without samples and batch nothing is random, and all seeds agree.
+        ``flow`` is exact to rounding on the data that is shown in each unit of time. ``descent`` takes a step instead,
+        and ``<name>_error`` is how far that leads from the flow on the same data. Without samples and batch nothing is
+        random, and all seeds agree.
         """
         watch = Stopwatch()
         steps = check_times(times, whole=True)
@@ -293,30 +302,34 @@ class SkillModel(Model):
         check_time_theory(self)
         batch = None if batch is None else check_count("batch", batch)
         check_step(self, batch)
+        check_cost(f"{self.skills:.3g} skills", memory=16.0 * self.skills, remedy="simulate fewer skills")
         skills, first = np.arange(1.0, self.skills + 1), shown_skills(self, shown).size
-        measured = trajectories(
-            partial(simulation.begin, self, skills),
-            partial(simulation.advance, self, skills, method, batch),
-            partial(simulation.measure, self, skills, first),
-            [int(step) for step in steps],
-            seeds=seeds,
-            key=key,
-            bytes_per_run=200.0 * skills.size,
-            memory_limit=memory_limit,
-            devices=devices,
-            progress=progress,
-            label=f"simulating {self.name}",
-        )
-        dims = {
-            "strength": ("seed", "time", "skill"),
-            "skill_loss": ("seed", "time", "skill"),
-            "test_loss": ("seed", "time"),
-        }
+
+        def trained(method: str) -> dict[str, np.ndarray]:
+            return trajectories(
+                partial(simulation.begin, self, skills),
+                partial(simulation.advance, self, skills, method, batch),
+                partial(simulation.measure, self, skills, first),
+                [int(step) for step in steps],
+                seeds=seeds,
+                key=key,
+                bytes_per_run=200.0 * skills.size,
+                memory_limit=memory_limit,
+                devices=devices,
+                progress=progress,
+                label=f"simulating {self.name}",
+            )
+
+        measured = trained(method)
+        if method == "descent":
+            flow = trained("flow")
+            for name in ("strength", "skill_loss", "test_loss"):
+                measured[f"{name}_error"] = measured[f"{name}_error"] + np.abs(measured[name] - flow[name])
         settings = {"method": method, "batch": batch, "seeds": seeds, "key": key}
         return make_dataset(
-            {name: (dims[name], values) for name, values in measured.items()},
+            {name: (("seed", "time", "skill")[: values.ndim], values) for name, values in measured.items()},
             {"time": steps, "skill": skills[:first], "seed": np.arange(seeds)},
-            provenance(self, "simulation", settings, watch),
+            provenance(self, "simulation", settings, watch, system={"batch": batch}),
             MEANINGS,
         )
 
@@ -353,10 +366,12 @@ class SkillModel(Model):
         }
         measured = simulation.trained_strengths(self, samples, skills, features, options)
         settings = {"features": features, "seeds": seeds, "key": key}
+        # A projection on drawn directions is rounded as the sums over its squared components are, of 2 shots numbers.
+        error = 2 * self.shots * simulation.RANK
         return make_dataset(
             {name: (("seed", "samples", "skill"), values) for name, values in measured.items()},
             {"samples": samples, "skill": skills, "seed": np.arange(seeds)},
-            provenance(self, "simulation", settings, watch),
+            provenance(self, "simulation", settings, watch, error, error_scale="maximum"),
             MEANINGS,
         )
 

@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
 
 # Squared singular values below this, relative to the largest, are rounding: the direction was not drawn.
-_RANK = 1e-13
+RANK = 1e-13
 
 
 class Learner(NamedTuple):
-    """The two factors of each skill (the linear model has the first only), how often the data shows it, the key."""
+    """The factors of each skill (the linear model has the first only), how often the data shows it, key and steps."""
 
     first: Array
     second: Array
     frequency: Array
     key: Array
+    steps: Array
 
 
 def begin(model: "SkillModel", skills: np.ndarray, key: Array) -> Learner:
@@ -36,54 +37,67 @@ def begin(model: "SkillModel", skills: np.ndarray, key: Array) -> Learner:
         shown = jax.random.multinomial(draw, model.samples, chance) / model.samples
     if model.kind == "linear":
         start = jnp.zeros(skills.size)
-        return Learner(start, jnp.ones(skills.size), shown, later)
+        return Learner(start, jnp.ones(skills.size), shown, later, jnp.zeros(()))
     # Of eq. 5.6 only the direction in which the basis functions of a skill add up is ever excited.
     start = jnp.sqrt(model.initial_strength * jnp.sqrt(shares(model, skills)))
-    return Learner(start, start, shown, later)
-
-
-def gradient(model: "SkillModel", skills: np.ndarray, learner: Learner, shown: Array) -> tuple[Array, Array]:
-    """Minus the gradient of the empirical loss in the two factors, times learning rate and ``rate``."""
-    target = model.target_scale * jnp.sqrt(shares(model, skills))
-    error = target - learner.first * learner.second
-    pull = model.learning_rate * model.rate * shown * error
-    if model.kind == "linear":
-        return pull, jnp.zeros_like(pull)
-    return pull * learner.second, pull * learner.first
+    return Learner(start, start, shown, later, jnp.zeros(()))
 
 
 def advance(
     model: "SkillModel", skills: np.ndarray, method: str, batch: int | None, learner: Learner, count: Array
 ) -> Learner:
-    """One unit of time: a step of descent, or a step of the fourth-order Runge-Kutta method for the flow."""
+    """One unit of time: a step of descent, or the flow on the data (or the batch) that is shown meanwhile."""
     shown = learner.frequency
     if batch is not None:
         drawn = jax.random.multinomial(jax.random.fold_in(learner.key, count), batch, shown / shown.sum())
         shown = drawn / batch
+    speed = model.learning_rate * model.rate * shown
+    target = model.target_scale * jnp.sqrt(shares(model, skills))
+    moved = _step if method == "descent" else _flow
+    first, second = moved(model.kind == "linear", speed, target, learner.first, learner.second)
+    return learner._replace(first=first, second=second, steps=learner.steps + 1)
 
-    def moved(by: tuple[Array, Array], share: float) -> Learner:
-        return learner._replace(first=learner.first + share * by[0], second=learner.second + share * by[1])
 
-    one = gradient(model, skills, learner, shown)
-    if method == "descent":
-        return moved(one, 1.0)
-    two = gradient(model, skills, moved(one, 0.5), shown)
-    three = gradient(model, skills, moved(two, 0.5), shown)
-    four = gradient(model, skills, moved(three, 1.0), shown)
-    mean = tuple((a + 2 * b + 2 * c + d) / 6 for a, b, c, d in zip(one, two, three, four, strict=True))
-    return moved((mean[0], mean[1]), 1.0)
+def _step(linear: bool, speed: Array, target: Array, first: Array, second: Array) -> tuple[Array, Array]:
+    """One step along minus the gradient of the empirical loss."""
+    pull = speed * (target - first * second)
+    return (first + pull, second) if linear else (first + pull * second, second + pull * first)
+
+
+def _flow(linear: bool, speed: Array, target: Array, first: Array, second: Array) -> tuple[Array, Array]:
+    """The flow of skills that do not know of each other for one unit of time, in closed form.
+
+    Equal factors stay equal, and their product follows ``p' = 2 speed p (target - p)``: a sigmoid. The one factor of
+    the linear model follows ``p' = speed (target - p)``.
+    """
+    if linear:
+        return first - jnp.expm1(-speed) * (target - first), second
+    product = first * second
+    later = product + (target - product) * jnp.exp(-2 * speed * target)
+    # A skill without basis functions has no target, and stays where it is: at zero.
+    growth = jnp.sqrt(jnp.where(later > 0, target / jnp.where(later > 0, later, 1.0), 1.0))
+    return growth * first, growth * second
 
 
 def measure(model: "SkillModel", skills: np.ndarray, shown: int, learner: Learner) -> dict[str, Array]:
-    """Strengths and skill losses of the first ``shown`` skills (eqs. 4.7, 4.8), and the loss over all of them."""
+    """Strengths and skill losses of the first ``shown`` skills (eqs. 4.7, 4.8), the loss over all, and their rounding.
+
+    Each step rounds a factor a few times, which is a few machine precisions of it; N steps at most N times that.
+    """
     share = shares(model, skills)
     product = learner.first * learner.second
     target = model.target_scale * jnp.sqrt(share)
     loss = ((target - product) ** 2 + model.target_scale**2 * (1 - share)) / 2
+    rounding = 8 * jnp.finfo(float).eps * (learner.steps + 1) * product
+    loss_rounding = jnp.abs(target - product) * rounding + rounding**2 / 2
+    chance = frequencies(law(model), skills)
     return {
         "strength": (product * jnp.sqrt(share))[:shown],
         "skill_loss": loss[:shown],
-        "test_loss": jnp.sum(frequencies(law(model), skills) * loss),
+        "test_loss": jnp.sum(chance * loss),
+        "strength_error": (rounding * jnp.sqrt(share))[:shown],
+        "skill_loss_error": loss_rounding[:shown],
+        "test_loss_error": jnp.sum(chance * loss_rounding),
     }
 
 
@@ -106,7 +120,7 @@ def trained_strengths(
         # Twice the shots determine the skill whatever comes after; unused columns are zero.
         drawn = drawn * (jnp.arange(2 * shots) < count)
         values, vectors = jnp.linalg.eigh(drawn @ drawn.T)
-        solution = vectors @ (jnp.where(values > _RANK * values[-1], 1.0, 0.0) * (direction @ vectors))
+        solution = vectors @ (jnp.where(values > RANK * values[-1], 1.0, 0.0) * (direction @ vectors))
         return solution @ direction, jnp.sum((direction - solution) ** 2) / 2
 
     def run(key: Array) -> tuple[Array, Array]:

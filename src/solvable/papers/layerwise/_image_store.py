@@ -28,6 +28,8 @@ def kept(setting: Any, make: Callable[[], xr.Dataset]) -> xr.Dataset:
             return load(path)
         except ValueError as error:
             warnings.warn(f"{error}: trained anew", stacklevel=2)
+            # It lies in our own cache; save would not replace what it does not recognise.
+            path.unlink(missing_ok=True)
     made = make()
     if made.attrs.get("seconds", 0.0) > LONG:
         path.parent.mkdir(parents=True, exist_ok=True)

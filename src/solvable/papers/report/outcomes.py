@@ -5,6 +5,7 @@ result: whatever is interrupted before it leaves nothing that a later run would 
 """
 
 import ast
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -55,7 +56,8 @@ class Outcome:
     finished: str
     fingerprint: str
     claims: list[dict[str, Any]] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
+    # The SHA-256 checksum of each of the figure's files.
+    files: dict[str, str] = field(default_factory=dict)
     error: str | None = None
     reused: bool = False
 
@@ -77,11 +79,11 @@ class Outcome:
 
 
 def kept(task: Task) -> Outcome | None:
-    """The outcome of an earlier run, if nothing that it depends on has changed and its files are there."""
+    """The outcome of an earlier run, if nothing that it depends on has changed and its files are there, undamaged."""
     found = _read(task.record)
     if found is None or found.fingerprint != task.fingerprint:
         return None
-    if not all((task.folder / name).is_file() for name in found.files):
+    if not all(_checksum(task.folder / name) == checksum for name, checksum in found.files.items()):
         return None
     return replace(found, reused=True)
 
@@ -93,7 +95,7 @@ def compute(task: Task) -> Outcome:
         claims, files = _run(task)
         error = None
     except Exception as problem:
-        claims, files, error = [], [], _tail(problem)
+        claims, files, error = [], {}, _tail(problem)
         clear(task)
     outcome = Outcome(
         paper=task.paper,
@@ -122,7 +124,7 @@ def title(paper: str, figure: str) -> str:
     return (text or figure).splitlines()[0]
 
 
-def _run(task: Task) -> tuple[list[dict[str, Any]], list[str]]:
+def _run(task: Task) -> tuple[list[dict[str, Any]], dict[str, str]]:
     result = importlib.import_module(home(task.paper, task.figure)).reproduce(task.scale)
     claims = [claim.to_dict() for claim in result.claims]
     draft = Path(tempfile.mkdtemp(prefix=f".{task.figure}.", dir=task.folder))
@@ -131,12 +133,20 @@ def _run(task: Task) -> tuple[list[dict[str, Any]], list[str]]:
             save(dataset, draft / f"{task.figure}-{part}{data_ending()}")
         save_figure(result.figure, draft / f"{task.figure}.png")
         clear(task)
-        files = sorted(path.name for path in draft.iterdir())
+        files = {path.name: str(_checksum(path)) for path in sorted(draft.iterdir())}
         for name in files:
             os.replace(draft / name, task.folder / name)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return claims, files
+
+
+def _checksum(path: Path) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def clear(task: Task) -> None:
@@ -153,8 +163,10 @@ def _read(record: Path) -> Outcome | None:
         found = Outcome(**json.loads(record.read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-    # Names only: a record that came from elsewhere must not lead out of its folder.
-    return found if all(Path(name).name == name for name in found.files) else None
+    # Records of earlier versions have no checksums. Names only: a record that came from elsewhere must not lead out of
+    # its folder.
+    sound = isinstance(found.files, dict) and all(Path(name).name == name for name in found.files)
+    return found if sound else None
 
 
 def _tail(problem: Exception) -> str:

@@ -1,0 +1,77 @@
+"""Where results go: files are checked before the work and written before anything is printed."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from solvable.cli import show
+from solvable.cli.streams import printing, tell
+from solvable.files import check_data_path, save
+from solvable.plotting import check_picture_path, save_figure
+
+Values = Mapping[str, Any]
+
+
+def check_outputs(values: Values) -> None:
+    """Refuse files that cannot be written before anything is computed."""
+    for flag, check in (("out", check_data_path), ("plot", check_picture_path)):
+        if values.get(flag) is not None:
+            checked(flag, values[flag], check)
+
+
+def check_space(values: Values, numbers: float) -> None:
+    """Refuse a data file for which the disk has no room, once it is known how many numbers it will hold at least."""
+    if values.get("out"):
+        checked("out", values["out"], lambda path: check_data_path(path, int(8 * numbers)))
+
+
+def checked(flag: str, path: str, check: Callable[[Any], Any]) -> None:
+    """Run a check of a path, whose errors then name the flag."""
+    if not path.strip():
+        raise ValueError(f"--{flag} is empty: give the path of a file")
+    try:
+        check(path)
+    except ValueError as error:
+        raise ValueError(f"--{flag}: {error}") from error
+
+
+def check_folder(flag: str, path: str) -> Path:
+    """The folder for several files, made if need be; refused before the work if nothing can be written into it."""
+    from solvable.files import check_writable
+
+    if not path.strip():
+        raise ValueError(f"--{flag} is empty: give the path of a folder")
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--{flag} {path}: cannot make this folder ({error.strerror}); choose another") from error
+    checked(flag, path, lambda _: check_writable(folder / "results"))
+    return folder
+
+
+def deliver(
+    dataset: xr.Dataset,
+    values: Values,
+    draw: Callable[[], Any] | None,
+    display: Callable[[xr.Dataset], None] = show.dataset,
+) -> None:
+    """Write the data, write the figure, then print. A figure that cannot be drawn does not keep the table away."""
+    if values.get("out"):
+        tell(f"data:   {save(dataset, values['out'])}")
+    failure = None
+    if draw is not None and values.get("plot"):
+        try:
+            tell(f"figure: {save_figure(draw(), values['plot'])}")
+        except (ValueError, OSError) as error:
+            failure = error
+    with printing():
+        if values.get("json"):
+            print(json.dumps(show.as_json(dataset)))
+        else:
+            display(dataset)
+    if failure is not None:
+        raise failure

@@ -1,0 +1,120 @@
+"""Standard output and standard error: one-line warnings, any encoding, closed pipes and full disks.
+
+Results reach the files that were asked for before anything is printed, so trouble with a stream loses nothing. What is
+left to do here is to end in the way other Unix tools do, without a traceback.
+"""
+
+import codecs
+import contextlib
+import errno
+import os
+import sys
+import unicodedata
+import warnings
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+# What a shell reports of a tool that was stopped by a closed pipe: 128 + SIGPIPE.
+CLOSED_PIPE = 141
+# What Unix tools return where standard output cannot be written.
+UNWRITABLE = 1
+
+_PLAIN = {"±": "+-", "…": "...", "×": "x", "·": "*", "−": "-", "–": "-", "≥": ">=", "≤": "<=", "√": "sqrt", "²": "^2"}
+_PLAIN_WRITING = "solvable-plain"
+
+
+def prepare_streams() -> None:
+    """Let streams that know few characters, such as ASCII ones, write the others in plain letters."""
+    codecs.register_error(_PLAIN_WRITING, _in_plain_letters)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None and not _writes_everything(stream):
+            reconfigure(errors=_PLAIN_WRITING)
+
+
+def _writes_everything(stream: TextIO) -> bool:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        return codecs.lookup(encoding).name.startswith("utf")
+    except LookupError:
+        return False
+
+
+def _in_plain_letters(error: UnicodeError) -> tuple[str | bytes, int]:
+    """An error handler of :mod:`codecs`: λ becomes lambda, ± becomes +-, and the rest a question mark."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    written = b"".join(_plain(character) for character in error.object[error.start : error.end])
+    return written, error.end
+
+
+def _plain(character: str) -> bytes:
+    if "\udc80" <= character <= "\udcff":
+        # A byte of a file name that could not be decoded: the same byte again.
+        return bytes([ord(character) - 0xDC00])
+    if character in _PLAIN:
+        return _PLAIN[character].encode()
+    name = unicodedata.name(character, "")
+    if name.startswith("GREEK "):
+        word = name.split(" LETTER ")[-1].split(" ")[0].lower().replace("lamda", "lambda")
+        return (word.capitalize() if " CAPITAL " in name else word).encode()
+    return unicodedata.normalize("NFKD", character).encode("ascii", "ignore") or b"?"
+
+
+def tell(text: str) -> None:
+    """A line on stderr. Where nobody can read it the work goes on."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print each warning once, as ``warning: text`` on stderr, without the path of the source line that gave it."""
+    seen: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in seen:
+            seen.add(text)
+            tell(f"warning: {text}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+class StdoutError(Exception):
+    """Standard output did not take what was printed."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(f"cannot write to standard output: {cause.strerror or cause}")
+        self.closed = isinstance(cause, BrokenPipeError) or cause.errno in (errno.EPIPE, errno.ESHUTDOWN)
+
+
+@contextlib.contextmanager
+def printing() -> Iterator[None]:
+    """Around everything that is printed on stdout: trouble with the stream is told from trouble with a file."""
+    try:
+        yield
+        # There is no stdout at all where a program was started with its standard output closed.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        raise StdoutError(error) from error
+
+
+def exit_code_of(error: StdoutError) -> int:
+    """The exit code for an output that ended early; a closed pipe is no news to whoever closed it."""
+    abandon_stdout()
+    if error.closed:
+        return CLOSED_PIPE
+    tell(f"error: {error}")
+    return UNWRITABLE
+
+
+def abandon_stdout() -> None:
+    """Point standard output at the null device, so that Python's own flush at the end cannot fail again."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

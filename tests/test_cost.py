@@ -1,0 +1,90 @@
+"""Work that would take days or all memory is refused at once, with the estimate and the remedy."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import solvable
+from solvable.engines.cost import check_cost, duration, unlimited
+
+ESTIMATES: dict[str, tuple[Callable[[], Any], str]] = {
+    "committee": (lambda: solvable.Committee().predict([1e6]), r"1e\+07 steps of 0.1.*solver=Flow"),
+    "committee online": (
+        lambda: solvable.Committee(samples_per_dimension=np.inf).predict([1e12]),
+        r"1e\+13 steps.*Online\(flow=True\)",
+    ),
+    "committee response": (lambda: solvable.Committee().predict([1e4], solver="response"), r"1e\+05 steps"),
+    "committee simulation": (lambda: solvable.Committee().simulate([1e6]), r"1e\+07 steps and 20 seeds"),
+    "march": (
+        lambda: solvable.FeatureScaling(1.5, 0.5, features=16, modes=50).predict([1e6]),
+        r"GiB.*descent=\"flow\"",
+    ),
+    "whole steps": (lambda: solvable.FeatureScaling(1.5, 0.5).predict([1e50]), r"GiB.*descent=\"flow\""),
+    "features": (
+        lambda: solvable.FeatureScaling(1.5, 0.5, features=16, modes=50).simulate([1e12]),
+        "fewer seeds or a smaller system",
+    ),
+    "skills": (lambda: solvable.SkillModel(0.6, skills=1000).simulate([1e9]), r"1e\+09 steps"),
+    "many skills": (lambda: solvable.SkillModel(0.6, skills=1e10).simulate([1.0]), "GiB of memory"),
+    "diagonal": (
+        lambda: solvable.DiagonalNetwork([1.0], [1.0], [0.1], [0.1]).simulate([1e12]),
+        r"1e\+14 steps.*larger learning_rate",
+    ),
+    "scalar": (lambda: solvable.ScalarNetwork([1.0], [1.0], 2.0).simulate([1e300]), "years"),
+    "parity": (lambda: solvable.ParityMode().simulate([1e12], method="flow"), "years"),
+    "descent": (lambda: solvable.LinearEstimator(0.9).simulate([1e9], method="descent"), r"1e\+09 steps"),
+    "two layers": (
+        lambda: solvable.LinearEstimator(0.9, hidden=3).predict([1e9], descent="discrete"),
+        'descent="flow"',
+    ),
+    "batches": (
+        lambda: solvable.LinearEstimator(0.9).predict([1e12], descent="discrete", inputs=100, batch=10),
+        'descent="flow"',
+    ),
+    "phase diagram": (
+        lambda: solvable.LinearEstimator(0.9).phase_diagram(
+            weight_decay=np.linspace(0, 1, 10**6), aspect_ratio=np.linspace(0.1, 1, 10**6)
+        ),
+        r"1e\+12 cells.*fewer values on each axis",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATES)
+def test_work_of_days_is_refused_before_it_begins(name: str) -> None:
+    run, message = ESTIMATES[name]
+    begin = time.process_time()
+    with pytest.raises(ValueError, match=message) as refused:
+        run()
+    assert "\n" not in str(refused.value)
+    # Of the processor, not of the clock: the estimate itself may compile small functions, the work would take hours.
+    assert time.process_time() - begin < 60
+
+
+def test_limits_can_be_lifted() -> None:
+    with pytest.raises(ValueError, match="16 years on this machine"):
+        check_cost("it", operations=1e18)
+    with pytest.raises(ValueError, match="it needs about 93.1 GiB of memory, more than the limit of 64"):
+        check_cost("it", memory=1e11)
+    with unlimited():
+        check_cost("it", operations=1e18, memory=1e12)
+    with pytest.raises(ValueError, match="16 years"):
+        check_cost("it", operations=1e18)
+
+
+def test_ordinary_work_is_not_refused() -> None:
+    """What documentation and papers run: thousands of steps of systems of a thousand."""
+    check_cost("a committee of 2000 dimensions, 2000 steps, 20 seeds", operations=2000 * 20 * 2 * 2000 * 4000)
+    found = solvable.SkillModel(0.6, skills=3).simulate([0, 10], seeds=2)
+    assert found.sizes["time"] == 2
+
+
+def test_durations_are_told_in_a_unit_that_suits() -> None:
+    assert duration(3) == "3 seconds"
+    assert duration(600) == "10 minutes"
+    assert duration(7200) == "2 hours"
+    assert duration(1e6) == "12 days"
+    assert duration(1e10) == "3.2e+02 years"

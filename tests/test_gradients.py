@@ -1,0 +1,272 @@
+"""Derivatives of every model's theory, on and around the values where a formula changes its branch.
+
+Automatic differentiation follows the branch that was taken. Where the other one carries the derivative (a mass that is
+zero and about to grow, layers that are equal and may part) the result is silently wrong, so both modes of it are held
+against finite differences of fourth order: central ones, or one-sided where a parameter cannot be negative.
+
+Derivatives that do not exist are not asked for: sorted singular values that are equal, or zero in a correlation matrix;
+the limits of the linear estimator where they jump or have a kink (see its docstring).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from solvable import (
+    Committee,
+    DiagonalNetwork,
+    FeatureScaling,
+    LinearEstimator,
+    LinearFeatures,
+    LinearNetwork,
+    Model,
+    ParityMode,
+    ScalarNetwork,
+    SkillModel,
+)
+
+Point = dict[str, Any]
+_CENTRAL = {-2: 1 / 12, -1: -2 / 3, 1: 2 / 3, 2: -1 / 12}
+_FORWARD = {0: -25 / 12, 1: 4.0, 2: -3.0, 3: 4 / 3, 4: -1 / 4}
+
+
+class Case(NamedTuple):
+    """A model, what is measured of it, a point, and the special values that replace some of its coordinates."""
+
+    name: str
+    build: Callable[..., Model]
+    outputs: Callable[[Any], jax.Array]
+    point: Point
+    special: list[Point]
+    not_negative: tuple[str, ...] = ()
+    step: float = 1e-3
+    tolerance: float = 1e-6
+    forward: bool = True
+
+
+def curves(names: str, times: list[float], **options: Any) -> Callable[[Any], jax.Array]:
+    def measured(model: Any) -> jax.Array:
+        dataset = model.predict(times, **options)
+        return jnp.concatenate([jnp.ravel(dataset[name].data) for name in names.split()])
+
+    return measured
+
+
+def grokking_times(model: Any) -> jax.Array:
+    found = model.grokking_time(0.9)
+    return jnp.stack([found.train_time.data, found.test_time.data])
+
+
+def final_losses(model: Any) -> jax.Array:
+    found = model.limits()
+    return jnp.stack([found.train_loss.data, found.test_loss.data])
+
+
+ESTIMATOR = {
+    "aspect_ratio": 0.7,
+    "learning_rate": 0.05,
+    "weight_decay": 0.02,
+    "threshold": 1e-2,
+    "student_scale": 0.5,
+    "label_noise": 0.2,
+}
+NOTHING = {"label_noise": 0.0, "weight_decay": 0.0, "student_scale": 0.0}
+BOUNDED = ("label_noise", "weight_decay", "student_scale")
+ESTIMATED = "train_loss test_loss log_train_loss log_test_loss train_accuracy test_accuracy"
+CASES = [
+    Case(
+        f"estimator {descent}",
+        lambda **point: LinearEstimator(outputs=2, **point),
+        curves(ESTIMATED, [10.0, 300.0], descent=descent, inputs=50),
+        ESTIMATOR,
+        [{}, {"aspect_ratio": 1.0}, {"aspect_ratio": 1.0, **NOTHING}, NOTHING, {"aspect_ratio": 1.5, **NOTHING}],
+        BOUNDED,
+    )
+    for descent in ("flow", "discrete")
+] + [
+    Case(
+        "estimator grokking times",
+        lambda **point: LinearEstimator(outputs=2, **point),
+        grokking_times,
+        ESTIMATOR | {"weight_decay": 0.002, "threshold": 0.3, "label_noise": 0.05},
+        [{}, {"aspect_ratio": 1.0, "label_noise": 0.0, "weight_decay": 0.0}],
+        BOUNDED,
+        tolerance=1e-5,
+    ),
+    Case(
+        "estimator limits",
+        lambda **point: LinearEstimator(outputs=2, learning_rate=0.01, threshold=1e-3, **point),
+        final_losses,
+        {"aspect_ratio": 0.7, "weight_decay": 0.002, "student_scale": 0.5, "label_noise": 0.05},
+        [{}, {"weight_decay": 0.0}, {"weight_decay": 0.0, "label_noise": 0.0}, {"aspect_ratio": 1.5}],
+        BOUNDED,
+        step=1e-4,
+        tolerance=1e-5,
+    ),
+    Case(
+        "diagonal network",
+        DiagonalNetwork,
+        curves("strength first second imbalance test_loss linear_strength linear_test_loss", [0.0, 1.0, 5.0]),
+        {"variances": [1.0, 0.5], "target_scales": [1.0, -0.7], "first": [0.1, 0.2], "second": [0.1, -0.3]},
+        [
+            {},
+            {"second": [0.1, 0.2]},
+            {"second": [-0.1, -0.2]},
+            {"first": [0.0, 0.2], "second": [0.1, 0.0]},
+            {"first": [0.0, 0.0], "second": [0.0, 0.0]},
+            {"target_scales": [0.0, 0.0]},
+            {"target_scales": [0.0, 0.0], "first": [0.0, 0.2], "second": [0.0, -0.2]},
+            {"target_scales": [0.04, -0.2], "first": [0.2, 0.5], "second": [0.2, -0.4]},
+        ],
+    ),
+    Case(
+        "scalar network",
+        ScalarNetwork,
+        curves("growth output first second kernel test_loss linear_output", [0.0, 1.0, 5.0]),
+        {"first": [0.1, 0.2], "second": [0.1, -0.3], "target": 1.0, "output_scale": 1.5, "input_power": 0.7},
+        [
+            {},
+            {"second": [0.1, 0.2]},
+            {"second": [-0.1, -0.2]},
+            {"target": 0.0},
+            {"target": -1.0},
+            {"first": [0.0, 0.0], "second": [0.0, 0.0]},
+            {"first": [1.0, 0.0], "second": [1.0, 0.0], "target": 1 / 1.5},
+        ],
+    ),
+    Case(
+        "linear network",
+        lambda **point: LinearNetwork(width=3, **point),
+        lambda model: jnp.concatenate(
+            [curves("strength test_loss feature_dimension", [0.0, 1.0, 5.0])(model), model.emergence_time().data]
+        ),
+        {"singular_values": [3.0, 1.0, 0.5], "initial_scale": 0.1},
+        # A start at its target, which emerges at once, and one beyond it.
+        [{}, {"initial_scale": 1.0}, {"initial_scale": 1.2}],
+    ),
+    Case(
+        "parity mode",
+        ParityMode,
+        # Few steps are allowed, because reverse mode stores them.
+        curves("strength weight offset test_loss", [0.0, 1.0, 5.0], tolerance=1e-9, max_steps=400),
+        {"target_scale": 1.0, "first": 0.1, "second": 0.1, "third": 0.1, "offset": 0.0},
+        [{}, {"first": 0.2, "offset": 0.3}],
+        tolerance=1e-5,
+        forward=False,
+    ),
+    *[
+        Case(
+            f"linear features, {samples} samples",
+            lambda samples=samples, **point: LinearFeatures(samples=samples, **point),
+            curves("test_loss train_loss bias variance noise_loss signal_fit noise_fit coefficient", [0.0, 3.0]),
+            {"intensities": [1.0, 0.5, 0.25, 0.1], "target": [1.0, 0.5, -0.3, 0.2], "noise": 0.2},
+            [{}, {"noise": 0.0}, {"target": [1.0, 0.5, 0.0, 0.0]}, {"intensities": [1.0, 0.5, 0.5, 0.0]}],
+            ("noise", "intensities"),
+            tolerance=1e-5,
+        )
+        for samples in (2, 6)
+    ],
+    *[
+        Case(
+            f"skills {kind}",
+            lambda kind=kind, sizes=sizes, **point: SkillModel(kind=kind, **sizes, **point),
+            curves("strength skill_loss test_loss", [0.0, 20.0], shown=3),
+            {"exponent": 0.6, "target_scale": 1.0, "initial_strength": 0.05, "learning_rate": 0.5, "rate": 1.0},
+            [{}, {"exponent": 1.0}, {"initial_strength": 0.5}],
+            tolerance=1e-5,
+        )
+        for kind, sizes in (("multilinear", {}), ("linear", {"samples": 50, "skills": 20}))
+    ],
+    *[
+        Case(
+            f"feature scaling {descent} {sizes}",
+            lambda sizes=sizes, **point: FeatureScaling(**sizes, **point),
+            curves("test_loss kernel_growth", [0.0, 6.0], descent=descent),
+            {"capacity": 1.5, "source": 0.5, "richness": 1.0, "learning_rate": 0.2},
+            [{}, {"richness": 0.0}, {"source": 1.0}, {"capacity": 2.0, "source": 0.5}],
+            ("richness",),
+            tolerance=1e-5,
+        )
+        for descent, sizes in (
+            ("discrete", {}),
+            ("flow", {}),
+            ("discrete", {"features": 16, "batch": 8, "samples": 12, "modes": 20}),
+        )
+    ],
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
+def test_derivatives_are_those_of_the_curves(case: Case) -> None:
+    def measured(point: Point) -> jax.Array:
+        return case.outputs(case.build(**point))
+
+    weights = np.random.default_rng(0).normal(size=np.asarray(measured(case.point)).size)
+    value = jax.jit(measured)
+    forward = jax.jit(jax.jacfwd(measured)) if case.forward else None
+    # One number out of all, so that reverse mode is one pass: a NaN of any spoils it.
+    reverse = jax.jit(jax.grad(lambda point: measured(point) @ weights))
+    for special in case.special:
+        point = {name: np.asarray(entry, float) for name, entry in {**case.point, **special}.items()}
+        here = np.asarray(value(point))
+        backward = reverse(point)
+        along = None if forward is None else forward(point)
+        for name, entry in point.items():
+            for index in np.ndindex(entry.shape):
+                expected = differences(value, point, name, index, case)
+                scale = np.abs(expected).max() + np.abs(here).max() + 1e-9
+                where = f"{case.name} at {special}: d/d {name}{list(index)}"
+                assert np.isfinite(expected).all(), where
+                if along is not None:
+                    found = np.asarray(along[name])[(..., *index)]
+                    np.testing.assert_allclose(found, expected, rtol=0, atol=case.tolerance * scale, err_msg=where)
+                atol = case.tolerance * scale * np.abs(weights).sum()
+                np.testing.assert_allclose(
+                    np.asarray(backward[name])[index], weights @ expected, rtol=0, atol=atol, err_msg=where
+                )
+
+
+def differences(value: Any, point: Point, name: str, index: tuple[int, ...], case: Case) -> np.ndarray:
+    """The derivative by finite differences; from the right where the parameter is zero and cannot be less."""
+    entry = point[name]
+    step = case.step * max(abs(float(entry[index])), 0.1)
+    rule = _FORWARD if name in case.not_negative and entry[index] == 0 else _CENTRAL
+    total = np.zeros(())
+    for places, weight in rule.items():
+        moved = entry.copy()
+        moved[index] += places * step
+        total = total + weight / step * np.asarray(value({**point, name: moved}))
+    return total
+
+
+def test_gradient_of_the_test_loss_at_aspect_ratio_one() -> None:
+    """The number that was wrong: the mass of null modes is zero at 1, and its growth was left out."""
+
+    def test_loss(ratio: Any) -> Any:
+        return LinearEstimator(aspect_ratio=ratio, learning_rate=0.01).predict([100.0]).test_loss.data[0]
+
+    found = float(jax.grad(test_loss)(1.0))
+    around = float(test_loss(1.0001) - test_loss(0.9999)) / 2e-4
+    assert found == pytest.approx(around, rel=1e-6)
+    assert found > 0
+
+
+def test_no_derivative_is_no_nan() -> None:
+    """At the tip of a cone there is no derivative, but nothing that spoils a sum of others either."""
+    point = (np.array([1.0, 0.0]), np.array([1.0, 0.0]), 0.0)
+    found = jax.grad(lambda first, second, target: ScalarNetwork(first, second, target).kernel_ratio(), (0, 1, 2))(
+        *point
+    )
+    assert all(np.isfinite(part).all() for part in found)
+    limits = jax.grad(lambda ratio: LinearEstimator(ratio).limits().test_loss.data)(1.0)
+    assert np.isfinite(limits)
+
+
+def test_committee_says_that_it_cannot_be_differentiated() -> None:
+    """Its solvers run on numbers; tracing a parameter is refused, not silently cut off."""
+    with pytest.raises((ValueError, TypeError, jax.errors.JAXTypeError)):
+        jax.grad(lambda decay: Committee(weight_decay=decay).predict([0.0, 0.1]).test_loss.data[-1])(0.1)
