@@ -301,8 +301,11 @@ def make_dataset(
     is most likely to blame, unless divergence was asked for (``may_diverge``).
     """
 
+    def meaning_of(name: str) -> Meaning:
+        return meanings.get(name) or _derived_meaning(name, meanings) or VARIABLES[name]
+
     def described(name: str, dims: tuple[str, ...], values: Any) -> tuple[tuple[str, ...], Any, dict[str, str]]:
-        meaning = meanings.get(name) or _derived_meaning(name, meanings) or VARIABLES[name]
+        meaning = meaning_of(name)
         attrs = {"long_name": meaning.long_name, "units": meaning.units}
         if meaning.symbol:
             attrs["symbol"] = meaning.symbol
@@ -314,7 +317,7 @@ def make_dataset(
         attrs=dict(attributes),
     )
     if not may_diverge and attributes.get("method") in ("theory", "simulation"):
-        unbounded = {name for name in variables if (meanings.get(name) or VARIABLES[name]).may_be_infinite}
+        unbounded = {name for name in variables if meaning_of(name).may_be_infinite}
         _check_curves(dataset, unbounded)
     return dataset
 

@@ -79,7 +79,7 @@ class LinearFeatures(Model):
     """
 
     name: ClassVar[str] = "linear-features"
-    usual_times: ClassVar[str] = "0.1:1e4:51log"
+    usual_times: ClassVar[str] = "0.1:1e3:41log"
 
     intensities: np.ndarray = parameter(
         "intensity (eigenvalue) of each mode, zero or more", rules.not_negative_vector, symbol="ρ_k", default=_FALLING
