@@ -56,7 +56,8 @@ def dataset(data: xr.Dataset) -> None:
     """The dataset as a table over time if it has times, a table of its single numbers, and a summary of the rest."""
     names = [str(name) for name in data.data_vars]
     over_time = [name for name in names if _is_curve(data[name])] if data.sizes.get("time") else []
-    curves = [name for name in over_time if not name.startswith("log_")] or over_time
+    # Logarithms and numerical errors of other columns are summed up below the table, to keep it legible.
+    curves = [name for name in over_time if not _is_secondary(name, names)] or over_time
     single = [name for name in names if data[name].ndim == 0]
     rest = [name for name in names if name not in (*curves, *single)]
     if curves:
@@ -70,6 +71,11 @@ def dataset(data: xr.Dataset) -> None:
         print(f"{_title(data) or 'the dataset'}: no variables")
     if data.attrs.get("verdict"):
         print(data.attrs["verdict"])
+
+
+def _is_secondary(name: str, names: Sequence[str]) -> bool:
+    primary = (name.removeprefix("log_"), name.removesuffix("_error"), name.removesuffix("_spread"))
+    return any(other != name and other in names for other in primary)
 
 
 def _title(data: xr.Dataset) -> str:
