@@ -134,7 +134,7 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
         {"variances": [1.0, 0.5], "target_scales": [1.0, 2.0], "first": [0.1, 0.1], "second": [0.1, 0.1]},
         {"samples": 10},
     ),
-    "linear-network": ({"singular_values": [3.0, 1.0]}, {"tolerance": 1e-6, "weights": True}),
+    "linear-network": ({"singular_values": [3.0, 1.0]}, None),
     "scalar-network": ({"first": [0.1, 0.2], "second": [0.3, -0.1], "target": 1.0}, {"samples": 10}),
     "skills": ({"exponent": 0.6, "skills": 5}, {}),
     "committee": ({"samples_per_dimension": float("inf")}, None),
@@ -198,6 +198,10 @@ def test_any_dataset_comes_back(
         (xr.Dataset({"v": ("x", np.zeros(2, "longdouble"))}), "variable 'v' holds"),
         (xr.Dataset(attrs={"set": {1}}), "the attribute 'set' of the dataset is a set"),
         (xr.Dataset({"v": ((), 1, {"f": {"g": print}})}), "the attribute 'g' of 'f' of variable 'v'"),
+        (
+            xr.Dataset({"v": (("a", "b"), [[1.0]])}, {"a": [1], "b": [2]}).stack(p=("a", "b")),
+            "call dataset.reset_index",
+        ),
         (xr.DataArray([1.0]), "only an xarray.Dataset"),
     ],
 )

@@ -161,6 +161,10 @@ def test_paths_that_cannot_be_written_are_named_before_the_work(tmp_path: Path) 
         (tmp_path / "nowhere" / "run.nc", "no folder.*make it first"),
         (tmp_path / "folder.nc", "is a folder; name a file"),
         (tmp_path / "pipe.csv", "a device or a pipe"),
+        (tmp_path / f"{'x' * 300}.nc", "cannot write .*too long"),
+        (tmp_path / f"{'x' * 240}.zarr", "cannot write .*more than 210 bytes; choose a shorter one"),
+        (tmp_path / "a\0b.nc", "cannot write .*null"),
+        (tmp_path / "a\0b.zarr", "cannot write .*null"),
         (Path("/proc/run.nc"), "cannot write /proc/run.nc"),
         (Path("/proc/run.zarr"), "cannot write /proc/run.zarr"),
     ):

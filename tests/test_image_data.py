@@ -158,6 +158,15 @@ def test_a_damaged_file_is_fetched_again(registry: Registry, tmp_path: Path, dam
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_of_another_package_is_left_alone(registry: Registry, tmp_path: Path) -> None:
+    """Keras keeps its MNIST under the same name, with other arrays."""
+    np.savez(tmp_path / "tiny.npz", x_train=np.zeros(3), y_train=np.zeros(3))
+    before = (tmp_path / "tiny.npz").read_bytes()
+    with pytest.raises(FileExistsError, match="holds x_train, y_train and was not written by solvable: move it away"):
+        load_images("tiny")
+    assert (tmp_path / "tiny.npz").read_bytes() == before
+
+
 def test_a_readable_file_with_other_data_is_damaged(registry: Registry, tmp_path: Path) -> None:
     changed = TINY["train_images"].copy()
     changed[3, 1, 2] ^= 1

@@ -98,10 +98,19 @@ def read_netcdf(path: Path) -> Found:
         with xr.open_dataset(io.BytesIO(data[:start]), engine="h5netcdf", decode_cf=False) as stored:
             columns = {str(name): variable.values for name, variable in stored.variables.items()}
             return Found(unpack(header, columns), True)
+    _check_hdf5(data)
     with xr.open_dataset(io.BytesIO(data), engine="h5netcdf") as dataset:
         if _FORMAT_ATTRIBUTE in dataset.attrs:
             raise ValueError("its checksum is missing: it was cut short, or another program rewrote it")
         return Found(plain(dataset.load()), False)
+
+
+def _check_hdf5(data: bytes) -> None:
+    """Raise an OSError unless this is an HDF5 file; h5netcdf would print a traceback of its own besides."""
+    import h5py  # type: ignore[import-untyped]
+
+    with h5py.File(io.BytesIO(data), "r"):
+        pass
 
 
 def netcdf_is_ours(path: Path) -> bool:

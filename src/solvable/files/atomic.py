@@ -13,15 +13,29 @@ from pathlib import Path
 
 # Less free space than this is refused before the work: even a small dataset would not fit.
 _LEAST_FREE_BYTES = 64 * 1024
+# Names may have 255 bytes; that of a folder that is replaced is lengthened meanwhile.
+_LONGEST_NAME = 210
 _DRAFT_NAME = re.compile(r"\.solvable-[0-9a-f]{32}")
 
 
 def check_writable(path: str | os.PathLike[str], bytes_needed: int = 0) -> None:
     """Raise a ValueError if no file can be written at this path; leaves nothing behind."""
+    check_name(Path(path))
     path = real_path(path)
     if path.is_dir():
         raise ValueError(f"cannot write {path}: it is a folder; name a file")
     check_folder(path, bytes_needed)
+
+
+def check_name(path: Path) -> None:
+    """Raise a ValueError if the system takes no such name, or if it leaves no room for those of temporary files."""
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.lstat()
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot write {str(path)[:200]!r}: {getattr(error, 'strerror', error)}") from error
+    if len(os.fsencode(path.name)) > _LONGEST_NAME:
+        raise ValueError(f"cannot write {path}: its name has more than {_LONGEST_NAME} bytes; choose a shorter one")
 
 
 def check_folder(path: Path, bytes_needed: int = 0) -> None:

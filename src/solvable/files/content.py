@@ -82,7 +82,8 @@ def pack(dataset: xr.Dataset) -> Content:
 
 def unpack(header: Mapping[str, Any], columns: Mapping[str, np.ndarray]) -> xr.Dataset:
     """The dataset that was packed into this header and these columns."""
-    variables, coordinates = {}, {}
+    variables: dict[Hashable, xr.Variable] = {}
+    coordinates: dict[Hashable, xr.Variable] = {}
     for about in header["variables"]:
         dtype = np.dtype(about["dtype"])
         parts = [np.asarray(columns[column]) for column in about["columns"]]
@@ -125,6 +126,8 @@ def _array(variable: xr.Variable, where: str) -> np.ndarray:
     values = np.asarray(variable.values)
     if values.dtype.kind == "O" and not all(isinstance(item, str) for item in values.flat):
         odd = next(item for item in values.flat if not isinstance(item, str))
+        if isinstance(odd, tuple):
+            raise ValueError(f"{where} is an index of several levels; call dataset.reset_index() before saving")
         raise ValueError(
             f"{where} holds a Python {type(odd).__name__}; only numbers, booleans, dates and texts can be saved"
         )

@@ -11,7 +11,7 @@ from typing import Any
 import xarray as xr
 
 from solvable.files import archives, folders, swapping, tables
-from solvable.files.atomic import check_folder, check_writable, real_path, write_atomically
+from solvable.files.atomic import check_folder, check_name, check_writable, real_path, write_atomically
 from solvable.files.content import Content, pack
 from solvable.files.sealing import Found, UncheckedFileWarning, need
 
@@ -122,10 +122,11 @@ def check_data_path(path: str | os.PathLike[str], bytes_needed: int = 0) -> Path
     chosen = _format(path)
     if chosen.package:
         need(chosen.package, path.suffix.lower())
+    check_name(path)
     target = real_path(path)
     if path.suffix.lower() == ".zarr":
-        folders.refuse_foreign(target)
         check_folder(target, bytes_needed)
+        folders.refuse_foreign(target)
         return path
     check_writable(path, bytes_needed)
     if target.exists() and target.stat().st_size and not chosen.is_ours(target):

@@ -58,7 +58,8 @@ def read_csv(path: Path) -> Found:
     if header.pop("sha256") != _digest(header, table):
         raise ValueError("its contents do not match its checksum")
     names, *rows = csv.reader(io.StringIO(table.decode(), newline=""))
-    cells = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    lines: list[tuple[str, ...]] = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+    cells = dict(zip(names, lines, strict=True))
     return Found(unpack(header, _parse(header, cells)), True)
 
 

@@ -125,8 +125,15 @@ def _read(image_set: ImageSet, path: Path) -> tuple[Arrays, str]:
         with np.load(path, allow_pickle=False) as stored:
             arrays = {part: stored[part] for part in PARTS if part in stored.files}
             source = str(stored["source"]) if "source" in stored.files else "unknown"
+            names = stored.files
     except (ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise DamagedError(f"it is no readable .npz: {error}") from error
+    if names and not arrays:
+        # Other packages have files of the same names, with other arrays in them: those are not ours to remove.
+        raise FileExistsError(
+            f"{path} holds {', '.join(names[:3])} and was not written by solvable: move it away, or set SOLVABLE_DATA "
+            "to another folder"
+        )
     wrong = image_set.differing(arrays)
     if wrong:
         raise DamagedError(f"the sha256 differs for {', '.join(wrong)}")
