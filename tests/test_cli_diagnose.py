@@ -122,6 +122,74 @@ def test_equinox_checkpoint(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert printed["mp_distance"] == pytest.approx(expected.mp_distance, rel=1e-10)
 
 
+def test_torch_weights_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    import makers
+
+    import solvable.torch
+
+    torch.manual_seed(5)
+    network = makers.torch_network()
+    start = {name: value + torch.randn_like(value) for name, value in network.state_dict().items()}
+    np.savez("weights.npz", **{name: value.numpy() for name, value in network.state_dict().items()})
+    np.savez("start.npz", **{name: value.numpy() for name, value in start.items()})
+    given = ["--checkpoint", "weights.npz", "--model", "makers:torch_network", "--data", "data.npz"]
+    assert _run(["diagnose", *given, "--json", "--initial", "start.npz", "--plot", "report.png"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    data = data_arrays()
+    train, test = (
+        tuple(torch.tensor(data[f"{part}_{name}"]) for name in ("inputs", "labels")) for part in ("train", "test")
+    )
+    expected = solvable.torch.diagnose(network, train, test, initial=start)
+    assert printed["mp_distance"] == pytest.approx(expected.mp_distance, rel=1e-6)
+    assert printed["training_regime"] == expected.training_regime == printed["training"]["verdict"]
+    assert printed["training"]["distance"] == pytest.approx(expected.training.distance, rel=1e-5)
+    assert printed["next_steps"]
+    assert _run(["diagnose", *given]) == 0
+    text = capsys.readouterr().out
+    assert "training regime                          not measured" in text
+    assert "--initial" in text
+    assert text.rstrip().splitlines()[-1].startswith("next ")
+    wrong = {name: value.numpy() for name, value in network.state_dict().items()}
+    np.savez("shape.npz", **{**wrong, "0.weight": np.ones((12, 5))})
+    np.savez("other.npz", **{**wrong, "extra": np.ones(3)})
+    np.savez("trap.npz", **{**wrong, "0.bias": np.array([Trap()], dtype=object)}, allow_pickle=True)
+    for name, words in (
+        ("shape.npz", "'0.weight' has shape (12, 5) where the network has (12, 4)"),
+        ("other.npz", "the network has no 'extra'"),
+        ("trap.npz", "0.bias holds Python objects"),
+    ):
+        assert _run(["diagnose", "--checkpoint", name, *given[2:]]) == 2
+        message = capsys.readouterr().err
+        assert words in message
+        assert message.count("\n") == 1
+    assert not (folder / "trapped").exists()
+
+
+def test_equinox_weights_by_path(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import makers
+
+    import solvable.equinox
+
+    start = makers.equinox_network()
+    network = jax.tree.map(lambda leaf: leaf * 1.5 if eqx.is_array(leaf) else leaf, start)
+    names = [f"layers[{number}].{part}" for number in range(2) for part in ("weight", "bias")]
+    for name, own in (("weights.npz", network), ("start.npz", start)):
+        leaves = [getattr(own.layers[number], part) for number in range(2) for part in ("weight", "bias")]
+        np.savez(name, **dict(zip(names, leaves, strict=True)))
+    given = ["--checkpoint", "weights.npz", "--model", "makers:equinox_network", "--data", "data.npz"]
+    assert _run(["diagnose", *given, "--initial", "start.npz", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    data = data_arrays()
+    train, test = ((data[f"{part}_inputs"], data[f"{part}_labels"]) for part in ("train", "test"))
+    expected = solvable.equinox.diagnose(network, train, test, initial=start)
+    assert printed["mp_distance"] == pytest.approx(expected.mp_distance, rel=1e-10)
+    assert printed["training"]["distance"] == pytest.approx(expected.training.distance, rel=1e-10)
+    np.savez("few.npz", **{names[0]: network.layers[0].weight})
+    assert _run(["diagnose", "--checkpoint", "few.npz", *given[2:]]) == 2
+    assert "it lacks 'layers[0].bias', 'layers[1].weight', 'layers[1].bias'" in capsys.readouterr().err
+
+
 class Trap:
     """What a hostile file would hold: reading it with pickle runs a command."""
 
@@ -166,7 +234,10 @@ def test_bad_input(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "equally many rows" in refused("short.npz")
     assert "must end in .png" in refused("features.npz", "--plot", "report.gif")
     assert "there is no checkpoint" in refused("--checkpoint", "none.pt", *checkpoint)
-    assert "must end in .safetensors" in refused("--checkpoint", "data.npz", *checkpoint)
+    (folder / "weights.txt").write_text("hello")
+    assert "end in .npz or .safetensors" in refused("--checkpoint", "weights.txt", *checkpoint)
+    assert "lacks '0.weight'" in refused("--checkpoint", "data.npz", *checkpoint)
+    assert "belong to --checkpoint" in refused("features.npz", "--initial", "weights.npz")
     torch.save({"other": torch.ones(2)}, "other.pt")
     assert "does not fit the network" in refused("--checkpoint", "other.pt", *checkpoint)
     torch.save({"epoch": 3}, "empty.pt")
@@ -176,7 +247,7 @@ def test_bad_input(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("nowhere:network", "there is no module 'nowhere'"),
         ("makers:number", "no function 'number'"),
         ("makers:nothing", "must make a torch.nn.Module or an equinox.Module, not int"),
-        ("makers:equinox_network", "end in .eqx"),
+        ("makers:equinox_network", "end in .npz or .eqx"),
     ):
         assert words in refused("--checkpoint", "other.pt", "--model", maker, "--data", "data.npz")
     (folder / "bad.eqx").write_bytes(b"123")

@@ -329,7 +329,7 @@ def test_report_for_people_and_files() -> None:
     assert isinstance(report, FeatureReport)
     assert "extended-feature" in repr(report)
     assert "threshold 0.1" in report.summary()
-    assert "60 train, 60 test" in report.summary()
+    assert "60 training samples and 60 test samples" in report.summary()
     data = json.loads(report.to_json())
     assert data["regime"] == "extended-feature"
     assert data["effective_dimensions"] == report.effective_dimensions

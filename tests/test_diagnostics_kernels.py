@@ -414,7 +414,7 @@ def test_bad_input_of_measures():
         spectrum(INPUTS, INPUTS[:, 0], kind="kernel")
     with pytest.raises(ValueError, match="targets are all zero"):
         spectrum(kernel, np.zeros(9))
-    with pytest.raises(ValueError, match="zero on these inputs"):
+    with pytest.raises(ValueError, match="is zero on these inputs"):
         spectrum(np.zeros((9, 9)), INPUTS)
     with pytest.raises(ValueError, match="modes must be"):
         spectrum(kernel, INPUTS, modes=0)

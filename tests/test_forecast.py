@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from solvable.diagnostics import ntk, tangent_model
+from solvable.diagnostics import linear_layers, ntk, tangent_model
 from solvable.models.feature_scaling import FeatureScaling, fit_source_capacity
 from solvable.networks.forecast import forecast
 from solvable.networks.forecast_report import ForecastReport
@@ -442,3 +442,61 @@ def test_errors_cover_the_truth(power, decay):
     # Errors are mostly systematic, the same in all six: a root mean square of 1.7 is a systematic error of 1.7 sigma.
     assert (np.sqrt(np.mean(np.square(scores), axis=0)) < 1.7).all()
     assert np.abs(scores).max() < 3
+
+
+def test_work_beyond_the_limit_is_refused_before_it_begins(monkeypatch) -> None:
+    """Ten classes cost ten gradients an input: on a slow machine that is said, with what to do about it."""
+    from solvable.networks import forecast_cost
+
+    inputs = np.random.default_rng(0).normal(size=(60, 5))
+    labels = np.arange(60) % 10
+
+    def apply(parameters, inputs):
+        return np.tanh(1.0) * (inputs @ parameters)
+
+    start = np.ones((5, 10))
+    monkeypatch.setattr(forecast_cost, "operations_per_second", lambda: 1e3)
+    with pytest.raises(ValueError, match=r"about .* for 60 points and 10 outputs.*landmarks.*--time-limit") as caught:
+        forecast(apply, inputs, labels, parameters=start)
+    assert "\n" not in str(caught.value)
+    for limit in (None, np.inf):
+        assert forecast(apply, inputs, labels, parameters=start, time_limit=limit).points == 60
+    with pytest.raises(ValueError, match="time_limit must be a positive number"):
+        forecast(apply, inputs, labels, parameters=start, time_limit=-1)
+
+
+def test_the_estimate_counts_operations(monkeypatch) -> None:
+    """Twice as many inputs are four times the contractions; a linear layer costs its rows plus its columns."""
+    from solvable.networks import forecast_cost
+    from solvable.networks.initialisations import Initial
+
+    monkeypatch.setattr(forecast_cost, "operations_per_second", lambda: 1.0)
+    monkeypatch.setattr(forecast_cost, "_DECOMPOSITION", 0.0)
+    monkeypatch.setattr(forecast_cost, "_SLOWER", 0.0)
+    monkeypatch.setattr(linear_layers, "WORTHWHILE", 0)
+    network = eqx.nn.MLP(6, 10, 20, depth=1, key=jax.random.key(0))
+    inputs = np.random.default_rng(0).normal(size=(40, 6))
+    found = forecast_cost.forecast_seconds([Initial(network, None)], inputs, 10)
+    assert found == 2 * 40 * 40 / 2 * 10 * ((6 + 20 + 1) + (20 + 10 + 1))
+    assert forecast_cost.forecast_seconds([Initial(network, None)], inputs[:20], 10) == found / 4
+    assert forecast_cost.forecast_seconds([Initial(network, None)] * 3, inputs, 1) == pytest.approx(0.3 * found)
+
+
+def test_progress_says_how_long_it_takes(monkeypatch) -> None:
+    import contextlib
+    import sys
+
+    module = sys.modules["solvable.networks.forecast"]
+    told = []
+
+    @contextlib.contextmanager
+    def bar(label, total, show=None, unit=None):
+        told.append([label, total, 0.0])
+        yield lambda amount=1.0: told[-1].__setitem__(2, told[-1][2] + amount)
+
+    monkeypatch.setattr(module, "progress_bar", bar)
+    inputs = np.random.default_rng(0).normal(size=(40, 3))
+    forecast(lambda own, x: x @ own, inputs, inputs, parameters=np.eye(3))
+    ((label, total, done),) = told
+    assert "about" in label
+    assert done == pytest.approx(total)

@@ -1,5 +1,6 @@
 """solvable.torch: the right layer is found and read, and the network is left as it was."""
 
+import json
 import sys
 import types
 
@@ -166,6 +167,91 @@ def test_half_precision_is_measured_in_full() -> None:
     data = [(x.to(torch.bfloat16), y) for x, y in batches()]
     report = solvable.torch.diagnose(network, data, data)
     assert np.isfinite(report.intensity).all()
+    assert report.precision == "bfloat16"
+
+
+def test_a_pair_of_whole_arrays_is_one_set_of_data() -> None:
+    network, data = small_network(), batches(3, 16)
+    inputs, labels = (torch.cat(parts) for parts in zip(*data, strict=True))
+    expected = solvable.torch.diagnose(network, data, data)
+    for pair in ((inputs, labels), [inputs, labels], (inputs.double().numpy(), labels.numpy())):
+        report = solvable.torch.diagnose(network, pair, [pair] if isinstance(pair[0], torch.Tensor) else pair)
+        assert report.train_samples == report.test_samples == 48
+        assert report.mp_distance == pytest.approx(expected.mp_distance, rel=1e-5)
+    assert solvable.torch.collapse(network, (inputs, labels)).classes == 3
+    tracker = solvable.torch.Tracker(network, (inputs, labels), (inputs, labels))
+    assert tracker(0).train_samples == 48
+
+
+def test_a_hidden_layer_is_not_taken_for_the_last() -> None:
+    torch.manual_seed(0)
+    network, data = nn.Sequential(nn.Linear(4, 50), nn.ReLU(), nn.Linear(50, 3)), batches()
+    for measure in (
+        lambda: solvable.torch.diagnose(network, data, data, last_layer="0"),
+        lambda: solvable.torch.collapse(network, data, last_layer="0"),
+        lambda: solvable.torch.Tracker(network, data, data, last_layer=network[0])(0),
+    ):
+        with pytest.raises(ValueError, match=r"'0' .* is not the last step .* its 50 outputs are not the network's 3"):
+            measure()
+    # As many outputs as the network, and still not its own.
+    network = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
+    with pytest.raises(ValueError, match="its outputs are not the network's"):
+        solvable.torch.diagnose(network, data, data, last_layer="0")
+    # After a last layer a softmax, or a scale for each output, may follow.
+    for end in (nn.Softmax(-1), nn.LayerNorm(3)):
+        network = nn.Sequential(nn.Linear(4, 12), nn.ReLU(), nn.Linear(12, 3), end)
+        assert solvable.torch.diagnose(network, data, data, last_layer="2").classes == 3
+    # Twice as many numbers as the network gives are not its outputs.
+    network = nn.Sequential(nn.Linear(4, 12), nn.ReLU(), nn.Linear(12, 6), nn.GLU())
+    with pytest.raises(ValueError, match="its 6 outputs are not the network's 3"):
+        solvable.torch.diagnose(network, data, data)
+
+
+def test_labels_advice_names_what_exists() -> None:
+    data = [(x, y + 1) for x, y in batches()]
+    with pytest.raises(ValueError, match=r"go from 1 to 3 .*FeatureStatistics\(classes=...\)") as caught:
+        solvable.torch.diagnose(small_network(), data, data)
+    assert "\n" not in str(caught.value)
+    from solvable.diagnostics import FeatureStatistics
+
+    assert FeatureStatistics(classes=4).update(np.ones((4, 2)), np.ones((4, 3)), np.arange(4)).classes == 4
+
+
+def test_the_start_tells_lazy_from_rich() -> None:
+    """A linear model is its own tangent model; a network whose first layer was replaced is not."""
+    data = batches(4, 32)
+    for network, regime in ((nn.Sequential(nn.Linear(4, 3)), "lazy"), (small_network(), "rich")):
+        start = {name: value.clone() for name, value in network.state_dict().items()}
+        torch.manual_seed(3)
+        moved = {name: value + torch.randn_like(value) for name, value in start.items()}
+        before = snapshot(network)
+        report = solvable.torch.diagnose(network, data, data, initial=moved)
+        assert_same(before, snapshot(network))
+        assert report.training_regime == regime
+        expected = diagnostics.laziness(network, moved, start, torch.cat([x for x, _ in data]), kernel_inputs=64)
+        assert report.training.distance == pytest.approx(expected.distance, rel=1e-5, abs=1e-6)
+        assert f"training regime                          {regime}" in report.summary()
+        assert "training regime on 128 test inputs" in report.summary()
+        assert json.loads(report.to_json())["training_regime"] == regime
+        assert json.loads(report.to_json())["training"]["verdict"] == regime
+        assert regime in report._repr_html_()
+        assert report.to_dataset().attrs["training_regime"] == regime
+        assert regime in report.plot().get_suptitle()
+    report = solvable.torch.diagnose(network, data, data)
+    assert report.training_regime is None
+    assert "initial=" in report.summary()
+    assert "not measured" in report.plot().get_suptitle()
+    with pytest.raises(ValueError, match="did not move"):
+        solvable.torch.diagnose(network, data, data, initial=network.state_dict())
+
+
+def test_every_report_ends_with_what_to_do_next() -> None:
+    data = batches(4, 32)
+    report = solvable.torch.diagnose(small_network(), data, data)
+    last = report.summary().splitlines()[-1]
+    assert last.startswith("next ")
+    assert report.next_steps[-1] in last
+    assert json.loads(report.to_json())["next_steps"] == list(report.next_steps)
 
 
 def test_collapse_is_that_of_the_arrays() -> None:
@@ -243,7 +329,7 @@ def test_without_the_trainers_the_error_says_what_to_install(monkeypatch) -> Non
 def test_bad_input() -> None:
     data = batches()
     convolutional = nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (6, 1)), nn.Conv1d(6, 3, 1), nn.Flatten())
-    with pytest.raises(ValueError, match=r"no linear last layer: it ends in 2 .* last_layer='0'"):
+    with pytest.raises(ValueError, match=r"no linear last layer: it ends in 2 .*FeatureStatistics"):
         solvable.torch.diagnose(convolutional, data, data)
     with pytest.raises(ValueError, match="runs no layer with parameters"):
         solvable.torch.diagnose(nn.ReLU(), data, data)

@@ -4,7 +4,8 @@ A module is a PyTree, so no hooks are needed: the network without its last linea
 layer applied to them gives the outputs. That this is the network is checked on the first batch.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -14,15 +15,18 @@ import numpy as np
 from jaxtyping import Array
 
 from solvable import diagnostics
+from solvable.diagnostics.batches import whole_arrays
+from solvable.diagnostics.outputs import Field, chosen, find_outputs
 from solvable.diagnostics.tracking import History
+from solvable.diagnostics.training import NOT_GIVEN, measured_training
 from solvable.engines.progress import progress_bar
 
 __all__ = ["Tracker", "collapse", "diagnose", "statistics"]
 
 Apply = Callable[[Any, Array], Array]
 Where = Callable[[Any], eqx.nn.Linear]
-# Whole arrays are cut into batches of this many points.
-_BATCH = 1024
+# Whole arrays are cut into batches of this many points; the training regime is measured on this many.
+_BATCH, _MEASURED = 1024, 256
 # This many points tell whether a layer is the last.
 _FEW = 8
 
@@ -38,14 +42,21 @@ def diagnose(
     last_layer: Where | None = None,
     *,
     apply: Apply = _vmapped,
+    initial: Any = None,
+    output_field: Field | None = None,
     progress: bool | None = None,
 ) -> diagnostics.FeatureReport:
-    """The feature report of a network: intensities, quality, utilisation, and which regime it is in.
+    """The report of a network: intensities, quality and utilisation of its features, and which regimes it is in.
 
-    ``train_batches`` and ``test_batches`` are iterables of ``(inputs, targets)``, or one such pair of whole arrays. The
-    network runs in inference mode. ``last_layer`` picks the linear layer as in :func:`equinox.tree_at`, for example
-    ``lambda network: network.layers[-1]``; it is found if not given. ``apply(model, inputs)`` runs a batch and is
-    ``jax.vmap(model)(inputs)`` if not given: write your own for networks with state.
+    ``train_batches`` and ``test_batches`` are iterables of ``(inputs, targets)``, or one such pair of whole arrays (a
+    tuple or list of two arrays is that pair). The network runs in inference mode. ``last_layer`` picks the linear layer
+    as in :func:`equinox.tree_at`, for example ``lambda network: network.layers[-1]``; it is found if not given.
+    ``apply(model, inputs)`` runs a batch and is ``jax.vmap(model)(inputs)`` if not given: write your own for networks
+    with state. Where the network returns several arrays, the outputs are its ``logits``, or the only one that can be
+    outputs; ``output_field`` chooses by name or place.
+
+    With ``initial``, the network before training, the report also says whether training was lazy or rich
+    (:func:`solvable.diagnostics.laziness`), on up to 256 inputs of the test set.
 
     >>> import equinox, jax, solvable.equinox
     >>> network = equinox.nn.MLP(4, 3, 16, depth=1, key=jax.random.key(0))
@@ -53,9 +64,22 @@ def diagnose(
     >>> solvable.equinox.diagnose(network, data, data).regime
     'extended-feature'
     """
-    train = statistics(model, train_batches, last_layer, apply=apply, progress=progress, what="training set")
-    test = statistics(model, test_batches, last_layer, apply=apply, progress=progress, what="test set")
-    return diagnostics.features(train, test)
+    train, test = (
+        statistics(model, batches, last_layer, apply=apply, output_field=output_field, progress=progress, what=what)
+        for batches, what in ((train_batches, "training set"), (test_batches, "test set"))
+    )
+    report = diagnostics.features(train, test)
+    if initial is None:
+        return replace(report, not_measured=NOT_GIVEN)
+    network: Any = model
+    if apply is not _vmapped:
+
+        def network(own: Any, inputs: Array) -> Any:
+            return apply(eqx.nn.inference_mode(own), inputs)
+
+    inputs = _first(test_batches, "test set")[:_MEASURED]
+    training, why = measured_training(network, initial, model, inputs, output_field, progress)
+    return replace(report, training=training, not_measured=why)
 
 
 def statistics(
@@ -64,12 +88,13 @@ def statistics(
     last_layer: Where | None = None,
     *,
     apply: Apply = _vmapped,
+    output_field: Field | None = None,
     progress: bool | None = None,
     what: str = "data",
 ) -> diagnostics.FeatureStatistics:
     """One pass over batches; sums of shards and processes can be added, ``a + b``."""
     gathered = diagnostics.FeatureStatistics()
-    for features, outputs, targets in _stream(model, batches, last_layer, apply, progress, what):
+    for features, outputs, targets in _stream(model, batches, last_layer, apply, output_field, progress, what):
         gathered.update(features, outputs, targets)
     if not gathered.batches:
         raise ValueError(f"the {what} is empty: no batch was given")
@@ -83,13 +108,14 @@ def collapse(
     *,
     apply: Apply = _vmapped,
     second_pass: bool = True,
+    output_field: Field | None = None,
     progress: bool | None = None,
 ) -> diagnostics.CollapseReport:
     """Neural collapse, NC1 to NC4, of a classifier (NC4 needs a ``second_pass`` over the batches)."""
-    where = last_layer or _find(model, _first(batches), apply)
+    where = last_layer or _find(model, _first(batches), apply, output_field)
     layer = where(model)
-    gathered = statistics(model, batches, where, apply=apply, progress=progress)
-    again = _stream(model, batches, where, apply, progress, "data again") if second_pass else None
+    gathered = statistics(model, batches, where, apply=apply, output_field=output_field, progress=progress)
+    again = _stream(model, batches, where, apply, output_field, progress, "data again") if second_pass else None
     return diagnostics.collapse(gathered, layer.weight, layer.bias, batches=again)
 
 
@@ -108,8 +134,10 @@ class Tracker(History):
         *,
         apply: Apply = _vmapped,
         collapse: bool = False,
+        output_field: Field | None = None,
         progress: bool | None = None,
     ) -> None:
+        self._field = output_field
         self._train, self._test, self._apply = train_batches, test_batches, apply
         self._where, self._collapse, self._progress = last_layer, collapse, progress
         super().__init__()
@@ -117,9 +145,10 @@ class Tracker(History):
     def __call__(self, model: Any, epoch: float | None = None, **numbers: float) -> diagnostics.FeatureReport:
         """Measure now; ``numbers`` such as losses are kept beside the measures."""
         if self._where is None:
-            self._where = _find(model, _first(self._train), self._apply)
+            self._where = _find(model, _first(self._train), self._apply, self._field)
+        options: dict[str, Any] = {"apply": self._apply, "output_field": self._field, "progress": self._progress}
         train, test = (
-            statistics(model, batches, self._where, apply=self._apply, progress=self._progress, what=what)
+            statistics(model, batches, self._where, what=what, **options)
             for batches, what in ((self._train, "training set"), (self._test, "test set"))
         )
         report = diagnostics.features(train, test)
@@ -130,20 +159,35 @@ class Tracker(History):
 
 
 def _stream(
-    model: Any, batches: Any, last_layer: Where | None, apply: Apply, progress: bool | None, what: str
+    model: Any,
+    batches: Any,
+    last_layer: Where | None,
+    apply: Apply,
+    output_field: Field | None,
+    progress: bool | None,
+    what: str,
 ) -> Iterator[tuple[Array, Array, Array]]:
     """Features, outputs and targets, batch by batch."""
     parts = None
-    cut, total = _cut(batches)
+    cut, total = _cut(batches, what)
     with progress_bar(f"measuring the {what}", total, False if total == 0 else progress) as advance:
-        for inputs, targets in cut:
+        for number, batch in enumerate(cut, start=1):
+            inputs, targets = _pair(batch, number)
             if parts is None:
                 if last_layer is not None:
-                    _check(model, last_layer, inputs, apply)
-                parts = _split(model, last_layer or _find(model, inputs, apply))
-            features, outputs = _run(*parts, apply, jnp.asarray(inputs))
+                    _check(model, last_layer, inputs, apply, output_field)
+                parts = _split(model, last_layer or _find(model, inputs, apply, output_field))
+                field = _outputs(model, inputs, apply, output_field)[1]
+            features, outputs = _run(*parts, apply, jnp.asarray(inputs), field=field)
             yield features, outputs, jnp.asarray(targets)
             advance()
+
+
+def _pair(batch: Any, number: int) -> tuple[Any, Any]:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        many = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
+        raise ValueError(f"batch {number} must be a pair (inputs, targets), not {type(batch).__name__}{many}")
+    return batch[0], batch[1]
 
 
 def features_and_outputs(
@@ -163,23 +207,37 @@ def find_last_layer(model: Any, inputs: Any) -> Where:
     return _find(model, inputs, _vmapped)
 
 
-def _cut(batches: Any) -> tuple[Iterable[tuple[Any, Any]], int]:
+def _cut(batches: Any, what: str = "data") -> tuple[Iterable[Any], int]:
     """Batches as they are; a pair of whole arrays in pieces. And how many there are, 0 if that is not known."""
-    if isinstance(batches, tuple) and len(batches) == 2 and all(hasattr(array, "shape") for array in batches):
-        inputs, targets = batches
-        if len(inputs) != len(targets):
-            raise ValueError(f"there are {len(inputs)} inputs but {len(targets)} targets")
+    pair = whole_arrays(batches, what)
+    if pair is not None:
+        inputs, targets = pair
         starts = range(0, len(inputs), _BATCH)
         return ((inputs[i : i + _BATCH], targets[i : i + _BATCH]) for i in starts), len(starts)
-    return batches, len(batches) if hasattr(batches, "__len__") else 0
+    if not isinstance(batches, Iterable):
+        raise ValueError(
+            f"the {what} must be batches (inputs, targets), or one pair of whole arrays, not {type(batches).__name__}"
+        )
+    return batches, len(batches) if isinstance(batches, Sized) else 0
 
 
-def _first(batches: Any) -> Any:
+def _first(batches: Any, what: str = "data") -> Any:
+    cut, _ = _cut(batches, what)
     if iter(batches) is batches:
         raise ValueError("batches are read more than once here: give a list or a loader, not an iterator that runs out")
-    for inputs, _ in _cut(batches)[0]:
-        return inputs
+    for batch in cut:
+        return _pair(batch, 1)[0]
     raise ValueError("no batch was given to find the last layer with")
+
+
+def _outputs(model: Any, inputs: Any, apply: Apply, field: Field | None) -> tuple[Array, Field | None]:
+    """The network's outputs on a few points, and the field of what it returns that holds them."""
+    if not callable(model) and apply is _vmapped:
+        raise ValueError(f"model must be an Equinox module, not {type(model).__name__}")
+    few = jnp.asarray(inputs)[:_FEW]
+    with jax.default_matmul_precision("highest"):
+        returned = apply(eqx.nn.inference_mode(model), few)
+    return find_outputs(returned, field, samples=len(few))
 
 
 def _split(model: Any, where: Where) -> tuple[Any, eqx.nn.Linear]:
@@ -190,11 +248,16 @@ def _split(model: Any, where: Where) -> tuple[Any, eqx.nn.Linear]:
 
 @eqx.filter_jit
 def _run(
-    body: Any, layer: eqx.nn.Linear, apply: Apply, inputs: Array, precision: str = "highest"
+    body: Any,
+    layer: eqx.nn.Linear,
+    apply: Apply,
+    inputs: Array,
+    precision: str = "highest",
+    field: Field | None = None,
 ) -> tuple[Array, Array]:
     # Accelerators round factors of float32 products to ten bits unless told otherwise: too coarse to measure with.
     with jax.default_matmul_precision(precision):
-        features = apply(body, inputs)
+        features = chosen(apply(body, inputs), field)
     with jax.default_matmul_precision("highest"):
         return features, jax.vmap(layer)(features)
 
@@ -210,9 +273,10 @@ def _linear_layers(model: Any) -> list[Where]:
     return [lambda tree, i=i: layers(tree)[i] for i in reversed(range(count))]  # type: ignore[misc]
 
 
-def _find(model: Any, inputs: Any, apply: Apply) -> Where:
+def _find(model: Any, inputs: Any, apply: Apply, field: Field | None = None) -> Where:
+    outputs = _outputs(model, inputs, apply, field)
     for where in _linear_layers(model):
-        if _is_last(model, where, inputs, apply):
+        if _is_last(model, where, inputs, apply, *outputs):
             return where
     raise ValueError(
         f"{type(model).__name__} does not end in an equinox.nn.Linear: end it there (a softmax belongs to the loss), "
@@ -220,29 +284,34 @@ def _find(model: Any, inputs: Any, apply: Apply) -> Where:
     )
 
 
-def _check(model: Any, where: Where, inputs: Any, apply: Apply) -> None:
+def _check(model: Any, where: Where, inputs: Any, apply: Apply, field: Field | None) -> None:
+    if not callable(where):
+        raise ValueError(
+            "last_layer must be a function that picks a layer, such as lambda network: network.layers[-1], not "
+            f"{where!r}"
+        )
     layer = where(model)
     if not isinstance(layer, eqx.nn.Linear):
         raise ValueError(f"last_layer must pick an equinox.nn.Linear, not {type(layer).__name__}")
-    if not _is_last(model, where, inputs, apply):
+    outputs = _outputs(model, inputs, apply, field)
+    if not _is_last(model, where, inputs, apply, *outputs):
         raise ValueError(
             f"the layer picked by last_layer ({layer.in_features} to {layer.out_features}) is not the last step of "
-            f"{type(model).__name__}: its outputs are not the network's"
+            f"{type(model).__name__}: its outputs are not the network's {outputs[0].shape[-1]}"
         )
 
 
-def _is_last(model: Any, where: Where, inputs: Any, apply: Apply) -> bool:
+def _is_last(model: Any, where: Where, inputs: Any, apply: Apply, outputs: Array, field: Field | None) -> bool:
     """Whether the network is its own body, followed by this layer: seen on a few points."""
     few = jnp.asarray(inputs)[:_FEW]
     try:
-        _, outputs = _run(*_split(model, where), apply, few)
+        _, found = _run(*_split(model, where), apply, few, field=field)
     except (TypeError, ValueError):  # the rest of the network cannot take the features: the layer is inside
         return False
-    with jax.default_matmul_precision("highest"):
-        whole = np.asarray(apply(eqx.nn.inference_mode(model), few))
-    if whole.shape != outputs.shape:
+    whole = np.asarray(outputs)
+    if whole.shape != found.shape:
         return False
     # What is not finite is named where the batch is added up; it says nothing about the layer.
     finite = np.isfinite(whole)
     size = np.abs(whole[finite]).max(initial=0.0)
-    return np.allclose(whole[finite], np.asarray(outputs)[finite], rtol=1e-4, atol=1e-5 * size)
+    return np.allclose(whole[finite], np.asarray(found)[finite], rtol=1e-4, atol=1e-5 * size)

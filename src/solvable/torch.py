@@ -2,10 +2,14 @@
 
 The last linear layer is found by watching one forward pass; what goes into it are the features, what comes out of it
 are the outputs. Nothing else about the network needs to be known.
+
+Data are an iterable of batches, such as a ``DataLoader`` or a list, or one pair ``(inputs, targets)`` of whole arrays:
+a tuple or list of two arrays is that pair.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -13,9 +17,14 @@ try:
     import torch
 except ImportError as error:
     raise ImportError("solvable.torch needs PyTorch: pip install 'solvable[torch]'") from error
+import numpy as np
 
 from solvable import diagnostics
+from solvable.diagnostics._torch_layers import Pass, named, passing, weights
+from solvable.diagnostics.batches import whole_arrays
+from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tracking import History
+from solvable.diagnostics.training import NOT_GIVEN, measured_training
 from solvable.engines.progress import progress_bar
 
 __all__ = ["Tracker", "collapse", "diagnose", "hugging_face_callback", "lightning_callback", "statistics"]
@@ -23,6 +32,9 @@ __all__ = ["Tracker", "collapse", "diagnose", "hugging_face_callback", "lightnin
 _TARGET_KEYS = ("labels", "label", "targets", "target")
 # What losses in PyTorch and Hugging Face leave out: padded tokens.
 _IGNORED = -100
+
+# Points in a batch that is cut from whole arrays, and points on which the training regime is measured.
+_BATCH, _MEASURED = 1024, 256
 
 Layer: TypeAlias = str | torch.nn.Module | None
 
@@ -34,15 +46,23 @@ def diagnose(
     last_layer: Layer = None,
     device: Any = None,
     *,
+    initial: Any = None,
+    output_field: Field | None = None,
     progress: bool | None = None,
 ) -> diagnostics.FeatureReport:
-    """The feature report of a network: intensities, quality, utilisation, and which regime it is in.
+    """The report of a network: intensities, quality and utilisation of its features, and which regimes it is in.
 
     ``train_loader`` and ``test_loader`` give batches ``(inputs, targets)``, or mappings with ``labels`` as Hugging Face
-    makes them. The network runs in evaluation mode without gradients; its mode, hooks, gradients and buffers, and the
-    random state of the process, are afterwards what they were before. ``last_layer`` names the linear layer whose input
-    are the features (a module, or its name in ``model.named_modules()``); it is found if not given. ``device`` is the
+    makes them, or are one pair of whole arrays. The network runs in evaluation mode without gradients; its mode, hooks,
+    gradients and buffers, and the random state of the process, are afterwards what they were before. ``device`` is the
     model's own if not given; else the model is moved there for the measurement, and back.
+
+    ``last_layer`` names the linear layer whose input are the features (a module, or its name in
+    ``model.named_modules()``); it is found if not given. Where the network returns several arrays, the outputs are its
+    ``logits``, or the only one that can be outputs; ``output_field`` chooses by name or place.
+
+    With ``initial``, the network before training (a copy of its ``state_dict()``, or a module), the report also says
+    whether training was lazy or rich (:func:`solvable.diagnostics.laziness`), on up to 256 inputs of the test set.
 
     >>> import torch, solvable.torch
     >>> network = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
@@ -50,9 +70,17 @@ def diagnose(
     >>> solvable.torch.diagnose(network, batches, batches).regime
     'extended-feature'
     """
-    train = statistics(model, train_loader, last_layer, device, progress=progress, what="training set")
-    test = statistics(model, test_loader, last_layer, device, progress=progress, what="test set")
-    return diagnostics.features(train, test)
+    train, test = (
+        statistics(model, loader, last_layer, device, output_field=output_field, progress=progress, what=what)
+        for loader, what in ((train_loader, "training set"), (test_loader, "test set"))
+    )
+    report = diagnostics.features(train, test)
+    if initial is None:
+        return replace(report, not_measured=NOT_GIVEN)
+    with _as_found(model, device) as place, _random_state_kept(test_loader):
+        inputs = _some_inputs(_cut(test_loader, model, "test set"), place)
+        training, why = measured_training(model, initial, model, inputs, output_field, progress)
+    return replace(report, training=training, not_measured=why)
 
 
 def statistics(
@@ -61,12 +89,13 @@ def statistics(
     last_layer: Layer = None,
     device: Any = None,
     *,
+    output_field: Field | None = None,
     progress: bool | None = None,
     what: str = "data",
 ) -> diagnostics.FeatureStatistics:
     """One pass over a loader; sums of shards and processes can be added, ``a + b``."""
     gathered = diagnostics.FeatureStatistics()
-    with closing(_stream(model, loader, last_layer, device, progress, what)) as batches:
+    with closing(_stream(model, loader, last_layer, device, output_field, progress, what)) as batches:
         for features, outputs, targets in batches:
             gathered.update(features, outputs, targets)
     if not gathered.batches:
@@ -81,28 +110,34 @@ def collapse(
     device: Any = None,
     *,
     second_pass: bool = True,
+    output_field: Field | None = None,
     progress: bool | None = None,
 ) -> diagnostics.CollapseReport:
     """Neural collapse, NC1 to NC4, of a classifier on a loader (NC4 needs a ``second_pass`` over it)."""
-    layer = find_last_layer(model, loader, last_layer, device)
-    weights, bias = _weights(layer)
-    gathered = statistics(model, loader, layer, device, progress=progress)
+    layer = find_last_layer(model, loader, last_layer, device, output_field=output_field)
+    last = weights(layer)
+    gathered = statistics(model, loader, layer, device, output_field=output_field, progress=progress)
     if not second_pass:
-        return diagnostics.collapse(gathered, weights, bias)
-    with closing(_stream(model, loader, layer, device, progress, "data again")) as batches:
-        return diagnostics.collapse(gathered, weights, bias, batches=batches)
+        return diagnostics.collapse(gathered, *last)
+    with closing(_stream(model, loader, layer, device, output_field, progress, "data again")) as batches:
+        return diagnostics.collapse(gathered, *last, batches=batches)
 
 
 def find_last_layer(
-    model: torch.nn.Module, loader: Iterable[Any], last_layer: Layer = None, device: Any = None
+    model: torch.nn.Module,
+    loader: Iterable[Any],
+    last_layer: Layer = None,
+    device: Any = None,
+    *,
+    output_field: Field | None = None,
 ) -> torch.nn.Module:
-    """The final linear layer of a model: the one told, or the last to run on the first batch."""
+    """The final linear layer of a model: the one told, or the one that gives the outputs on the first batch."""
     if last_layer is not None:
-        return _named(model, last_layer)
+        return named(model, last_layer)
     with _as_found(model, device) as place, _random_state_kept(loader):
-        for batch in loader:
-            arguments, keywords, _ = _unpack(batch, place)
-            return _last_to_run(model, partial(model, *arguments, **keywords))
+        for batch in _cut(loader, model, "data"):
+            arguments, keywords, targets = _unpack(batch, place)
+            return Pass(model, partial(model, *arguments, **keywords), ()).last_layer(_samples(targets), output_field)
     raise ValueError("the loader gave no batch to find the last layer with")
 
 
@@ -131,22 +166,24 @@ class Tracker(History):
         device: Any = None,
         *,
         collapse: bool = False,
+        output_field: Field | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.model = model
+        self.model, self._field = model, output_field
         self._train, self._test, self._device = train_loader, test_loader, device
         self._layer, self._collapse, self._progress = last_layer, collapse, progress
         super().__init__()
 
     def __call__(self, epoch: float | None = None, **numbers: float) -> diagnostics.FeatureReport:
         """Measure now; ``numbers`` such as losses are kept beside the measures."""
-        layer = self._layer = find_last_layer(self.model, self._train, self._layer, self._device)
+        options = {"output_field": self._field}
+        layer = self._layer = find_last_layer(self.model, self._train, self._layer, self._device, **options)
         train, test = (
-            statistics(self.model, loader, layer, self._device, progress=self._progress, what=what)
+            statistics(self.model, loader, layer, self._device, progress=self._progress, what=what, **options)
             for loader, what in ((self._train, "training set"), (self._test, "test set"))
         )
         report = diagnostics.features(train, test)
-        collapsed = diagnostics.collapse(train, *_weights(layer)) if self._collapse else None
+        collapsed = diagnostics.collapse(train, *weights(layer)) if self._collapse else None
         self._record(epoch, report, collapsed, **numbers)
         return report
 
@@ -189,24 +226,85 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _stream(
-    model: torch.nn.Module, loader: Iterable[Any], last_layer: Layer, device: Any, progress: bool | None, what: str
+    model: torch.nn.Module,
+    loader: Iterable[Any],
+    last_layer: Layer,
+    device: Any,
+    output_field: Field | None,
+    progress: bool | None,
+    what: str,
 ) -> Generator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Features, outputs and targets, batch by batch; tokens of a sequence are points of their own."""
-    layer = None if last_layer is None else _named(model, last_layer)
+    layer = None if last_layer is None else named(model, last_layer)
+    loader = _cut(loader, model, what)
     total = len(loader) if isinstance(loader, Sized) else 0
     with (
         _as_found(model, device) as place,
         _random_state_kept(loader),
         progress_bar(f"measuring the {what}", total, False if total == 0 else progress) as advance,
     ):
-        for batch in loader:
+        for number, batch in enumerate(loader):
             arguments, keywords, targets = _unpack(batch, place)
             forward = partial(model, *arguments, **keywords)
             if layer is None:
-                layer = _last_to_run(model, forward)
-            features, outputs = _passing(layer, forward)
+                layer = Pass(model, forward, ()).last_layer(_samples(targets), output_field)
+            elif number == 0:
+                Pass(model, forward, (layer,)).check(layer, _samples(targets), output_field)
+            features, outputs = passing(layer, forward)
             yield _as_rows(features, outputs, targets)
             advance()
+
+
+class _Pieces:
+    """A pair of whole arrays as batches of tensors, with floats in the precision of the model."""
+
+    def __init__(self, inputs: Any, targets: Any, model: torch.nn.Module) -> None:
+        self._inputs, self._targets = inputs, targets
+        parameters = (value.dtype for value in model.parameters() if value.is_floating_point())
+        self._dtype = next(parameters, torch.float32)
+
+    def __len__(self) -> int:
+        return -(-len(self._inputs) // _BATCH)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for begin in range(0, len(self._inputs), _BATCH):
+            inputs, targets = (_tensor(array[begin : begin + _BATCH]) for array in (self._inputs, self._targets))
+            yield inputs.to(self._dtype) if inputs.is_floating_point() else inputs, targets
+
+
+def _tensor(array: Any) -> torch.Tensor:
+    # A copy of what is not a tensor: torch warns of read-only memory.
+    return array if isinstance(array, torch.Tensor) else torch.tensor(np.asarray(array))
+
+
+def _cut(loader: Any, model: Any, what: str) -> Iterable[Any]:
+    """Batches as they are; a pair of whole arrays in pieces."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    pair = whole_arrays(loader, what)
+    if pair is not None:
+        return _Pieces(*pair, model)
+    if not isinstance(loader, Iterable):
+        raise ValueError(
+            f"the {what} must be batches (inputs, targets), or one pair of whole arrays, not {type(loader).__name__}"
+        )
+    return loader
+
+
+def _some_inputs(loader: Iterable[Any], device: Any) -> torch.Tensor | None:
+    """The first inputs of a loader; None if a batch has several, or names for them."""
+    found: list[torch.Tensor] = []
+    for batch in loader:
+        if isinstance(batch, Mapping) or len(batch) != 2 or not isinstance(batch[0], torch.Tensor):
+            return None
+        found.append(batch[0].to(device))
+        if sum(map(len, found)) >= _MEASURED:
+            break
+    return torch.cat(found)[:_MEASURED]
+
+
+def _samples(targets: torch.Tensor) -> int:
+    return len(targets) if targets.ndim else 0
 
 
 def _unpack(batch: Any, device: Any) -> tuple[list[Any], dict[str, Any], torch.Tensor]:
@@ -241,78 +339,11 @@ def _as_rows(
         targets = targets.reshape(-1, *targets.shape[len(positions) :])
     if features.device.type == "mps":  # which has no float64
         features, outputs, targets = features.cpu(), outputs.cpu(), targets.cpu()
-    # Half precision is for training: sums of its squares would not even hold their size.
-    if features.dtype in (torch.float16, torch.bfloat16):
-        features, outputs = features.float(), outputs.float()
     if not targets.is_floating_point() and targets.ndim == 1:
         kept = targets != _IGNORED
         if not bool(kept.all()):
             features, outputs, targets = features[kept], outputs[kept], targets[kept]
     return features, outputs, targets
-
-
-def _passing(layer: torch.nn.Module, forward: Callable[[], Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """What went into the layer and what came out of it in one forward pass."""
-    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def keep(_: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        if not (inputs and isinstance(inputs[0], torch.Tensor) and isinstance(output, torch.Tensor)):
-            raise ValueError(f"the last layer {_kind(layer)} must take one tensor and give one tensor")
-        seen.append((inputs[0].detach(), output.detach()))
-
-    handle = layer.register_forward_hook(keep)
-    try:
-        forward()
-    finally:
-        handle.remove()
-    if len(seen) != 1:
-        raise ValueError(f"the last layer {_kind(layer)} ran {len(seen)} times in a forward pass; it must run once")
-    return seen[0]
-
-
-def _last_to_run(model: torch.nn.Module, forward: Callable[[], Any]) -> torch.nn.Module:
-    """The linear layer after which nothing with parameters runs."""
-    order: list[torch.nn.Module] = []
-    # Before the forward pass of each: a block with parameters of its own counts before the layers inside it.
-    handles = [
-        module.register_forward_pre_hook(lambda module, _: order.append(module))
-        for module in model.modules()
-        if next(module.parameters(recurse=False), None) is not None
-    ]
-    try:
-        forward()
-    finally:
-        for handle in handles:
-            handle.remove()
-    if order and isinstance(order[-1], torch.nn.Linear):
-        return order[-1]
-    names = {module: name for name, module in model.named_modules()}
-    linear = [names[module] for module in order if isinstance(module, torch.nn.Linear)]
-    ends = f"ends in {names[order[-1]] or 'itself'} ({_kind(order[-1])})" if order else "runs no layer with parameters"
-    hint = f"name one, such as last_layer={linear[-1]!r}" if linear else "name the layer whose input are the features"
-    raise ValueError(f"{type(model).__name__} has no linear last layer: it {ends}; {hint} (last_layer=...)")
-
-
-def _named(model: torch.nn.Module, layer: Any) -> torch.nn.Module:
-    modules = dict(model.named_modules())
-    if isinstance(layer, str):
-        if layer not in modules:
-            near = ", ".join(name for name in modules if name)
-            raise ValueError(f"{type(model).__name__} has no layer {layer!r}; it has {near}")
-        return modules[layer]
-    if not any(layer is module for module in modules.values()):
-        raise ValueError(f"last_layer {_kind(layer)} is not a part of this {type(model).__name__}")
-    return layer
-
-
-def _weights(layer: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
-    if not isinstance(layer, torch.nn.Linear):
-        raise ValueError(f"neural collapse compares class means with the rows of a torch.nn.Linear, not {_kind(layer)}")
-    return layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
-
-
-def _kind(layer: Any) -> str:
-    return repr(layer) if isinstance(layer, torch.nn.Module) else type(layer).__name__
 
 
 @contextmanager

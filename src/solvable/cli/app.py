@@ -166,22 +166,30 @@ def reproduce(
 
 
 @app.command(
-    help="Which regime is a network in? The feature report of a file of features, or of a checkpoint on data.\n\n"
+    help="Which regime is a network in? The report of a file of features, or of a checkpoint on data.\n\n"
     "FEATURES is an .npz with train_features, train_outputs, train_labels, test_features, test_outputs, test_labels "
     "(and weights, bias of the last layer, for neural collapse). For a checkpoint, --data is an .npz with "
     "train_inputs, train_labels, test_inputs, test_labels. No file is unpickled."
 )
 def diagnose(
     features: Annotated[str | None, typer.Argument(help="File of features, outputs and labels (.npz).")] = None,
-    checkpoint: Annotated[str | None, typer.Option(help="Weights: .safetensors or .pt (PyTorch), .eqx.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Weights: .safetensors or .pt (PyTorch), .eqx (Equinox), .npz by name (both).")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Function that makes the network, as module:function.")] = None,
     data: Annotated[str | None, typer.Option(help="Inputs and labels to run the network on (.npz).")] = None,
     json: Json = False,
     plot: Annotated[str | None, typer.Option(help="Draw quality, utilisation, intensity (.png, .svg, .pdf).")] = None,
+    initial: Annotated[
+        str | None, typer.Option(help="Weights before training, to tell lazy from rich; files as for --checkpoint.")
+    ] = None,
+    output_field: Annotated[
+        str | None, typer.Option(help="Name or place of the outputs, where the network returns several arrays.")
+    ] = None,
 ) -> None:
     from solvable.cli.diagnose import diagnose as run
 
-    run(features, checkpoint, model, data, json, plot)
+    run(features, checkpoint, model, data, json, plot, initial, output_field)
 
 
 @app.command(
@@ -201,10 +209,24 @@ def forecast(
     key: Annotated[int, typer.Option(help="Key of all random numbers.", min=0, max=2**63 - 1)] = 0,
     json: Json = False,
     plot: Annotated[str | None, typer.Option(help="Draw spectrum, power and loss (.png, .svg, .pdf).")] = None,
+    time_limit: Annotated[
+        float, typer.Option(help="Refuse work that takes longer than so many seconds; inf for no limit.")
+    ] = 600.0,
+    outputs: Annotated[
+        str, typer.Option(help="trace, or sum: one gradient for all outputs, which is faster.")
+    ] = "trace",
 ) -> None:
     from solvable.cli.forecast import forecast as run
 
-    options = {"draws": draws, "start": start, "first": first, "last": last, "landmarks": landmarks, "key": key}
+    options: dict[str, Any] = {
+        "draws": draws,
+        "start": start,
+        "first": first,
+        "last": last,
+        "landmarks": landmarks,
+        "key": key,
+    }
+    options |= {"time_limit": time_limit, "outputs": outputs}
     run(model, data, checkpoint, options, json, plot)
 
 

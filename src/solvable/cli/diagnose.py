@@ -3,47 +3,63 @@
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from solvable import diagnostics
-from solvable.diagnostics.archives import BATCH, FEATURES, LAST_LAYER, batches, read_arrays, reports
+from solvable.diagnostics.archives import FEATURES, LAST_LAYER, read_all_arrays, read_arrays, reports
+from solvable.diagnostics.outputs import Field
+from solvable.diagnostics.weights import with_arrays
 from solvable.files import check_writable
+from solvable.networks.initialisations import make
 from solvable.plotting import save_figure
 
+_TORCH_FILES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 _DATA_FILE = tuple(f"{part}_{name}" for part in ("train", "test") for name in ("inputs", "labels"))
 
 
 def diagnose(
-    features: str | None, checkpoint: str | None, model: str | None, data: str | None, as_json: bool, plot: str | None
+    features: str | None,
+    checkpoint: str | None,
+    model: str | None,
+    data: str | None,
+    as_json: bool,
+    plot: str | None,
+    initial: str | None = None,
+    output_field: str | None = None,
 ) -> None:
     """Print the report of a feature file, or of a checkpoint."""
     check_plot(plot)
     if features is not None:
         if checkpoint or model or data:
             raise ValueError("give a file of features, or --checkpoint with --model and --data, not both")
+        if initial or output_field:
+            raise ValueError("--initial and --output-field belong to --checkpoint: a file of features has no network")
         report, collapsed = reports(read_file(features, FEATURES, LAST_LAYER))
     elif checkpoint and model and data:
-        report, collapsed = _of_checkpoint(checkpoint, model, read_file(data, _DATA_FILE))
+        arrays = read_file(data, _DATA_FILE)
+        report, collapsed = _of_checkpoint(checkpoint, initial, model, arrays, _field(output_field))
     else:
         raise ValueError(
             "give a file of features (solvable diagnose features.npz), "
             "or all of --checkpoint weights.safetensors --model module:function --data data.npz"
         )
+    # Saved first: a closed pipe must not lose the figure.
+    saved = save_figure(report.plot(), plot) if plot else None
     if as_json:
         content = json.loads(report.to_json())
         if collapsed is not None:
             content["collapse"] = json.loads(collapsed.to_json())
         print(json.dumps(content))
     else:
-        print(report.summary())
-        if collapsed is not None:
-            print(f"\n{collapsed.summary()}")
-    if plot:
-        print(f"figure: {save_figure(report.plot(), plot)}", file=sys.stderr)
+        collapse = "" if collapsed is None else f"{collapsed.summary()}\n\n"
+        # The report comes last, because it ends with what to do next.
+        print(f"{collapse}{report.summary()}")
+    if saved:
+        print(f"figure: {saved}", file=sys.stderr)
 
 
 def check_plot(path: str | None) -> None:
@@ -60,11 +76,27 @@ def read_file(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()
     return read_arrays(path, needed, optional, name=path)
 
 
+def _field(text: str | None) -> Field | None:
+    """A name, or a place counted from 0."""
+    return int(text) if text is not None and text.lstrip("-").isdigit() else text
+
+
 def _of_checkpoint(
-    checkpoint: str, model: str, data: dict[str, np.ndarray]
+    checkpoint: str, initial: str | None, model: str, data: dict[str, np.ndarray], field: Field | None
 ) -> tuple[diagnostics.FeatureReport, diagnostics.CollapseReport | None]:
-    network = with_weights(network_maker(model)(), checkpoint)
-    return _of_torch(network, data) if _is_torch(network) else _of_equinox(network, data)
+    """Reports of the network with the weights of a checkpoint, and of the way to it from its initial weights."""
+    maker = network_maker(model)
+    network = with_weights(make(maker), checkpoint)
+    start = None if initial is None else with_weights(make(maker), initial, "--initial")
+    if _is_torch(network):
+        import solvable.torch as bridge
+    else:
+        import solvable.equinox as bridge  # type: ignore[no-redef]
+    train, test = ((data[f"{part}_inputs"], data[f"{part}_labels"]) for part in ("train", "test"))
+    report = bridge.diagnose(network, train, test, initial=start, output_field=field)
+    if data["train_labels"].dtype.kind not in "iu":
+        return report, None
+    return report, bridge.collapse(network, train, output_field=field)
 
 
 def network_maker(text: str) -> Callable[..., Any]:
@@ -84,23 +116,27 @@ def network_maker(text: str) -> Callable[..., Any]:
     return maker
 
 
-def with_weights(network: Any, checkpoint: str) -> Any:
+def with_weights(network: Any, checkpoint: str, option: str = "--checkpoint") -> Any:
     """The network with the weights of a checkpoint."""
     import equinox as eqx
 
+    if not _is_torch(network) and not isinstance(network, eqx.Module):
+        raise ValueError(f"--model must make a torch.nn.Module or an equinox.Module, not {type(network).__name__}")
+    place = Path(checkpoint)
+    if not place.exists():
+        raise FileNotFoundError(f"{option}: there is no checkpoint {checkpoint}")
+    known = (".npz", *_TORCH_FILES) if _is_torch(network) else (".npz", ".eqx")
+    if place.suffix not in known:
+        kind = "PyTorch" if _is_torch(network) else "Equinox"
+        raise ValueError(f"{option} {checkpoint}: weights of a network in {kind} end in {' or '.join(known)}")
+    if place.suffix == ".npz":
+        return with_arrays(network, _weight_arrays(place), checkpoint)
     if _is_torch(network):
         try:
-            network.load_state_dict(read_weights(checkpoint))
+            network.load_state_dict(read_weights(place))
         except RuntimeError as error:
-            raise ValueError(f"{checkpoint} does not fit the network: {error}") from error
+            raise ValueError(f"{checkpoint} does not fit the network: {_one_line(error)}") from error
         return network
-    if not isinstance(network, eqx.Module):
-        raise ValueError(f"--model must make a torch.nn.Module or an equinox.Module, not {type(network).__name__}")
-    if Path(checkpoint).suffix != ".eqx":
-        raise ValueError(
-            f"--checkpoint {checkpoint}: weights of an Equinox network end in .eqx, "
-            "as equinox.tree_serialise_leaves(path, network) writes them"
-        )
     try:
         return eqx.tree_deserialise_leaves(checkpoint, network)
     except (RuntimeError, ValueError, EOFError) as error:
@@ -108,50 +144,27 @@ def with_weights(network: Any, checkpoint: str) -> Any:
 
 
 def _is_torch(network: Any) -> bool:
-    return any(kind.__module__.partition(".")[0] == "torch" for kind in type(network).__mro__)
+    from solvable.diagnostics.tangent import is_torch
+
+    return is_torch(network)
 
 
-def _of_torch(
-    network: Any, data: dict[str, np.ndarray]
-) -> tuple[diagnostics.FeatureReport, diagnostics.CollapseReport | None]:
-    import torch
-
-    import solvable.torch
-
-    class Batches:
-        def __init__(self, part: str) -> None:
-            self.inputs, self.labels = data[f"{part}_inputs"], data[f"{part}_labels"]
-            kind = next((weight.dtype for weight in network.parameters()), torch.float32)
-            self.cast = kind if self.inputs.dtype.kind == "f" else None
-
-        def __len__(self) -> int:
-            return -(-len(self.inputs) // BATCH)
-
-        def __iter__(self) -> Iterator[tuple[Any, Any]]:
-            for inputs, labels in batches(self.inputs, self.labels):
-                # A copy: np.load may hand out read-only memory, which torch warns of.
-                yield torch.tensor(inputs, dtype=self.cast), torch.tensor(labels)
-
-    train, test = Batches("train"), Batches("test")
-    report = solvable.torch.diagnose(network, train, test)
-    if data["train_labels"].dtype.kind not in "iu":
-        return report, None
-    return report, solvable.torch.collapse(network, train)
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
-def read_weights(path: str) -> dict[str, Any]:
-    """The weights in a checkpoint, without running anything that is in it."""
-    place = Path(path)
-    if not place.exists():
-        raise FileNotFoundError(f"there is no checkpoint {path}")
+def read_weights(place: Path) -> dict[str, Any]:
+    """The weights in a PyTorch checkpoint, without running anything that is in it."""
     if place.suffix == ".safetensors":
         try:
+            from safetensors import SafetensorError
             from safetensors.torch import load_file
         except ImportError as error:
             raise ImportError("reading .safetensors needs safetensors: pip install 'solvable[torch]'") from error
-        return load_file(place)
-    if place.suffix not in (".pt", ".pth", ".ckpt", ".bin"):
-        raise ValueError(f"--checkpoint {path} must end in .safetensors, .pt, .pth, .ckpt or .bin (PyTorch) or .eqx")
+        try:
+            return load_file(place)
+        except SafetensorError as error:
+            raise ValueError(f"{place} is damaged and cannot be read: {_one_line(error)}") from error
     import pickle
 
     import torch
@@ -160,24 +173,20 @@ def read_weights(path: str) -> dict[str, Any]:
         content = torch.load(place, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"{path} is refused: reading it could run code that is in it. Save the weights alone, "
+            f"{place} is refused: reading it could run code that is in it. Save the weights alone, "
             "torch.save(network.state_dict(), path), or with safetensors.torch.save_file(network.state_dict(), path)"
         ) from error
+    except (RuntimeError, EOFError) as error:
+        raise ValueError(f"{place} is damaged and cannot be read: {_one_line(error)}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{place} holds no state_dict, but a {type(content).__name__}")
     while isinstance(content, dict) and not all(isinstance(value, torch.Tensor) for value in content.values()):
         inner = next((content[name] for name in ("state_dict", "model_state_dict", "model") if name in content), None)
         if inner is None:
-            raise ValueError(f"{path} holds no state_dict; it has the entries {', '.join(map(str, content))}")
+            raise ValueError(f"{place} holds no state_dict; it has the entries {', '.join(map(str, content))}")
         content = inner
     return dict(content)
 
 
-def _of_equinox(
-    network: Any, data: dict[str, np.ndarray]
-) -> tuple[diagnostics.FeatureReport, diagnostics.CollapseReport | None]:
-    import solvable.equinox
-
-    train, test = ((data[f"{part}_inputs"], data[f"{part}_labels"]) for part in ("train", "test"))
-    report = solvable.equinox.diagnose(network, train, test)
-    if data["train_labels"].dtype.kind not in "iu":
-        return report, None
-    return report, solvable.equinox.collapse(network, train)
+def _weight_arrays(place: Path) -> dict[str, np.ndarray]:
+    return read_all_arrays(place, name=str(place))

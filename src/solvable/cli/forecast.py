@@ -32,9 +32,11 @@ def forecast(
             f"measured at the weights of {checkpoint}: if they are trained, the kernel has moved, and the targets "
             "stand for what is left to learn only with --start network"
         )
+    # Saved first: a closed pipe must not lose the figure.
+    saved = save_figure(report.plot(), plot) if plot else None
     print(report.to_json() if as_json else report.summary())
-    if plot:
-        print(f"figure: {save_figure(report.plot(), plot)}", file=sys.stderr)
+    if saved:
+        print(f"figure: {saved}", file=sys.stderr)
 
 
 def _data(path: str) -> tuple[np.ndarray, np.ndarray]:

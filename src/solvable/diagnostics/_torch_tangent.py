@@ -8,7 +8,14 @@ import numpy as np
 import torch
 from torch.func import functional_call, vjp, vmap
 
-from solvable.diagnostics.tangent import inner_products
+from solvable.diagnostics.linear_layers import (
+    NotAnOuterProductError,
+    OuterProducts,
+    inner_products,
+    squared_norms,
+    worthwhile,
+)
+from solvable.diagnostics.outputs import Field, find_outputs, only_row
 
 
 class TorchNetwork:
@@ -19,8 +26,11 @@ class TorchNetwork:
 
     library = "torch"
 
-    def __init__(self, model: torch.nn.Module, parameters: Any, dtype: str | None) -> None:
-        self._model = model
+    def __init__(
+        self, model: torch.nn.Module, parameters: Any, dtype: str | None, output_field: Field | None = None
+    ) -> None:
+        self._model, self._field = model, output_field
+        self._layers: dict[str, torch.nn.Linear] | None = None
         wanted = None if dtype is None else getattr(torch, dtype)
         trainable = [name for name, value in model.named_parameters() if value.requires_grad]
         if not trainable:
@@ -42,21 +52,69 @@ class TorchNetwork:
             return _numpy(vmap(lambda one: self._single(self._trained, one))(self._cast(inputs)))
 
     def gradients(self, inputs: Any, weights: np.ndarray) -> list[Any]:
-        chosen = torch.as_tensor(weights, dtype=self._dtype, device=self._device)
+        rows = self._cast(inputs)
+        return self._gradients(rows, self._weights(weights), self._outer_products(rows))
 
-        def of_one(one: torch.Tensor) -> dict[str, torch.Tensor]:
-            pull = vjp(lambda trained: self._single(trained, one), self._trained)[1]
-            return vmap(lambda weight: pull(weight)[0])(chosen)
+    def gradient_size(self, inputs: Any) -> int:
+        layers = self._outer_products(self._cast(inputs[:1])).values()
+        inside = sum(value.numel() for layer in layers for value in layer.parameters())
+        return self.size - inside + sum(sum(layer.weight.shape) + 1 for layer in layers)
+
+    def _weights(self, weights: np.ndarray) -> torch.Tensor:
+        return torch.as_tensor(weights, dtype=self._dtype, device=self._device)
+
+    def _gradients(self, rows: torch.Tensor, weights: torch.Tensor, layers: Mapping[str, torch.nn.Linear]) -> list[Any]:
+        """Arrays for the parameters outside of these linear layers, outer products for those inside."""
+        names = {f"{name}.{part}".lstrip(".") for name in layers for part in ("weight", "bias")}
+        plain = {name: value for name, value in self._trained.items() if name not in names}
+        inside = {name: value for name, value in self._trained.items() if name in names}
+        zeros = {name: torch.zeros_like(layer.weight[:, 0], dtype=self._dtype) for name, layer in layers.items()}
+
+        def of_one(one: torch.Tensor) -> tuple[Any, Any, Any]:
+            def run(own: dict[str, torch.Tensor], offsets: dict[str, torch.Tensor]) -> tuple[Any, Any]:
+                with _tapping(layers, offsets) as below:
+                    values = self._single({**inside, **own}, one)
+                return values, _only(below, layers)
+
+            answer: Any = vjp(run, plain, zeros, has_aux=True)
+            _, pull, below = answer
+            found, slopes = vmap(pull)(weights)
+            return found, slopes, below
 
         with inferring(self._model):
-            found = vmap(of_one)(self._cast(inputs))
-        return [_wide(found[name].reshape(*found[name].shape[:2], -1)) for name in self.names]
+            found, slopes, below = vmap(of_one)(rows)
+        arrays = [_wide(value.reshape(*value.shape[:2], -1)) for value in found.values()]
+        return [*arrays, *(OuterProducts(_wide(slopes[name]), _wide(below[name])) for name in layers)]
+
+    def _outer_products(self, rows: torch.Tensor) -> dict[str, torch.nn.Linear]:
+        """The linear layers whose gradients are outer products, found by comparing with gradients on one input."""
+        if self._layers is None:
+            self._layers = self._find_outer_products(rows[:1]) if worthwhile(self.size) else {}
+        return self._layers
+
+    def _find_outer_products(self, row: torch.Tensor) -> dict[str, torch.nn.Linear]:
+        layers = _candidates(self._model, self._trained)
+        weights = self._weights(np.random.default_rng(0).normal(size=(1, self.outputs(row).shape[1])))
+        whole = self._gradients(row, weights, {}) if layers else []
+        plain = dict(zip(self._trained, whole, strict=False))
+        while layers:
+            try:
+                products = self._gradients(row, weights, layers)[-len(layers) :]
+            except NotAnOuterProductError as found:
+                layers = {name: layer for name, layer in layers.items() if name != found.place}
+                continue
+            return {
+                name: layer
+                for (name, layer), part in zip(layers.items(), products, strict=True)
+                if _agree(plain, name, layer, part)
+            }
+        return {}
 
     def contract(self, left: Sequence[Any], right: Sequence[Any], pairs: bool) -> np.ndarray:
         return _numpy(inner_products(left, right, pairs))
 
     def squared_norms(self, gradients: Sequence[Any]) -> np.ndarray:
-        return _numpy(sum((part**2).sum((1, 2)) for part in gradients))
+        return _numpy(squared_norms(gradients))
 
     def tangent(self, inputs: Any, direction: Sequence[np.ndarray]) -> np.ndarray:
         along = {
@@ -76,7 +134,8 @@ class TorchNetwork:
         return [_numpy(self._trained[name]) for name in self.names]
 
     def _single(self, trained: Mapping[str, torch.Tensor], one: torch.Tensor) -> torch.Tensor:
-        return functional_call(self._model, {**self._rest, **trained}, (one[None],))[0].reshape(-1)
+        returned = functional_call(self._model, {**self._rest, **trained}, (one[None],))
+        return only_row(find_outputs(returned, self._field, samples=1)[0]).reshape(-1)
 
     def _cast(self, inputs: Any) -> torch.Tensor:
         rows = torch.as_tensor(inputs if isinstance(inputs, torch.Tensor) else np.array(inputs), device=self._device)
@@ -93,6 +152,64 @@ def inferring(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def _candidates(model: torch.nn.Module, trained: Mapping[str, Any]) -> dict[str, torch.nn.Linear]:
+    """Linear layers that are plain, wholly trained, and share no parameter with anything else."""
+    uses: dict[int, int] = {}
+    for _, value in model.named_parameters(remove_duplicate=False):
+        uses[id(value)] = uses.get(id(value), 0) + 1
+    return {
+        name: layer
+        for name, layer in model.named_modules()
+        if type(layer) is torch.nn.Linear
+        and all(uses[id(value)] == 1 for value in layer.parameters())
+        and all(f"{name}.{part}".lstrip(".") in trained for part, _ in layer.named_parameters())
+    }
+
+
+@contextmanager
+def _tapping(
+    layers: Mapping[str, torch.nn.Linear], offsets: Mapping[str, torch.Tensor]
+) -> Iterator[dict[str, list[torch.Tensor]]]:
+    """Add offsets to what the layers give, and keep what goes into them."""
+    below: dict[str, list[torch.Tensor]] = {name: [] for name in layers}
+
+    def hook(name: str) -> Any:
+        def tap(_: torch.nn.Module, taken: tuple[Any, ...], given: torch.Tensor) -> torch.Tensor:
+            below[name].append(taken[0])
+            return given + offsets[name]
+
+        return tap
+
+    handles = [layer.register_forward_hook(hook(name), prepend=True) for name, layer in layers.items()]
+    try:
+        yield below
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _only(below: dict[str, list[torch.Tensor]], layers: Mapping[str, torch.nn.Linear]) -> dict[str, torch.Tensor]:
+    """What went into each layer, with a one for its bias."""
+    for name, taken in below.items():
+        if len(taken) != 1 or taken[0].numel() != layers[name].in_features:
+            raise NotAnOuterProductError(name)
+    rows = {name: taken[0].reshape(-1) for name, taken in below.items()}
+    return {
+        name: row if layers[name].bias is None else torch.cat([row, torch.ones_like(row[:1])])
+        for name, row in rows.items()
+    }
+
+
+def _agree(plain: Mapping[str, torch.Tensor], name: str, layer: torch.nn.Linear, part: OuterProducts) -> bool:
+    """Whether the outer product is the gradient of the layer's weights and bias."""
+    whole = plain[f"{name}.weight".lstrip(".")].reshape(layer.weight.shape)
+    if layer.bias is not None:
+        whole = torch.cat([whole, plain[f"{name}.bias".lstrip(".")].reshape(-1, 1)], 1)
+    product = torch.outer(part.slopes[0, 0], part.below[0])
+    tolerance = 1000 * torch.finfo(layer.weight.dtype).eps
+    return bool((product - whole).abs().max() <= tolerance * whole.abs().max())
 
 
 def _state(model: torch.nn.Module, parameters: Any) -> dict[str, torch.Tensor]:

@@ -50,6 +50,17 @@ def read_arrays(
         raise ValueError(f"{name} is damaged and cannot be read: {error}") from error
 
 
+def read_all_arrays(path: str | os.PathLike[str], *, name: str = "the file") -> dict[str, np.ndarray]:
+    """Every array of an archive, by its name, without unpickling."""
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{name} is no .npz file: write it with numpy.savez(path, **arrays)")
+    with zipfile.ZipFile(path) as archive:
+        held = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
+    if not held:
+        raise ValueError(f"{name} holds no arrays: write it with numpy.savez(path, **arrays)")
+    return read_arrays(path, held, name=name)
+
+
 def _declared(archive: zipfile.ZipFile, member: str, name: str) -> int:
     """Bytes that an array says it has, from its header alone; anything but numbers is refused."""
     with archive.open(member) as file:

@@ -28,6 +28,31 @@ class Batch:
         return self.features.shape[1], self.outputs.shape[1]
 
 
+def whole_arrays(data: Any, name: str) -> tuple[Any, Any] | None:
+    """Inputs and targets, if ``data`` is one pair of whole arrays and not an iterable of batches; else None.
+
+    A tuple or list of two arrays is such a pair: as batches, its members would have to be pairs themselves.
+    """
+    if hasattr(data, "shape"):
+        raise ValueError(
+            f"the {name} must be batches (inputs, targets), or one pair of whole arrays, not one array of shape "
+            f"{tuple(data.shape)}"
+        )
+    if data is None or isinstance(data, str | bytes | int | float):
+        raise ValueError(f"the {name} must be batches (inputs, targets), or one pair of whole arrays, not {data!r}")
+    if not isinstance(data, tuple | list) or len(data) < 2 or not all(hasattr(member, "shape") for member in data):
+        return None
+    if len(data) != 2:
+        raise ValueError(
+            f"the {name} is {len(data)} arrays: give a pair of whole arrays (inputs, targets), or a list of batches"
+        )
+    inputs, targets = data
+    if not inputs.shape or not targets.shape or len(inputs) != len(targets):
+        counts = [len(array) if array.shape else "no" for array in data]
+        raise ValueError(f"the {name} has {counts[0]} inputs but {counts[1]} targets: each input needs one")
+    return inputs, targets
+
+
 def library_of(array: Any) -> Library:
     """The library that adds an array up: its own on an accelerator, NumPy for everything in host memory.
 
@@ -110,13 +135,6 @@ def to_numpy(array: Any) -> np.ndarray:
             array = array.float()
         return array.numpy()
     return np.asarray(array)
-
-
-def precision(array: Any) -> float:
-    """The rounding unit of the numbers an array holds; float64's for whole numbers."""
-    name = str(getattr(array, "dtype", "float64"))
-    known = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-    return known.get(name.rpartition(".")[2], 2.0**-52)
 
 
 def _convert(array: Any, library: Library, like: Any) -> Any:

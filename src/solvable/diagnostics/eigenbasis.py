@@ -13,18 +13,22 @@ _UNIT = float(np.finfo(np.float64).eps)
 class Eigenbasis:
     """ρ_k (rank,) in falling order and the directions u_k (p, rank) with e_k(x) = u_kᵀΦ(x)/√ρ_k.
 
-    Modes below ``cutoff`` are rounding and are left out.
+    Modes up to ``cutoff`` are rounding and are set aside: ``set_aside`` of them, ``negative`` of which have an
+    eigenvalue below zero, which no second moment has but for rounding.
     """
 
     intensity: np.ndarray
     directions: np.ndarray
     cutoff: float
+    set_aside: int = 0
+    negative: int = 0
 
 
 def eigenbasis(statistics: FeatureStatistics, cutoff: float | None = None) -> Eigenbasis:
     """Diagonalise ⟨ΦΦᵀ⟩ = Σ_k ρ_k u_k u_kᵀ (Algorithm 1, corrected: see docs/errata).
 
-    Eigenvalues up to ``cutoff`` are left out; by default a bound on the rounding of float64 sums.
+    Eigenvalues up to ``cutoff`` are set aside; by default what rounding can make, of the numbers that were given in
+    their own precision, and of sums in float64.
     """
     intensity, directions = moment_spectrum(statistics.feature_covariance, statistics.feature_mean)
     if cutoff is None:
@@ -35,7 +39,9 @@ def eigenbasis(statistics: FeatureStatistics, cutoff: float | None = None) -> Ei
             f"no feature is left above the cutoff {cutoff:.3g}: the largest intensity is {intensity[0]:.3g} "
             "(features that are all zero have no eigenfunctions)"
         )
-    return Eigenbasis(intensity[kept], directions[:, kept], float(cutoff))
+    return Eigenbasis(
+        intensity[kept], directions[:, kept], float(cutoff), int(np.sum(~kept)), int(np.sum(intensity[~kept] < 0))
+    )
 
 
 def moment_spectrum(covariance: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -57,20 +63,34 @@ def moment_spectrum(covariance: np.ndarray, mean: np.ndarray) -> tuple[np.ndarra
 
 
 def rounded_constant(statistics: FeatureStatistics) -> float:
-    """The variance that rounding can give to features that are constant: each is off by a few units of its value."""
+    """The total variance that rounding can give to constant features: each is off by a few units of its value."""
     mean = statistics.feature_mean
-    return float((8 * _UNIT) ** 2 * (mean @ mean))
+    return float(statistics.feature_rounding.error**2 * (mean @ mean))
+
+
+def rounding_variance(statistics: FeatureStatistics) -> float:
+    """The variance along any one direction that rounding of the features themselves can make.
+
+    Errors of n samples of p features are as good as independent, so their covariance has no eigenvalue above
+    ``σ² (1 + √(p/n))²`` (Marchenko and Pastur), with σ the largest error of a feature, relative to its own size.
+    """
+    squares = np.diag(statistics.feature_covariance) + statistics.feature_mean**2
+    edge = (1 + np.sqrt(statistics.features / statistics.count)) ** 2
+    return float(statistics.feature_rounding.error**2 * squares.max() * edge)
 
 
 def _rounding(statistics: FeatureStatistics, intensity: np.ndarray) -> float:
     """Size of an eigenvalue that rounding alone can make.
 
-    Sums about the shift and the eigensolver round relative to ρ_2 and to the distance of the mean from the shift.
+    Sums about the shift and the eigensolver round in float64, relative to ρ_2 and to the distance of the mean from the
+    shift; the features were rounded before, in their own precision.
     """
     offset = statistics.feature_offset
     second = intensity[1] if intensity.size > 1 else 0.0
     steps = intensity.size + np.sqrt(statistics.count)
-    return float(2 * steps * _UNIT * (second + offset @ offset)) + rounded_constant(statistics)
+    mean = statistics.feature_mean
+    sums = 2 * steps * _UNIT * (second + offset @ offset) + (8 * _UNIT) ** 2 * (mean @ mean)
+    return float(sums) + rounding_variance(statistics)
 
 
 def _leading_direction(covariance: np.ndarray, mean: np.ndarray) -> np.ndarray | None:

@@ -4,8 +4,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from solvable.diagnostics.eigenbasis import Eigenbasis, eigenbasis, moment_spectrum, rounded_constant
+from solvable.diagnostics.eigenbasis import Eigenbasis, eigenbasis, moment_spectrum, rounded_constant, rounding_variance
 from solvable.diagnostics.report import FeatureReport
+from solvable.diagnostics.rounding import Rounding, coarser
 from solvable.diagnostics.statistics import FeatureStatistics
 
 Sample: TypeAlias = FeatureStatistics | tuple[Any, Any, Any]
@@ -32,25 +33,30 @@ def features(
 
     where P is made with the inverse of the Gram matrix, because outputs are not orthogonal. A network is in the
     minimum-feature regime if κ_CKA < ``threshold`` (Definition 2, which takes 0.1). Modes with intensity up to
-    ``intensity_cutoff`` are left out (default: what float64 rounding can make), and so are directions of the outputs
-    and targets whose root mean square is up to ``output_cutoff`` times the largest (default: eight rounding units of
-    the numbers that were given). All are in the report.
+    ``intensity_cutoff`` are set aside, and so are directions of the outputs and targets whose root mean square is up to
+    ``output_cutoff`` times the largest. The defaults are what rounding can make in the precision of the numbers that
+    were given (float16, bfloat16, float32 or float64; a float64 array that holds float32 numbers counts as float32).
+    Precision, cutoffs and what was set aside are in the report.
     """
     train = _statistics(train, "train", None)
     test = _statistics(test, "test", train)
     _check_pair(train, test)
     if not 0 < threshold < 1:
         raise ValueError(f"threshold must lie between 0 and 1, not {threshold!r} (the thesis takes 0.1)")
-    output_cutoff = 8 * test.precision if output_cutoff is None else float(output_cutoff)
+    # Labels are exact, and rare classes must not be lost because the network runs in half precision.
+    target_cutoff = test.target_rounding.error if output_cutoff is None else float(output_cutoff)
+    output_cutoff = test.output_rounding.error if output_cutoff is None else float(output_cutoff)
     basis = eigenbasis(train, intensity_cutoff)
     moments = _test_moments(basis, test)
     norms = _test_norms(basis, test, moments)
-    whitened_targets = _inverse_root("targets", test.target_covariance, test.target_mean, output_cutoff)
+    whitened_targets = _inverse_root("targets", test.target_covariance, test.target_mean, target_cutoff)
     whitened_outputs = _inverse_root("outputs", test.output_covariance, test.output_mean, output_cutoff)
     to_targets = _along(basis, test, test.feature_target_covariance, test.target_mean, whitened_targets)
     to_outputs = _along(basis, test, test.feature_output_covariance, test.output_mean, whitened_outputs)
     utilisation = _overlap(norms, to_outputs)
     distance, notes = minimum_projection_distance(test, output_cutoff)
+    rounding = coarser(train.feature_rounding, test.feature_rounding)
+    notes = (*_precision_notes(rounding, basis), *notes)
     total = float(np.sum(utilisation - 1 / test.count))
     if total > _COUNTED_TWICE:
         notes += (
@@ -76,7 +82,27 @@ def features(
         output_rank=whitened_outputs.shape[1],
         target_rank=whitened_targets.shape[1],
         notes=notes,
+        precision=str(rounding),
+        output_precision=str(coarser(train.output_rounding, test.output_rounding)),
+        set_aside=basis.set_aside,
+        negative=basis.negative,
     )
+
+
+def _precision_notes(rounding: Rounding, basis: Eigenbasis) -> tuple[str, ...]:
+    """What to mind where the features have less precision than the float32 that networks mostly compute in."""
+    notes = []
+    if rounding.found:
+        notes.append(
+            f"the features are held in a wider type, but all of their numbers are rounded to {rounding.name}: "
+            "tolerances follow that precision"
+        )
+    if rounding.unit > 2.0**-23:
+        notes.append(
+            f"the features have the precision of {rounding.name}, so modes with an intensity up to "
+            f"{basis.cutoff:.2g} cannot be told from rounding: run the network in float32 to see weaker ones"
+        )
+    return tuple(notes)
 
 
 def minimum_projection_distance(statistics: FeatureStatistics, cutoff: float = 1e-6) -> tuple[float, tuple[str, ...]]:
@@ -134,7 +160,8 @@ def _counted_once(
     if not there.any():
         return shares
     steps = basis.intensity.size + np.sqrt(test.count)
-    moments = moments[np.ix_(there, there)] + steps * _rounding(test) * np.eye(int(there.sum()))
+    rounding = steps * _sum_rounding(test) + rounding_variance(test)
+    moments = moments[np.ix_(there, there)] + rounding * np.eye(int(there.sum()))
     # In units of each feature's own size, which go over many orders of magnitude.
     sizes = np.sqrt(np.diag(moments))
     triangle = np.linalg.cholesky(moments / np.outer(sizes, sizes))
@@ -157,7 +184,13 @@ def _test_norms(basis: Eigenbasis, test: FeatureStatistics, moments: np.ndarray)
 
 def _rounding(test: FeatureStatistics) -> float:
     """How far rounding can put a second moment of the test set along one direction."""
-    return float(4 * _UNIT * np.linalg.norm(test.feature_covariance, 1) + rounded_constant(test))
+    return _sum_rounding(test) + rounding_variance(test)
+
+
+def _sum_rounding(test: FeatureStatistics) -> float:
+    """The part of it that sums in float64 make, whatever the precision of the features."""
+    mean = test.feature_mean
+    return float(4 * _UNIT * np.linalg.norm(test.feature_covariance, 1) + (8 * _UNIT) ** 2 * (mean @ mean))
 
 
 def _inverse_root(name: str, covariance: np.ndarray, mean: np.ndarray, cutoff: float) -> np.ndarray:

@@ -11,8 +11,11 @@ import numpy as np
 import xarray as xr
 
 from solvable.diagnostics.batches import to_numpy
+from solvable.diagnostics.rounding import FLOAT64, PRECISIONS, Rounding, coarser, rounding_of
 
 Kind = Literal["auto", "kernel", "features"]
+# A lowest eigenvalue so many times further below zero than rounding explains is a property of the kernel.
+_FAR_BELOW = 100
 
 
 class KernelChange(NamedTuple):
@@ -75,17 +78,25 @@ def spectrum(kernel: Any, targets: Any, *, modes: int | None = None, kind: Kind 
     ``f* = sum_k <e_k f*> e_k = sum_k w_k sqrt(lambda_k) e_k``: ``spectrum`` holds the lambda, ``target`` the w (root
     of the summed squares over outputs), in decreasing order of lambda, as
     :func:`solvable.fit_source_capacity` ``(result.spectrum, result.target)`` takes them. ``power`` is the share of the
-    target's mean square in each mode. Eigenvalues that are rounding are left out; ``cutoff`` says below what,
-    ``outside`` what share of the target that leaves.
+    target's mean square in each mode.
+
+    Eigenvalues that rounding can make are set aside, in the precision of the numbers that were given (``precision``:
+    that of the array, or the one that :func:`ntk` computed in; float64 arrays that hold float32 numbers count as
+    float32). ``cutoff`` says up to what, ``set_aside`` how many, ``negative`` how many of them are below zero,
+    ``outside`` what share of the target lies in none of the modes returned, and ``notes`` says all that in words.
     """
     operand = _operand("kernel", kernel, kind, False)
     goal = _targets(targets)
     _check_sizes(("kernel", operand), ("targets", _Operand(goal, True)))
-    eigenvalues, vectors, epsilon = _eigen(operand)
-    cutoff = operand.size * epsilon * eigenvalues[0]
+    eigenvalues, vectors = _eigen(operand)
+    cutoff, notes = _cutoff(operand, eigenvalues)
     kept = int(np.sum(eigenvalues > cutoff))
     if kept == 0:
-        raise ValueError("the kernel is zero on these inputs: it has no spectrum")
+        lowest = (
+            f", and has eigenvalues down to {eigenvalues[-1] / operand.size:.2g}" if eigenvalues[-1] < -cutoff else ""
+        )
+        raise ValueError(f"the kernel is zero on these inputs but for rounding{lowest}: it has no positive spectrum")
+    set_aside, negative = operand.size - kept, int(np.sum(eigenvalues < 0))
     if modes is not None:
         if isinstance(modes, bool) or int(modes) != modes or modes < 1:
             raise ValueError(f"modes must be a whole number, 1 or more, not {modes!r}")
@@ -113,8 +124,44 @@ def spectrum(kernel: Any, targets: Any, *, modes: int | None = None, kind: Kind 
             "modes": kept,
             "cutoff": float(cutoff / operand.size),
             "outside": max(0.0, 1 - float(strength.sum()) / total),
+            "precision": str(operand.rounding),
+            "set_aside": set_aside,
+            "negative": negative,
+            "notes": notes,
         },
     )
+
+
+def _cutoff(operand: "_Operand", eigenvalues: np.ndarray) -> tuple[float, str]:
+    """The largest eigenvalue that rounding can make, and in words what is set aside for it.
+
+    Independent errors of n x n entries add up to eigenvalues of ``±2 σ √n`` (Wigner), those of n x p features to
+    singular values of ``σ (√n + √p)``; both on top of what the decomposition in float64 rounds.
+    """
+    size, rounding = operand.size, operand.rounding
+    if operand.factored:
+        # Singular values are good to epsilon of the largest, so their squares to its square.
+        cutoff = (size * FLOAT64.unit) ** 2 * eigenvalues[0]
+        largest = float(np.mean(operand.array**2, axis=0).max())
+        cutoff += rounding.error**2 * largest * (np.sqrt(size) + np.sqrt(operand.array.shape[1])) ** 2
+    else:
+        cutoff = size * FLOAT64.unit * float(np.abs(eigenvalues).max())
+        if rounding.unit > FLOAT64.unit:
+            cutoff += 2 * np.sqrt(size) * rounding.error * float(np.abs(operand.array).max())
+    lowest = -float(eigenvalues[-1])
+    positive = lowest <= _FAR_BELOW * cutoff
+    if positive:
+        # A kernel has no negative eigenvalues: the most negative one is what rounding made, on either side of zero.
+        cutoff = max(cutoff, lowest)
+    count, negative = int(np.sum(eigenvalues <= cutoff)), int(np.sum(eigenvalues < 0))
+    notes = f"numbers in {rounding}: {count} of {size} eigenvalues are not above rounding ({cutoff / size:.2g})"
+    notes += f" and set aside, {negative} of them negative" if negative else " and set aside" if count else ""
+    if not positive:
+        notes += (
+            f"; the lowest, {-lowest / size:.2g}, is no rounding: this kernel is not positive semidefinite, look at "
+            "what made it"
+        )
+    return float(cutoff), notes
 
 
 class _Operand(NamedTuple):
@@ -122,6 +169,7 @@ class _Operand(NamedTuple):
 
     array: np.ndarray
     factored: bool
+    rounding: Rounding = FLOAT64
 
     @property
     def size(self) -> int:
@@ -173,20 +221,20 @@ def _on_common_basis(a: _Operand, b: _Operand) -> tuple[np.ndarray, np.ndarray]:
     return first @ first.T, second @ second.T
 
 
-def _eigen(operand: _Operand) -> tuple[np.ndarray, np.ndarray, float]:
-    """Eigenvalues in decreasing order, eigenvectors, and the relative rounding of the smallest."""
+def _eigen(operand: _Operand) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues in decreasing order, and eigenvectors."""
     if operand.factored:
         vectors, singular, _ = np.linalg.svd(operand.array, full_matrices=False)
-        # Singular values are good to epsilon of the largest, so their squares to its square.
-        return singular**2, vectors, operand.size * np.finfo(float).eps ** 2
+        return singular**2, vectors
     eigenvalues, vectors = np.linalg.eigh(operand.array)
-    return eigenvalues[::-1], vectors[:, ::-1], float(np.finfo(float).eps)
+    return eigenvalues[::-1], vectors[:, ::-1]
 
 
 def _operand(name: str, value: Any, kind: str, centred: bool) -> _Operand:
     if kind not in get_args(Kind):
         raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, not {kind!r}")
     dims = value.dims if isinstance(value, xr.DataArray) else ()
+    rounding = _rounding(value)
     array = _host(value)
     if array.ndim == 4 and array.shape[:2] == array.shape[2:]:
         array = array.reshape(array.shape[0] * array.shape[1], -1)
@@ -200,21 +248,32 @@ def _operand(name: str, value: Any, kind: str, centred: bool) -> _Operand:
         raise ValueError(f"{name} is not finite in row {row}: look for NaN or overflow in what made it")
     if kind == "auto":
         known = {"other_input": "kernel", "component": "features"}
-        kind = next((known[dim] for dim in dims if dim in known), "kernel" if _symmetric(array) else "features")
+        kind = next(
+            (known[dim] for dim in dims if dim in known), "kernel" if _symmetric(array, rounding) else "features"
+        )
     if kind == "features":
-        return _Operand(_centre_columns(array, centred), True)
-    if not _symmetric(array):
+        return _Operand(_centre_columns(array, centred), True, rounding)
+    if not _symmetric(array, rounding):
         raise ValueError(f"{name} must be a symmetric kernel of inputs with themselves, not of shape {array.shape}")
     if centred:
         means = array.mean(axis=0)
         array = array - means - means[:, None] + means.mean()
-    return _Operand(array, False)
+    return _Operand(array, False, rounding)
 
 
-def _symmetric(array: np.ndarray) -> bool:
+def _rounding(value: Any) -> Rounding:
+    """The precision of a kernel or of features: what they were computed in, if they say so, or that of the numbers."""
+    if isinstance(value, xr.DataArray):
+        said = str(value.attrs.get("precision", "float64"))
+        found = rounding_of(value.values)
+        return coarser(found, Rounding(said) if said in PRECISIONS else FLOAT64)
+    return rounding_of(value)
+
+
+def _symmetric(array: np.ndarray, rounding: Rounding) -> bool:
     if array.shape[0] != array.shape[1]:
         return False
-    return bool(np.abs(array - array.T).max() <= 1e-5 * np.abs(array).max())
+    return bool(np.abs(array - array.T).max() <= max(1e-5, rounding.error) * np.abs(array).max())
 
 
 def _centre_columns(array: np.ndarray, centred: bool) -> np.ndarray:

@@ -7,7 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from solvable.diagnostics.batches import to_numpy
 from solvable.diagnostics.kernel_measures import KernelChange, cka, kernel_alignment, kernel_change, spectrum
+from solvable.diagnostics.outputs import Field
+from solvable.diagnostics.rounding import rounding_of
 from solvable.diagnostics.tangent import Network, batches, check_inputs, network_of
 from solvable.engines.progress import progress_bar
 
@@ -24,6 +27,8 @@ __all__ = [
 Outputs = Literal["trace", "sum", "full"]
 Method = Literal["auto", "jacobian", "products"]
 MEMORY = 2.0**30
+# Gradients of more inputs at a time gain nothing.
+_LARGEST_BLOCK = 4096
 _FULL = ("input", "output", "other_input", "other_output")
 
 
@@ -41,6 +46,7 @@ def ntk(
     batch: int | None = None,
     memory_limit: float = MEMORY,
     progress: bool | None = None,
+    output_field: Field | None = None,
 ) -> xr.DataArray:
     """The empirical neural tangent kernel, ``K_cd(x, x') = sum_p df_c(x)/dtheta_p df_d(x')/dtheta_p``.
 
@@ -56,23 +62,27 @@ def ntk(
     ``trace_error`` is exact: the trace of what is missing over that of the kernel. What is missing is positive, so no
     entry, and no norm, is further off than that trace.
 
-    ``method="jacobian"`` contracts gradients, a block of inputs at a time; ``"products"`` (JAX, full) pulls each
+    ``method="jacobian"`` contracts gradients, a block of inputs at a time, those of linear layers as the outer products
+    that they are; ``"products"`` (JAX, full) pulls each
     output back and pushes it forward through the network, which saves a factor of the number of outputs where a
     forward pass costs about as much as there are parameters. ``"auto"`` chooses by counting operations.
+
+    A model may return fields (a tuple, mapping or dataclass): the outputs are its ``logits``, or the only array that
+    can be outputs, which a loss cannot; ``output_field`` chooses by name or place where that is not clear.
 
     ``dtype`` recomputes in that precision (attribute ``precision`` says which was used). Gradients held at a time keep
     below ``memory_limit`` bytes, or are those of ``batch`` inputs.
     """
     _check_choice("outputs", outputs, get_args(Outputs))
     _check_choice("method", method, get_args(Method))
-    network = network_of(model, parameters, dtype)
+    network = network_of(model, parameters, dtype, output_field)
     rows = check_inputs("inputs", inputs)
     columns = None if other_inputs is None else check_inputs("other_inputs", other_inputs)
     if columns is not None and columns.shape[1:] != rows.shape[1:]:
         shapes = f"{tuple(rows.shape[1:])} and {tuple(columns.shape[1:])}"
         raise ValueError(f"inputs and other_inputs must be alike, not of shapes {shapes}")
     width = network.outputs(rows[:1]).shape[1]
-    plan = _Plan(network, width, outputs, batch, memory_limit, progress)
+    plan = _Plan(network, rows, width, outputs, batch, memory_limit, progress)
     notes = {"precision": network.precision, "outputs": outputs, "parameters": network.size, "library": network.library}
     if landmarks is not None:
         if columns is not None or outputs == "full":
@@ -95,6 +105,7 @@ def feature_kernel(
     dtype: Literal["float32", "float64"] | None = None,
     batch: int = 256,
     progress: bool | None = None,
+    output_field: Field | None = None,
 ) -> xr.DataArray:
     """The kernel of features, ``K(x, x') = Phi(x)^T Phi(x')`` (layerwise, the kernel of eq. 1.18).
 
@@ -105,11 +116,11 @@ def feature_kernel(
     if inputs is None:
         if callable(model):
             raise ValueError("a network needs inputs to have features: pass inputs=..., or the array of features")
-        left = _flat(np.asarray(model, dtype))
-        right = left if other_inputs is None else _flat(np.asarray(other_inputs, dtype))
-        precision = str(left.dtype)
+        precision = rounding_of(model).name if dtype is None else dtype
+        left = _flat(_wide(model, dtype))
+        right = left if other_inputs is None else _flat(_wide(other_inputs, dtype))
     else:
-        network = network_of(model, parameters, dtype)
+        network = network_of(model, parameters, dtype, output_field)
         left = _features(network, check_inputs("inputs", inputs), batch, progress)
         right = left
         if other_inputs is not None:
@@ -131,7 +142,14 @@ class _Plan:
     """
 
     def __init__(
-        self, network: Network, width: int, outputs: str, batch: int | None, memory_limit: float, progress: bool | None
+        self,
+        network: Network,
+        rows: Any,
+        width: int,
+        outputs: str,
+        batch: int | None,
+        memory_limit: float,
+        progress: bool | None,
     ) -> None:
         self.network, self.full, self.progress = network, outputs == "full", progress
         self.weights = np.ones((1, width)) if outputs == "sum" else np.eye(width)
@@ -139,9 +157,9 @@ class _Plan:
             raise ValueError(f"batch must be a whole number of inputs, 1 or more, not {batch!r}")
         if not memory_limit > 0:
             raise ValueError(f"memory_limit must be a positive number of bytes, not {memory_limit!r}")
-        held = memory_limit / (max(4, jnp.finfo(network.precision).bits // 8) * network.size)
+        held = memory_limit / (max(4, jnp.finfo(network.precision).bits // 8) * network.gradient_size(rows))
         self.group = int(np.clip(held // 4, 1, len(self.weights)))
-        self.block = int(max(1, 0.6 * held // self.group)) if batch is None else int(batch)
+        self.block = int(np.clip(0.6 * held // self.group, 1, _LARGEST_BLOCK)) if batch is None else int(batch)
         self.sliver = max(1, self.block // 4)
 
     def jacobian(self, rows: Any, columns: Any) -> np.ndarray:
@@ -209,7 +227,8 @@ def _contraction(network: Network, rows: Any, width: int, outputs: str, method: 
     if not possible or width < 4:
         return "jacobian"
     work = network.forward_work(rows)  # type: ignore[attr-defined]
-    return "products" if work is not None and 3 * work < 2 * width * network.size else "jacobian"
+    gradients = 2 * width * network.gradient_size(rows)
+    return "products" if work is not None and 3 * work < gradients else "jacobian"
 
 
 def _nystroem(plan: _Plan, rows: Any, landmarks: int, key: int, notes: dict[str, Any]) -> xr.DataArray:
@@ -246,6 +265,16 @@ def _features(network: Network, inputs: Any, batch: int, progress: bool | None) 
             parts.append(network.outputs(inputs[row]))
             advance(row.stop - row.start)
     return np.concatenate(parts)
+
+
+def _wide(features: Any, dtype: str | None) -> np.ndarray:
+    """Features as an array in which products can be added up: half precision is too coarse for that."""
+    array = to_numpy(features)
+    if array.dtype.kind not in "fiubV":
+        raise ValueError(f"features must be an array of real numbers, not of {array.dtype}")
+    if dtype is None and array.dtype.itemsize < 4:
+        dtype = "float32"
+    return array if dtype is None else array.astype(dtype)
 
 
 def _flat(features: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 from solvable.diagnostics.kernel_measures import KernelChange, kernel_change
 from solvable.diagnostics.kernels import MEMORY, ntk
 from solvable.diagnostics.lines import Lines
+from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tangent import Network, batches, check_inputs, network_of, relative_motion
 from solvable.engines.progress import progress_bar
 
@@ -57,17 +58,21 @@ class LazinessReport(Lines):
         return json.dumps({"verdict": self.verdict, **_jsonable(values)}, indent=2)
 
     def _lines(self) -> list[tuple[str, str]]:
+        inputs = f"{self.inputs} inputs, kernel on {self.kernel_inputs}, in {self.precision}"
+        motions = [(f"  {name}", f"{motion:.4g}") for name, motion in self.parameter_motion_of.items()]
+        return [*self.measured_lines(), *motions, ("measured on", inputs)]
+
+    def measured_lines(self) -> list[tuple[str, str]]:
+        """The lines that a report of the whole network also has."""
         lazy, rich = self.thresholds
         change = self.kernel_change
         kernel = "not asked for" if change is None else f"{change.distance:.4g}   (direction {change.misalignment:.3g})"
         return [
-            ("training was", f"{self.verdict}   (lazy below {lazy:g}, rich above {rich:g} of the first two)"),
+            ("training regime", f"{self.verdict}   (lazy below {lazy:g}, rich above {rich:g} in the next two lines)"),
             ("distance from the tangent model", f"{self.distance:.4g}   (rounding {self.rounding:.1g})"),
             ("change of the tangent kernel", kernel),
             ("motion of the function", f"{self.function_motion:.4g} of its start"),
             ("motion of the parameters", f"{self.parameter_motion:.4g} of their start"),
-            *((f"  {name}", f"{motion:.4g}") for name, motion in self.parameter_motion_of.items()),
-            ("measured on", f"{self.inputs} inputs, kernel on {self.kernel_inputs}, in {self.precision}"),
         ]
 
     def __repr__(self) -> str:
@@ -91,6 +96,7 @@ def laziness(
     batch: int = 256,
     memory_limit: float = MEMORY,
     progress: bool | None = None,
+    output_field: Field | None = None,
 ) -> LazinessReport:
     """How far a network, trained from ``before`` to ``after``, is from the model tangent to it at the start.
 
@@ -99,29 +105,43 @@ def laziness(
     ``model`` is what :func:`solvable.diagnostics.ntk` takes, ``before`` and ``after`` its parameters: trees for a JAX
     function, modules for an Equinox module, state dicts (copied: a state dict lives on with its module) or modules for
     torch. The tangent kernel, trace over outputs, is compared on ``kernel_inputs`` of the inputs, evenly spread; 0
-    leaves it out. ``dtype="float64"`` recomputes float32 networks where motions are small.
+    leaves it out. ``dtype="float64"`` recomputes float32 networks where motions are small. ``output_field`` is as in
+    :func:`solvable.diagnostics.ntk`.
     """
     lazy, rich = _check_thresholds(thresholds)
     if isinstance(kernel_inputs, bool) or int(kernel_inputs) != kernel_inputs or kernel_inputs < 0:
         raise ValueError(f"kernel_inputs must be a whole number, 0 or more, not {kernel_inputs!r}")
     inputs = check_inputs("inputs", inputs)
-    start, end = network_of(model, before, dtype), network_of(model, after, dtype)
+    start, end = (network_of(model, own, dtype, output_field) for own in (before, after))
     old, new = start.arrays(), end.arrays()
     _check_alike(start, old, end, new)
     moved = [last.astype(float) - first.astype(float) for first, last in zip(old, new, strict=True)]
+    if not any(part.any() for part in moved):
+        raise ValueError(
+            "the parameters did not move: give a copy of those at the start (copy.deepcopy; a torch state_dict() "
+            "changes along with its module)"
+        )
     first, last, linear = _functions(start, end, moved, inputs, batch, progress)
     motion = float(np.linalg.norm(last - first))
     if motion == 0:
         raise ValueError(
-            "the function did not move on these inputs: give other inputs, or a copy of the parameters at the start "
-            "(copy.deepcopy; a torch state_dict() changes along with its module)"
+            "the function did not move on these inputs, although the parameters did: give other inputs, on which "
+            "training changed it"
         )
     epsilon = float(jnp.finfo(start.precision).eps)
     change, count = None, min(int(kernel_inputs), len(inputs))
     if count:
         chosen = inputs[np.linspace(0, len(inputs) - 1, count).round().astype(int)]
         kernels = [
-            ntk(model, chosen, parameters=own, dtype=dtype, memory_limit=memory_limit, progress=progress)
+            ntk(
+                model,
+                chosen,
+                parameters=own,
+                dtype=dtype,
+                memory_limit=memory_limit,
+                progress=progress,
+                output_field=output_field,
+            )
             for own in (before, after)
         ]
         change = kernel_change(*kernels)

@@ -32,5 +32,7 @@ def three_panels(report: "FeatureReport") -> "Figure":
         ax.legend(fontsize="small")
     for ax in axes[:2]:
         ax.axhline(1, color="0.4", linewidth=0.8)
-    figure.suptitle(f"{report.regime} regime: κ_CKA = {report.mp_distance:.3g} (threshold {report.threshold:g})")
+    training = f"training: {report.training_regime or 'not measured'}"
+    distance = f"κ_CKA = {report.mp_distance:.3g} (threshold {report.threshold:g})"
+    figure.suptitle(f"features: {report.regime}, {distance}; {training}")
     return figure

@@ -8,13 +8,19 @@ import numpy as np
 import xarray as xr
 
 from solvable._version import __version__
+from solvable.diagnostics.advice import next_steps
+from solvable.diagnostics.laziness import LazinessReport
 from solvable.diagnostics.lines import Lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Regime = Literal["minimum-feature", "extended-feature"]
-_LEFT_OUT = ("notes", "intensity", "quality", "utilisation", "utilisation_once")
+_LEFT_OUT = ("notes", "intensity", "quality", "utilisation", "utilisation_once", "training", "not_measured")
+_FEATURES_ALONE = (
+    "features alone do not tell: diagnose the network with solvable.torch or solvable.equinox, and give its start as "
+    "initial=..."
+)
 
 
 def effective_dimension(weights: np.ndarray) -> float:
@@ -35,7 +41,11 @@ class FeatureReport(Lines):
       or less where the outputs have a constant that the features have not;
     - ``mp_distance`` κ_CKA, the distance to the minimum-projection operator on the test set (eq. 2.9);
     - ``constant_overlap`` |⟨e_1|1⟩|, 1 if the first feature is a constant;
-    - ``notes`` say in words what was out of the ordinary.
+    - ``precision`` and ``output_precision``, of the features and outputs that were given, ``set_aside`` directions of
+      the features that are not above the cutoff, ``negative`` of them with an eigenvalue below zero;
+    - ``training``, what :func:`solvable.diagnostics.laziness` says of the way from the start to this network, if the
+      start was given; else ``not_measured`` says why there is none;
+    - ``notes`` say in words what was out of the ordinary, ``next_steps`` what to do now.
     """
 
     intensity: np.ndarray
@@ -55,6 +65,12 @@ class FeatureReport(Lines):
     output_rank: int
     target_rank: int
     notes: tuple[str, ...] = ()
+    precision: str = "float64"
+    output_precision: str = "float64"
+    set_aside: int = 0
+    negative: int = 0
+    training: LazinessReport | None = None
+    not_measured: str = _FEATURES_ALONE
 
     @property
     def rank(self) -> int:
@@ -65,6 +81,16 @@ class FeatureReport(Lines):
     def regime(self) -> Regime:
         """Minimum-feature if κ_CKA is below the threshold, else extended-feature (Definition 2)."""
         return "minimum-feature" if self.mp_distance < self.threshold else "extended-feature"
+
+    @property
+    def training_regime(self) -> Literal["lazy", "intermediate", "rich"] | None:
+        """Whether training left the tangent model of its start; None if that was not measured."""
+        return None if self.training is None else self.training.verdict
+
+    @property
+    def next_steps(self) -> tuple[str, ...]:
+        """What to do next, in words."""
+        return next_steps(self.regime, self.training_regime, self.test_samples, self.target_rank)
 
     @property
     def cumulative_quality(self) -> np.ndarray:
@@ -113,9 +139,11 @@ class FeatureReport(Lines):
         targets = f"{self.classes} classes" if self.classes else f"{self.outputs} real targets"
         sizes = self.effective_dimensions
         return [
-            ("regime", f"{self.regime}   (distance {self.mp_distance:.4g}, threshold {self.threshold:g})"),
-            ("samples", f"{self.train_samples} train, {self.test_samples} test"),
+            ("feature regime", f"{self.regime}   (distance {self.mp_distance:.4g}, threshold {self.threshold:g})"),
+            *self._training_lines(),
+            ("measured on", self._data()),
             ("features", f"{self.features}, rank {self.rank} above the cutoff {self.intensity_cutoff:.2g}"),
+            ("precision", self._precision()),
             ("outputs", f"{self.outputs}, rank {self.output_rank}; {targets}"),
             ("overlap of first feature with constant", f"{self.constant_overlap:.4f}"),
             ("effective dimension of intensity", f"{sizes['intensity']:.2f}   (plain {sizes['intensity_plain']:.2f})"),
@@ -125,12 +153,33 @@ class FeatureReport(Lines):
                 f"{_with_noise(sizes, 'utilisation')[:-1]}, each part once {sizes['utilisation_once']:.2f})",
             ),
             *(("note", note) for note in self.notes),
+            *(("next", step) for step in self.next_steps),
         ]
+
+    def _training_lines(self) -> list[tuple[str, str]]:
+        if self.training is None:
+            return [("training regime", f"not measured   ({self.not_measured})")]
+        return self.training.measured_lines()
+
+    def _data(self) -> str:
+        words = f"{self.train_samples} training samples and {self.test_samples} test samples"
+        if self.training is not None:
+            words += f"; training regime on {self.training.inputs} test inputs, kernel on {self.training.kernel_inputs}"
+        return words
+
+    def _precision(self) -> str:
+        words = f"features in {self.precision}, outputs in {self.output_precision}"
+        if not self.set_aside:
+            return f"{words}; no direction is within rounding"
+        negative = f"{self.negative} of them with an eigenvalue below zero"
+        are = "direction of the features is" if self.set_aside == 1 else "directions of the features are"
+        return f"{words}; {self.set_aside} {are} within rounding and set aside, {negative}"
 
     def __repr__(self) -> str:
         sizes = self.effective_dimensions
         return (
-            f"FeatureReport({self.regime}, mp_distance={self.mp_distance:.4g}, rank={self.rank}, effective dimensions: "
+            f"FeatureReport({self.regime}, training={self.training_regime or 'not measured'}, "
+            f"mp_distance={self.mp_distance:.4g}, rank={self.rank}, effective dimensions: "
             f"intensity={sizes['intensity']:.4g}, quality={sizes['quality']:.4g}, "
             f"utilisation={sizes['utilisation']:.4g})"
         )
@@ -143,9 +192,16 @@ class FeatureReport(Lines):
         """All numbers as JSON text."""
         numbers = {name: value for name, value in _numbers(self).items() if value is not None}
         curves = {name: [float(value) for value in getattr(self, name)] for name in _CURVES}
+        words = {"notes": list(self.notes), "next_steps": list(self.next_steps)}
         return json.dumps(
-            {**numbers, "effective_dimensions": self.effective_dimensions, "notes": list(self.notes), **curves}
+            {**numbers, **self._training(), "effective_dimensions": self.effective_dimensions, **words, **curves}
         )
+
+    def _training(self) -> dict[str, Any]:
+        """The training regime for JSON, with the reason where there is none."""
+        if self.training is None:
+            return {"training_regime": None, "training_not_measured": self.not_measured}
+        return {"training_regime": self.training_regime, "training": json.loads(self.training.to_json())}
 
     def plot(self) -> "Figure":
         """Cumulative quality, cumulative utilisation and intensity against k, with the number of classes marked."""
@@ -205,6 +261,11 @@ def _dataset(report: FeatureReport) -> xr.Dataset:
     }
     modes = np.arange(1, report.rank + 1)
     attributes = {name: value for name, value in _numbers(report).items() if name not in _SCALARS and value is not None}
-    attributes |= {"notes": "; ".join(report.notes), "version": __version__}
+    attributes |= {"training_regime": report.training_regime or "not measured", "notes": "; ".join(report.notes)}
+    attributes |= {"next_steps": "; ".join(report.next_steps), "version": __version__}
+    if report.training is not None:
+        scalars["tangent_distance"] = (
+            (), report.training.distance, {"long_name": "distance from the tangent model of the start", "units": "1"},
+        )  # fmt: skip
     coordinate = ("mode", modes, {"long_name": "feature, in falling order of intensity", "units": "1", "symbol": "k"})
     return xr.Dataset({**curves, **scalars, **sizes}, coords={"mode": coordinate}, attrs=attributes)

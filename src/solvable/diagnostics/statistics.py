@@ -4,8 +4,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from solvable.diagnostics.batches import check_finite, precision, read_batch, to_numpy
+from solvable.diagnostics.batches import check_finite, read_batch, to_numpy
 from solvable.diagnostics.moments import Moments, add, start
+from solvable.diagnostics.rounding import FLOAT64, Rounding, coarser, rounding_of
 
 
 class FeatureStatistics:
@@ -25,7 +26,7 @@ class FeatureStatistics:
             raise ValueError(f"classes must be a whole number, 2 or more, or None for real targets, not {classes!r}")
         self.classes = None if classes is None else int(classes)
         self.batches = 0
-        self.precision = 0.0
+        self.feature_rounding = self.output_rounding = self.target_rounding = FLOAT64
         self.outputs = 0
         self._moments: Moments | None = None
         self._host: Moments | None = None
@@ -55,7 +56,8 @@ class FeatureStatistics:
             raise ValueError(f"sums of squares overflow with batch {number}: divide features and outputs by a constant")
         self._moments, self._host = moments, None
         self.classes, self.batches, self.outputs = classes, number, batch.sizes[1]
-        self.precision = max(self.precision, precision(features), precision(outputs))
+        for name, array in (("feature", features), ("output", outputs), ("target", targets)):
+            self._round(name, rounding_of(array))
         return self
 
     def __add__(self, other: "FeatureStatistics") -> "FeatureStatistics":
@@ -70,12 +72,24 @@ class FeatureStatistics:
         joined = self._copy()
         joined._moments, joined._host = self._moments.plus(other._moments), None
         joined.batches = self.batches + other.batches
-        joined.precision = max(self.precision, other.precision)
+        for name in ("feature", "output", "target"):
+            joined._round(name, getattr(other, f"{name}_rounding"))
         return joined
+
+    def _round(self, name: str, rounding: Rounding) -> None:
+        """Take note of numbers of this precision: the coarsest that was added up counts."""
+        setattr(self, f"{name}_rounding", coarser(getattr(self, f"{name}_rounding"), rounding))
+
+    @property
+    def precision(self) -> float:
+        """The rounding unit of the features and outputs, whichever is coarser."""
+        return coarser(self.feature_rounding, self.output_rounding).unit
 
     def _copy(self) -> "FeatureStatistics":
         copy = FeatureStatistics(self.classes)
-        copy.batches, copy.precision, copy.outputs = self.batches, self.precision, self.outputs
+        copy.batches, copy.outputs = self.batches, self.outputs
+        for name in ("feature", "output", "target"):
+            copy._round(name, getattr(self, f"{name}_rounding"))
         copy._moments = None if self._moments is None else self._moments.on_host()
         return copy
 
@@ -97,9 +111,11 @@ class FeatureStatistics:
         classes = self.classes or max(2, batch.sizes[1])
         low, high = int(batch.targets.min()), int(batch.targets.max())
         if low < 0 or high >= classes:
+            whence = "" if self.classes else f" (there are {batch.sizes[1]} outputs)"
             raise ValueError(
-                f"labels of batch {number} must lie between 0 and {classes - 1}, but go from {low} to {high}: "
-                "number the classes from 0, or say how many there are with classes="
+                f"labels of batch {number} must lie between 0 and {classes - 1}, but go from {low} to {high}{whence}: "
+                "number the classes from 0; if there are more classes than outputs, gather the features in "
+                "solvable.diagnostics.FeatureStatistics(classes=...) yourself"
             )
         return classes
 

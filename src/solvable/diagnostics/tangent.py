@@ -9,6 +9,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from solvable.diagnostics.linear_layers import (
+    NotAnOuterProductError,
+    OuterProducts,
+    as_arrays,
+    candidates,
+    factors_of,
+    inner_products,
+    linear_layers,
+    separate,
+    squared_norms,
+    tapped,
+    worthwhile,
+)
+from solvable.diagnostics.outputs import Field, find_outputs, only_row
+
 PyTree = Any
 Precision = str | None
 
@@ -25,7 +40,10 @@ class Network(Protocol):
         """What the network says of each input, as (inputs, outputs)."""
 
     def gradients(self, inputs: Any, weights: np.ndarray) -> list[Any]:
-        """Of each weighted sum of the outputs: one array for each parameter array, (inputs, weights, entries)."""
+        """Of each weighted sum of the outputs: arrays (inputs, weights, entries) of parameters, or outer products."""
+
+    def gradient_size(self, inputs: Any) -> int:
+        """How many numbers the gradient of one output for one input takes, as :meth:`gradients` gives it."""
 
     def contract(self, left: Sequence[Any], right: Sequence[Any], pairs: bool) -> np.ndarray:
         """Inner products of gradients: (inputs, inputs) summed over weights, or with ``pairs`` all four axes."""
@@ -40,30 +58,35 @@ class Network(Protocol):
         """The trainable parameters, in the order of ``names``."""
 
 
-def network_of(model: Any, parameters: Any = None, dtype: Precision = None) -> "Network":
+def network_of(
+    model: Any, parameters: Any = None, dtype: Precision = None, output_field: Field | None = None
+) -> "Network":
     """See ``model`` as a :class:`Network`.
 
     ``model`` is a JAX function ``apply(parameters, inputs)`` of a batch, an Equinox module of a single input, or a
     torch module of a batch; the modules bring their parameters along, and ``parameters`` (another module of that kind,
     or a state dict) replaces them. Modules are seen as they infer, without dropout. Trainable means: inexact arrays in
-    JAX, what requires a gradient in torch.
+    JAX, what requires a gradient in torch. Where the model returns several fields, ``output_field`` chooses, or
+    :func:`solvable.diagnostics.outputs.find_outputs` finds, the one with the outputs.
     """
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype must be 'float32', 'float64' or None (as the parameters are), not {dtype!r}")
     if is_torch(model):
         from solvable.diagnostics._torch_tangent import TorchNetwork
 
-        return TorchNetwork(model, parameters, dtype)
+        return TorchNetwork(model, parameters, dtype, output_field)
     if isinstance(model, eqx.Module):
         own = model if parameters is None else parameters
-        return JaxNetwork(_call_module, eqx.nn.inference_mode(own), dtype, alone=True)
+        if not isinstance(own, eqx.Module):
+            raise ValueError(f"the parameters of an Equinox module are a module like it, not {type(own).__name__}")
+        return JaxNetwork(_call_module, eqx.nn.inference_mode(own), dtype, alone=True, output_field=output_field)
     if not callable(model):
         raise ValueError(
             f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not {model!r}"
         )
     if parameters is None:
         raise ValueError("a function apply(parameters, inputs) needs its parameters: pass parameters=...")
-    return JaxNetwork(model, parameters, dtype, alone=False)
+    return JaxNetwork(model, parameters, dtype, alone=False, output_field=output_field)
 
 
 def is_torch(model: Any) -> bool:
@@ -82,7 +105,14 @@ class JaxNetwork:
 
     library = "jax"
 
-    def __init__(self, apply: Callable[[PyTree, Any], Any], parameters: PyTree, dtype: Precision, alone: bool) -> None:
+    def __init__(
+        self,
+        apply: Callable[[PyTree, Any], Any],
+        parameters: PyTree,
+        dtype: Precision,
+        alone: bool,
+        output_field: Field | None = None,
+    ) -> None:
         trained, rest = eqx.partition(parameters, eqx.is_inexact_array)
         trained = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), trained)
         leaves = jax.tree_util.tree_leaves_with_path(trained)
@@ -91,7 +121,8 @@ class JaxNetwork:
         self.size = sum(leaf.size for _, leaf in leaves)
         self.precision = str(jnp.result_type(*[leaf for _, leaf in leaves]))
         self._trained = trained
-        self._single = _Single(apply, rest, alone)
+        self._single = _Single(apply, rest, alone, output_field)
+        self._layers: tuple[tuple[int, ...], np.ndarray] | None = None
         # BLAS multiplies large matrices on a CPU several times faster than XLA, and reads the same memory.
         self._on_host = all(device.platform == "cpu" for _, leaf in leaves for device in leaf.devices())
 
@@ -99,16 +130,32 @@ class JaxNetwork:
         return np.asarray(_outputs(self._single, self._trained, self._cast(inputs)))
 
     def gradients(self, inputs: Any, weights: np.ndarray) -> list[Any]:
-        return _gradients(self._single, self._trained, self._cast(inputs), jnp.asarray(weights))
+        rows = self._cast(inputs)
+        return _gradients(self._single, self._trained, *self._outer_products(rows), rows, jnp.asarray(weights))
+
+    def gradient_size(self, inputs: Any) -> int:
+        layers = linear_layers(self._trained)
+        chosen = [layers[place] for place in self._outer_products(self._cast(inputs[:2]))[0]]
+        inside = sum(leaf.size for leaf in jax.tree.leaves(chosen))
+        return self.size - inside + sum(sum(layer.weight.shape) + 1 for layer in chosen)
+
+    def _outer_products(self, rows: jax.Array) -> tuple[tuple[int, ...], np.ndarray]:
+        """The linear layers whose gradients are outer products, and factors, seen by the gradients on two inputs."""
+        if self._layers is None:
+            if not worthwhile(self.size):
+                self._layers = (), np.ones((0, 2))
+            else:
+                self._layers = _find_outer_products(self._single, self._trained, rows[:2])
+        return self._layers
 
     def contract(self, left: Sequence[Any], right: Sequence[Any], pairs: bool) -> np.ndarray:
         if self._on_host:
-            left, right = ([np.asarray(part) for part in parts] for parts in (left, right))
+            left, right = ([as_arrays(part) for part in parts] for parts in (left, right))
         with jax.default_matmul_precision("highest"):
             return np.asarray(inner_products(left, right, pairs))
 
     def squared_norms(self, gradients: Sequence[Any]) -> np.ndarray:
-        return np.asarray(sum(jnp.sum(part**2, axis=(1, 2)) for part in gradients))
+        return np.asarray(squared_norms(gradients))
 
     def tangent(self, inputs: Any, direction: Sequence[np.ndarray]) -> np.ndarray:
         leaves, tree = jax.tree.flatten(self._trained)
@@ -138,29 +185,24 @@ class JaxNetwork:
         return inputs.astype(self.precision) if jnp.issubdtype(inputs.dtype, jnp.inexact) else inputs
 
 
-def inner_products(left: Sequence[Any], right: Sequence[Any], pairs: bool) -> Any:
-    """Inner products of gradients, parameter array by array, so that they are never copied into one long vector.
-
-    As matrix products, which run at full speed in NumPy, JAX and torch alike.
-    """
-    shape = (left[0].shape[0], left[0].shape[1], right[0].shape[0], right[0].shape[1])
-    rows, others = (shape[0] * shape[1], shape[2] * shape[3]) if pairs else (shape[0], shape[2])
-    found = sum(one.reshape(rows, -1) @ other.reshape(others, -1).T for one, other in zip(left, right, strict=True))
-    return found.reshape(shape) if pairs else found
-
-
 class _Single(eqx.Module):
     """The outputs for one input as a function of the trained parameters; equal ones share what is compiled."""
 
     apply: Callable[[PyTree, Any], Any] = eqx.field(static=True)
     rest: PyTree
     alone: bool = eqx.field(static=True)
+    output_field: Field | None = eqx.field(static=True, default=None)
 
     def __call__(self, trained: PyTree, one: jax.Array) -> jax.Array:
-        parameters = eqx.combine(trained, self.rest)
+        return self.outputs(eqx.combine(trained, self.rest), one)
+
+    def outputs(self, parameters: PyTree, one: jax.Array) -> jax.Array:
         # Products and, through them, their derivatives: accelerators round factors to ten bits unless told otherwise.
         with jax.default_matmul_precision("highest"):
-            return jnp.ravel(self.apply(parameters, one) if self.alone else self.apply(parameters, one[None])[0])
+            if self.alone:
+                return jnp.ravel(find_outputs(self.apply(parameters, one), self.output_field)[0])
+            found, _ = find_outputs(self.apply(parameters, one[None]), self.output_field, samples=1)
+            return jnp.ravel(only_row(found))
 
 
 @eqx.filter_jit
@@ -174,15 +216,67 @@ def _tangent(single: _Single, trained: PyTree, inputs: jax.Array, direction: PyT
 
 
 @eqx.filter_jit
-def _gradients(single: _Single, trained: PyTree, inputs: jax.Array, weights: jax.Array) -> list[jax.Array]:
-    def of_one(one: jax.Array) -> list[jax.Array]:
-        values, pull = jax.vjp(lambda own: single(own, one), trained)
-        (found,) = jax.vmap(pull)(weights.astype(values.dtype))
-        # Half precision is too coarse to add up in.
-        wide = [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in jax.tree.leaves(found)]
-        return [jnp.reshape(leaf, (weights.shape[0], -1)) for leaf in wide]
+def _gradients(
+    single: _Single, trained: PyTree, places: tuple[int, ...], factors: Any, inputs: jax.Array, weights: jax.Array
+) -> list[Any]:
+    """Arrays for the parameters outside of the linear layers at these places, outer products for those inside."""
+    plain, inside = separate(trained, places) if places else (trained, jax.tree.map(lambda _: None, trained))
+    layers = linear_layers(trained) if places else []
+    offsets = [jnp.zeros(layers[place].weight.shape[0], layers[place].weight.dtype) for place in places]
+
+    def of_one(one: jax.Array) -> list[Any]:
+        def run(own: PyTree, taps: list[Any]) -> tuple[jax.Array, list[Any]]:
+            module = eqx.combine(own, inside, single.rest)
+            return tapped(lambda tree: single.outputs(tree, one), module, places, taps, factors)
+
+        values, pull, below = jax.vjp(run, plain, offsets, has_aux=True)
+        found, slopes = jax.vmap(pull)(weights.astype(values.dtype))
+        arrays = [jnp.reshape(_wide(leaf), (weights.shape[0], -1)) for leaf in jax.tree.leaves(found)]
+        products = [OuterProducts(_wide(slope), _wide(own)) for slope, own in zip(slopes, below, strict=True)]
+        return [*arrays, *products]
 
     return jax.vmap(of_one)(inputs)
+
+
+def _wide(leaf: jax.Array) -> jax.Array:
+    """Half precision is too coarse to add up in."""
+    return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+
+
+def _find_outer_products(single: _Single, trained: PyTree, rows: jax.Array) -> tuple[tuple[int, ...], np.ndarray]:
+    """The linear layers whose gradients are outer products: those where these agree with the gradients themselves."""
+    none = (), np.ones((0, 2))
+    if not single.alone:
+        return none
+    places = candidates(eqx.combine(trained, single.rest))
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, _outputs(single, trained, rows).shape[1])))
+    while places:
+        try:
+            gradients = _gradients(single, trained, places, np.ones((len(places), 2)), rows, weights)
+        except NotAnOuterProductError as odd:
+            places = tuple(place for place in places if place != odd.place)
+            continue
+        except jax.errors.UnexpectedTracerError:  # the layers run inside of a transformation, on many positions
+            return none
+        layers = linear_layers(eqx.combine(trained, single.rest))
+        known = {}
+        for place, part in zip(places, gradients[-len(places) :], strict=True):
+            whole = np.stack([_layer_gradient(single, trained, place, one, weights[0]) for one in rows])
+            product = np.asarray(part.slopes[:, 0, :, None] * part.below[:, None])
+            plain = type(layers[place]) is eqx.nn.Linear
+            known[place] = factors_of(whole, product, layers[place].bias is not None, plain)
+        found = {place: factors for place, factors in known.items() if factors is not None}
+        return tuple(found), np.array(list(found.values())).reshape(-1, 2)
+    return none
+
+
+def _layer_gradient(single: _Single, trained: PyTree, place: int, one: jax.Array, weight: jax.Array) -> np.ndarray:
+    """The gradient of a layer's weights, with the bias as a last column."""
+    outside, inside = separate(trained, (place,))
+    values, pull = jax.vjp(lambda own: single(eqx.combine(own, outside), one), inside)
+    layer = linear_layers(pull(weight.astype(values.dtype))[0])[place]
+    parts = [layer.weight] if layer.bias is None else [layer.weight, layer.bias[:, None]]
+    return np.asarray(_wide(jnp.concatenate(parts, axis=1)))
 
 
 @eqx.filter_jit

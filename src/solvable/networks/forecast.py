@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
@@ -12,8 +14,11 @@ import xarray as xr
 from solvable.diagnostics.batches import to_numpy
 from solvable.diagnostics.kernel_measures import kernel_change, spectrum
 from solvable.diagnostics.kernels import ntk
+from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tangent import batches, check_inputs, network_of
+from solvable.engines.progress import Advance, heard_by, progress_bar
 from solvable.models.base import check_choice, check_count
+from solvable.networks.forecast_cost import TIME_LIMIT, check_limit, check_time, forecast_seconds, in_words
 from solvable.networks.forecast_notes import notes
 from solvable.networks.forecast_report import ForecastReport
 from solvable.networks.initialisations import Initial, initial_networks
@@ -80,6 +85,8 @@ def forecast(
     dtype: Literal["float32", "float64"] = "float64",
     key: int = 0,
     memory_limit: float = 2.0**30,
+    output_field: Field | None = None,
+    time_limit: float | None = TIME_LIMIT,
     progress: bool | None = None,
 ) -> ForecastReport:
     """Forecast how the loss falls with time and compute, from the network's tangent kernel before training.
@@ -99,6 +106,10 @@ def forecast(
     outputs. Modes ``first`` to ``last`` are fitted; by default the last decade up to a tenth of the points. More than
     4096 inputs are approximated by 2048 ``landmarks`` (Nyström). ``outputs`` is as in
     :func:`solvable.diagnostics.ntk`; outputs are taken to learn independently, which holds when the network is wide.
+    ``output_field`` chooses where the network returns several arrays, as there.
+
+    The time that this takes is estimated first, and work beyond ``time_limit`` (600 s; None for no limit) is refused
+    with advice. ``progress`` says the estimate.
 
     >>> import numpy as np
     >>> from solvable.networks import MLP
@@ -112,6 +123,8 @@ def forecast(
     (True, 'hard')
     """
     check_choice("start", start, get_args(Start))
+    check_choice("outputs", outputs, ("trace", "sum"))
+    check_limit(time_limit)
     _check_modes(first, last)
     inputs = check_inputs("inputs", inputs)
     size = len(inputs)
@@ -120,8 +133,9 @@ def forecast(
     if landmarks is None and size > MOST_POINTS:
         landmarks = LANDMARKS
     networks = initial_networks(model, parameters, draws, key)
-    goal = _goal(targets, inputs, networks[0])
+    goal = _goal(targets, inputs, networks[0], output_field)
     options = {
+        "output_field": output_field,
         "outputs": outputs,
         "landmarks": landmarks,
         "key": key,
@@ -129,14 +143,47 @@ def forecast(
         "memory_limit": memory_limit,
         "progress": progress,
     }
-    measured = [_measure(network, inputs, goal, start, options) for network in networks]
-    fluctuation, width_noise = _width_noise(measured)
-    if fluctuation == 0:
-        measured = measured[:1]
-    fit = _fit(measured, landmarks or size, width_noise, (first, last), key)
+    counted = goal.shape[1] if outputs == "trace" else 1
+    seconds = forecast_seconds(
+        networks,
+        inputs,
+        counted,
+        landmarks=landmarks,
+        by_layers=_by_layers_possible(networks[0], inputs, options),
+        dtype=dtype,
+        output_field=output_field,
+    )
+    check_time(seconds, time_limit, size, landmarks, counted)
+    label = f"tangent kernels and spectra, about {in_words(seconds)}"
+    with progress_bar(label, len(networks) + 1, progress) as advance:
+        measured = []
+        for network in networks:
+            with _share_of(advance):
+                measured.append(_measure(network, inputs, goal, start, options))
+        fluctuation, width_noise = _width_noise(measured)
+        if fluctuation == 0:
+            measured = measured[:1]
+        fit = _fit(measured, landmarks or size, width_noise, (first, last), key)
+        advance()
     said = float(np.mean([one.said for one in measured])) / _mean_square(goal)
     report = _report(measured, fit, fluctuation, said, landmarks, start)
-    return report.noting(*notes(report, networks[0], inputs, len(networks), fit.clear.last))
+    return report.noting(*notes(report, networks[0], inputs, len(networks), fit.clear.last, output_field))
+
+
+@contextmanager
+def _share_of(advance: Advance) -> Iterator[None]:
+    """Bars of the work inside move a longer bar by one."""
+    done = 0.0
+
+    def heard(share: float) -> None:
+        nonlocal done
+        if share > done:
+            advance(share - done)
+            done = share
+
+    with heard_by(heard):
+        yield
+    heard(1.0)
 
 
 def _report(
@@ -180,14 +227,14 @@ def _check_modes(first: int | None, last: int | None) -> None:
         raise ValueError(f"first must be below last, not {first} and {last}")
 
 
-def _goal(targets: Any, inputs: Any, network: Initial) -> np.ndarray:
+def _goal(targets: Any, inputs: Any, network: Initial, field: Field | None) -> np.ndarray:
     """Targets as a matrix of float64, one row an input and one column an output; labels one-hot."""
     array = to_numpy(targets)
     if array.dtype.kind not in "fiub" or array.ndim == 0 or not array.size:
         raise ValueError(f"targets must be numbers or labels for each input, not {array.shape} of {array.dtype}")
     if len(array) != len(inputs):
         raise ValueError(f"there are {len(inputs)} inputs and {len(array)} targets: each input needs one")
-    width = network_of(network.model, network.parameters).outputs(inputs[:1]).shape[1]
+    width = network_of(network.model, network.parameters, None, field).outputs(inputs[:1]).shape[1]
     if array.ndim == 1 and array.dtype.kind in "iub":
         low, high = int(array.min()), int(array.max())
         if low < 0 or high >= width:
@@ -211,14 +258,14 @@ def _mean_square(values: np.ndarray) -> float:
 
 
 def _measure(network: Initial, inputs: Any, goal: np.ndarray, start: str, options: dict[str, Any]) -> _Measured:
-    seen = network_of(network.model, network.parameters, options["dtype"])
+    seen = network_of(network.model, network.parameters, options["dtype"], options["output_field"])
     said = np.concatenate([seen.outputs(inputs[row]) for row in batches(len(inputs), _BATCH)])
     if not np.isfinite(said).all():
         row = int(np.argmin(np.isfinite(said).all(axis=1)))
         raise ValueError(f"the network is not finite on input {row}: look for NaN or overflow in inputs and weights")
-    plain = options["outputs"] == "trace" and options["landmarks"] is None and options["dtype"] == "float64"
-    kernel = _by_layers(network, inputs) if plain else None
-    if kernel is None:
+    if _by_layers_possible(network, inputs, options):
+        kernel = _by_layers(network, inputs)
+    else:
         kernel = ntk(network.model, inputs, parameters=network.parameters, **options)
     # The trace and the sum are of all outputs together; each one learns by its own kernel.
     share = goal.shape[1] ** (0.5 if "component" in kernel.dims else 1.0)
@@ -228,11 +275,15 @@ def _measure(network: Initial, inputs: Any, goal: np.ndarray, start: str, option
     return _Measured(kernel, wanted, _modes(kernel, wanted), _mean_square(said))
 
 
-def _by_layers(network: Initial, inputs: Any) -> xr.DataArray | None:
-    """The kernel of this package's own MLPs, which have a faster way to it; None for others."""
+def _by_layers_possible(network: Initial, inputs: Any, options: dict[str, Any]) -> bool:
+    """Whether it is one of this package's own MLPs, which have a faster way to their kernel."""
     model = network.model.network if isinstance(network.model, Centred) else network.model
-    if not isinstance(model, MLP) or model.mask is not None or np.ndim(inputs) != 2:
-        return None
+    plain = options["outputs"] == "trace" and options["landmarks"] is None and options["dtype"] == "float64"
+    return plain and isinstance(model, MLP) and model.mask is None and np.ndim(inputs) == 2
+
+
+def _by_layers(network: Initial, inputs: Any) -> xr.DataArray:
+    model = network.model.network if isinstance(network.model, Centred) else network.model
     leaves = jax.tree.leaves(eqx.filter(network.model, eqx.is_inexact_array))
     attrs = {"precision": "float64", "outputs": "trace", "parameters": sum(leaf.size for leaf in leaves)}
     return xr.DataArray(np.asarray(layer_kernel(model, inputs)), dims=("input", "other_input"), attrs=attrs)
@@ -242,8 +293,8 @@ def _modes(kernel: xr.DataArray, wanted: np.ndarray) -> Modes:
     found = spectrum(kernel, wanted)
     eigenvalues = found.spectrum.values
     power = np.sum(found.coefficient.values**2, axis=1)
-    if kernel.attrs.get("precision") not in (None, "float64"):
-        # Eigenvalues of a kernel computed in less precision mean nothing below its rounding.
+    if "component" in kernel.dims and kernel.attrs.get("precision") not in (None, "float64"):
+        # Of a kernel, spectrum() knows what rounding makes; factors of one are made by dividing by small numbers.
         kept = eigenvalues > 10 * float(np.finfo(np.float32).eps) * eigenvalues[0]
         eigenvalues, power = eigenvalues[kept], power[kept]
     return Modes(eigenvalues, power)

@@ -8,6 +8,7 @@ import numpy as np
 
 from solvable.diagnostics.batches import to_numpy
 from solvable.diagnostics.kernels import ntk
+from solvable.diagnostics.outputs import Field
 from solvable.networks.initialisations import Initial, negated
 from solvable.networks.spectral_laws import FEWEST_MODES, TRUSTED
 
@@ -19,7 +20,9 @@ _NOT_STRAIGHT = 0.15
 _BENT = 0.5
 
 
-def notes(report: "ForecastReport", network: Initial, inputs: Any, drawn: int, clear_last: float) -> Iterator[str]:
+def notes(
+    report: "ForecastReport", network: Initial, inputs: Any, drawn: int, clear_last: float, field: Field | None = None
+) -> Iterator[str]:
     """What to mind, in the order of the report."""
     rank = report.eigenvalues.shape[1]
     if rank < FEWEST_MODES:
@@ -27,7 +30,7 @@ def notes(report: "ForecastReport", network: Initial, inputs: Any, drawn: int, c
     elif not report.power_law:
         yield from _no_law(report)
     yield from _range(report, clear_last)
-    yield from _gap(report, network, inputs)
+    yield from _gap(report, network, inputs, field)
     yield from _width(report, drawn)
     if report.noise > 0:
         yield (
@@ -87,13 +90,13 @@ def _range(report: "ForecastReport", clear_last: float) -> Iterator[str]:
         )
 
 
-def _gap(report: "ForecastReport", network: Initial, inputs: Any) -> Iterator[str]:
+def _gap(report: "ForecastReport", network: Initial, inputs: Any, field: Field | None) -> Iterator[str]:
     """A part of the targets that the kernel cannot reach, and whether parity is why."""
     share = float(np.mean(report.outside / (report.power.sum(axis=1) + report.outside)))
     rank, size = report.eigenvalues.shape[1], report.landmarks or report.points
     if size - rank < 0.01 * size or share == 0:
         return
-    parity = missing_parity(network, inputs)
+    parity = missing_parity(network, inputs, field)
     if parity is not None:
         yield (
             f"parity gap: all but a few {parity} functions have eigenvalue zero, as for a whole power of ReLU without "
@@ -106,7 +109,7 @@ def _gap(report: "ForecastReport", network: Initial, inputs: Any) -> Iterator[st
         )
 
 
-def missing_parity(network: Initial, inputs: Any) -> str | None:
+def missing_parity(network: Initial, inputs: Any, field: Field | None = None) -> str | None:
     """``"odd"`` or ``"even"`` if functions of that parity are all but missing from the kernel.
 
     The kernel is split as ``K(x, x') ± K(x, -x')``; of ``max(0, h)^q`` one part is a polynomial of degree q.
@@ -114,10 +117,9 @@ def missing_parity(network: Initial, inputs: Any) -> str | None:
     if getattr(inputs, "ndim", 0) != 2 or np.issubdtype(to_numpy(inputs[:1]).dtype, np.integer):
         return None
     some = inputs[:: max(1, len(inputs) // _PROBED)][:_PROBED]
-    same, opposite = (
-        ntk(network.model, some, other, parameters=network.parameters, dtype="float64", progress=False).values
-        for other in (some, negated(some))
-    )
+    options: dict[str, Any] = {"dtype": "float64", "output_field": field, "progress": False}
+    own = network.parameters
+    same, opposite = (ntk(network.model, some, x, parameters=own, **options).values for x in (some, negated(some)))
     ranks = {}
     for name, part in (("even", same + opposite), ("odd", same - opposite)):
         values = np.linalg.eigvalsh((part + part.T) / 2)
