@@ -14,7 +14,7 @@ import xarray as xr
 import solvable
 from solvable import LinearEstimator, models
 from solvable.cli import cost, main
-from solvable.engines.cost import check_cost, free_memory, in_time
+from solvable.engines.budget import check_budget, free_memory, in_time
 from solvable.ranges import parse_axis, parse_range
 
 
@@ -218,10 +218,10 @@ def test_costs_are_estimated_from_a_pilot(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_the_memory_that_is_free_bounds_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1e6 < free_memory() <= float("inf")
-    monkeypatch.setattr("solvable.engines.cost.free_memory", lambda: 1e9)
-    check_cost("this", "no", memory=4.9e8)
+    monkeypatch.setattr("solvable.engines.budget.free_memory", lambda: 1e9)
+    check_budget("this", "no", memory=4.9e8)
     with pytest.raises(ValueError, match=r"^this would take about 510 MB of memory, and 1 GB are free: ask for less$"):
-        check_cost("this", "ask for less", memory=5.1e8)
+        check_budget("this", "ask for less", memory=5.1e8)
 
 
 def test_a_batch_that_does_not_fit_is_refused_before_it_is_drawn(capsys: pytest.CaptureFixture) -> None:

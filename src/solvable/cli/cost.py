@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from solvable.cli.streams import tell
-from solvable.engines.cost import DAY, check_cost, in_time
+from solvable.engines.budget import DAY, check_budget, in_time
 
 # Above these sizes a pilot is worth its seconds; below them the work itself is short.
 _MANY_TIMES, _MANY_SEEDS, _MANY_CELLS = 100_000, 20_000, 100_000
@@ -36,7 +36,7 @@ def check_times_cost(predict: Callable[[np.ndarray], xr.Dataset], times: np.ndar
 
 def check_seeds_cost(simulate: Callable[[int], xr.Dataset], seeds: int, times: int) -> None:
     """Refuse too many runs: first by the size of the curves alone, then from the cost of a few runs."""
-    check_cost(
+    check_budget(
         f"a simulation of {seeds} seeds at {times} times",
         "ask for fewer seeds or times",
         memory=8.0 * seeds * times,
@@ -53,7 +53,7 @@ def check_plane_cost(compute: Callable[[dict[str, np.ndarray]], xr.Dataset], gri
     cells = float(np.prod([float(grid.size) for grid in grids.values()]))
     grid = " x ".join(f"{grid.size} {name}" for name, grid in grids.items())
     what, remedy = f"a plane of {cells:.4g} cells ({grid})", "ask for fewer points, or use 'solvable sweep --store'"
-    check_cost(what, remedy, memory=_CELL_BYTES * cells, seconds=_CELL_SECONDS * cells)
+    check_budget(what, remedy, memory=_CELL_BYTES * cells, seconds=_CELL_SECONDS * cells)
     if cells <= _MANY_CELLS:
         return
     corner = {
@@ -69,7 +69,7 @@ def check_grid_cost(sizes: dict[str, int]) -> None:
     cells = float(np.prod([float(size) for size in sizes.values()]))
     grid = " x ".join(f"{size} {name}" for name, size in sizes.items() if size > 1)
     what = f"a sweep of {cells:.4g} cells ({grid or '1 cell'}), at one number and 0.1 ms a cell,"
-    check_cost(what, "ask for fewer cells", memory=8 * cells, seconds=_CELL_SECONDS * cells, longest=365 * DAY)
+    check_budget(what, "ask for fewer cells", memory=8 * cells, seconds=_CELL_SECONDS * cells, longest=365 * DAY)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -81,6 +81,6 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _judge(what: str, remedy: str, memory: float, seconds: float) -> None:
-    check_cost(what, remedy, memory=memory, seconds=seconds)
+    check_budget(what, remedy, memory=memory, seconds=seconds)
     if seconds > _WORTH_SAYING:
         tell(f"note: {what} will take about {in_time(seconds)}")

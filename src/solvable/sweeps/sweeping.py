@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 
 from solvable._version import __version__
-from solvable.engines.cost import DAY, check_cost
+from solvable.engines.budget import DAY, check_budget
 from solvable.models.base import Stopwatch, check_count
 from solvable.sweeps import execution
 from solvable.sweeps.cells import Cells, find_cells
@@ -204,7 +204,7 @@ def _check_cost(job: Plan, store: StorePath | None) -> None:
     if job.engine == "vmap":
         # Vectorised cells take a small part of the time of a cell by itself, which is what was measured.
         longest *= _VECTORISED
-    check_cost(what, remedy, memory=memory, seconds=job.seconds, longest=longest)
+    check_budget(what, remedy, memory=memory, seconds=job.seconds, longest=longest)
 
 
 def _stored(asked: _Asked) -> Reader | None:

@@ -1,6 +1,6 @@
 """What work will cost, said before it is begun: memory and time in words, and a refusal where they cannot be had.
 
->>> from solvable.engines.cost import in_bytes, in_time
+>>> from solvable.engines.budget import in_bytes, in_time
 >>> in_bytes(26e12), in_time(7200)
 ('26 TB', '2 hours')
 """
@@ -59,11 +59,11 @@ def _left_in_group() -> float | None:
         return None
 
 
-def check_cost(what: str, remedy: str, *, memory: float, seconds: float | None = None, longest: float = DAY) -> None:
+def check_budget(what: str, remedy: str, *, memory: float, seconds: float | None = None, longest: float = DAY) -> None:
     """Raise a ValueError that tells the estimate, if the results do not fit into memory or the work takes too long.
 
-    >>> from solvable.engines.cost import check_cost
-    >>> check_cost("a plane", "ask for fewer cells", memory=1e3, seconds=1e9)
+    >>> from solvable.engines.budget import check_budget
+    >>> check_budget("a plane", "ask for fewer cells", memory=1e3, seconds=1e9)
     Traceback (most recent call last):
         ...
     ValueError: a plane would take about 1 kB of memory and 31.7 years, longer than 24 hours: ask for fewer cells
