@@ -352,7 +352,7 @@ def test_curves_and_points_carry_the_librarys_numbers() -> None:
     assert np.array_equal(line.y, theory.test_loss.values)
     loss = next(one for one in curves.points(runs, comparison, "loss") if one.name == "test loss")
     assert np.array_equal(loss.score, comparison.test_loss.sel(statistic="z_score").values)
-    assert np.allclose(loss.error[1:], runs.test_loss.std("seed", ddof=1).values[1:] / 5**0.5, rtol=1e-12)
+    assert np.array_equal(loss.error, comparison.test_loss.sel(statistic="standard_error").values)
     units = curves.lines(theory, "first")
     assert [unit.name for unit in units] == ["unit 0", "unit 1"]
     assert "loss" in curves.quantities(theory)

@@ -35,6 +35,7 @@ def _common(name: str, annotation: Any, default: Any, text: str) -> inspect.Para
 
 
 _TIMES = _common("times", str | None, None, "Times: 1:1e5:200log, 0:10:5 or 1,10,100 (default: the model's own).")
+_ALLOWED = _common("allow_different", str | None, None, "What may differ between both: momentum,activation.")
 _OUTPUT = [
     _common("out", str | None, None, f"Write the data here ({', '.join(DATA_ENDINGS)})."),
     _common("plot", str | None, None, f"Draw the result here ({', '.join(PICTURE_ENDINGS)})."),
@@ -105,9 +106,11 @@ def _compare(model: type[Model]) -> Callable[..., None]:
             raise ValueError(f"--seeds {values['seeds']}: a comparison has standard errors, which need 2 seeds or more")
         theory = built.predict(times, **pick(values, theory_options))
         simulation = _simulated(built, times, pick(values, simulation_options))
-        deliver(compare(theory, simulation), values, lambda: plot(theory, simulation))
+        different = [name.strip().replace("-", "_") for name in (values["allow_different"] or "").split(",")]
+        comparison = compare(theory, simulation, allow_different=different)
+        deliver(comparison, values, lambda: plot(theory, simulation))
 
-    return as_function(body, [*fields, *simulation_options, *theory_options, _TIMES, *_OUTPUT])
+    return as_function(body, [*fields, *simulation_options, *theory_options, _ALLOWED, _TIMES, *_OUTPUT])
 
 
 def _grokking_time(model: type[Model]) -> Callable[..., None]:

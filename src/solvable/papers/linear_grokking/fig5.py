@@ -32,7 +32,8 @@ def reproduce(scale: Scale) -> Reproduction:
             name = activation or "linear"
             datasets |= {f"theory-{hidden}": theory, f"simulation-{name}-{hidden}": simulation}
             draw_run(panels[row], theory, simulation, colour, f"{name}, {hidden} hidden")
-            comparison = compare(theory.sel(time=steps), simulation)
+            # Linear theory against tanh: how far apart they are is the question.
+            comparison = compare(theory.sel(time=steps), simulation, allow_different=["activation"])
             claims += (
                 agreement(f"{name}, {hidden} hidden", comparison)
                 if activation is None
