@@ -14,8 +14,12 @@ import xarray as xr
 import solvable
 from solvable import LinearEstimator, models
 from solvable.cli import cost, main
+from solvable.cli.flags import build, field_flags
+from solvable.cli.sweep import _fixed
 from solvable.engines.cost import check_cost, free_memory, in_time
+from solvable.models.base import Model, parameter, rules
 from solvable.ranges import parse_axis, parse_range
+from solvable.sweeps.design import as_design
 
 
 def run(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
@@ -134,12 +138,11 @@ def test_reproduce_without_a_name_lists_papers_and_figures(capsys: pytest.Captur
 
 def test_infinitely_many_samples_are_written_inf(capsys: pytest.CaptureFixture) -> None:
     command = ("predict", "linear-features", "--intensities", "1,0.5", "--target", "1,1", "--times", "1,2", "--json")
-    _, out, _ = run(capsys, *command)
-    expected = json.loads(out)["data_vars"]
+    expected = solvable.LinearFeatures([1.0, 0.5], [1.0, 1.0], samples=None).predict([1, 2]).test_loss.values.tolist()
     for word in ("inf", "infinity", "Inf", "+inf"):
         code, out, _ = run(capsys, *command, "--samples", word)
         assert code == 0
-        assert json.loads(out)["data_vars"] == expected
+        assert json.loads(out)["data_vars"]["test_loss"]["data"] == expected
     for name in models.names():
         for verb in ("predict", "simulate"):
             _, out, _ = run(capsys, verb, name, "--help")
@@ -149,10 +152,23 @@ def test_infinitely_many_samples_are_written_inf(capsys: pytest.CaptureFixture) 
                     assert "None" not in part, f"{verb} {name}"
 
 
+def test_infinity_is_not_taken_for_a_flag_that_was_left_out() -> None:
+    """A model whose default is a finite number of samples can still be asked for infinitely many."""
+
+    class Finite(Model):
+        name = "finite"
+        samples: int | None = parameter("samples", rules.count, symbol="n", default=30, infinite=True)
+
+    flags = field_flags(Finite)
+    assert build(Finite, {"samples": None}, flags).samples is None
+    assert build(Finite, {"samples": 30}, flags).samples == 30
+    assert _fixed(Finite, {"samples": None}, flags, as_design({"other": [1.0]})) == {"samples": None}
+
+
 def test_infinity_stands_for_no_samples_in_python() -> None:
     model = solvable.LinearFeatures([1.0, 0.5], [1.0, 1.0], samples=np.inf)
     assert model.samples is None
-    assert repr(model).endswith("samples=inf, noise=0.0)")
+    assert "samples=inf, " in repr(model)
     assert repr(solvable.FeatureScaling(capacity=1.5, source=1.0)).count("samples=inf") == 1
     with pytest.raises(ValueError, match="samples must be a whole number, 1 or more, or inf, not 2.5"):
         solvable.LinearFeatures([1.0], [1.0], samples=2.5)

@@ -232,7 +232,7 @@ def test_bad_input(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "test_outputs must be an array of numbers" in refused("words.npz")
     np.savez(folder / "short.npz", **{**feature_arrays(), "test_labels": np.zeros(5, int)})
     assert "equally many rows" in refused("short.npz")
-    assert "must end in .png" in refused("features.npz", "--plot", "report.gif")
+    assert "must end in one of .png" in refused("features.npz", "--plot", "report.gif")
     assert "there is no checkpoint" in refused("--checkpoint", "none.pt", *checkpoint)
     (folder / "weights.txt").write_text("hello")
     assert "end in .npz or .safetensors" in refused("--checkpoint", "weights.txt", *checkpoint)

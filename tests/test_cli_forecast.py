@@ -61,7 +61,7 @@ def test_data_in_report_out(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--model", "forecast_makers:network", "--data", "none.npz"], "no file none.npz"),
         (["--model", "forecast_makers:network", "--data", "bare.npz"], "neither targets nor labels"),
         (["--model", "forecast_makers:network", "--data", "labels.npz"], "labels must be from 0 to 0"),
-        (["--model", "forecast_makers:network", "--data", "data.npz", "--plot", "a.txt"], "must end in .png"),
+        (["--model", "forecast_makers:network", "--data", "data.npz", "--plot", "a.txt"], "must end in one of .png"),
         (["--model", "forecast_makers:network", "--data", "data.npz", "--checkpoint", "w.eqx"], "not tuple"),
         (["--model", "forecast_makers:network", "--data", "data.npz", "--start", "end"], "start must be one of"),
     ],

@@ -147,7 +147,7 @@ def _phase_diagram(model: type[Model]) -> Callable[..., None]:
                 raise ValueError(f"Missing option '--{field.name.replace('_', '-')}', or make it an axis.")
         built: Any = model(**given)
         chosen = pick(values, options)
-        check_space(values, math.prod(float(grid.size) for grid in grids.values()))
+        check_space(values, math.prod(grid.size for grid in grids.values()))
         check_plane_cost(lambda few: built.phase_diagram(**chosen, **few), grids)
         dataset = built.phase_diagram(**chosen, **grids)
         logs = [name for flag, name in zip("xy", grids, strict=True) if values[flag].endswith("log")]

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from solvable import diagnostics
+from solvable.cli.outputs import checked
 from solvable.diagnostics.archives import FEATURES, LAST_LAYER, read_all_arrays, read_arrays, reports
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.weights import with_arrays
-from solvable.files import check_writable
 from solvable.networks.initialisations import make
-from solvable.plotting import save_figure
+from solvable.plotting import check_picture_path, save_figure
 
 _TORCH_FILES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 _DATA_FILE = tuple(f"{part}_{name}" for part in ("train", "test") for name in ("inputs", "labels"))
@@ -64,10 +64,8 @@ def diagnose(
 
 def check_plot(path: str | None) -> None:
     """Whether a figure can be written there, before anything is computed."""
-    if path:
-        check_writable(path)
-        if Path(path).suffix not in (".png", ".svg", ".pdf"):
-            raise ValueError(f"--plot {path} must end in .png, .svg or .pdf")
+    if path is not None:
+        checked("plot", path, check_picture_path)
 
 
 def read_file(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:

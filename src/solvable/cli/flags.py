@@ -140,13 +140,18 @@ def build(model: type[Model], values: dict[str, Any], flags: Iterable[inspect.Pa
     chosen = {}
     for name, value in pick(values, flags).items():
         dimensions = fields[name].metadata["rule"].dimensions
-        if value is None and fields[name].default is not dataclasses.MISSING:
+        if value is None and left_out(fields[name]):
             continue
         if isinstance(value, str) and dimensions:
             parse = parse_range if dimensions == 1 else parse_matrix
             value = parse(value, f"--{name.replace('_', '-')}")
         chosen[name] = value
     return model(**chosen)
+
+
+def left_out(field: dataclasses.Field[Any]) -> bool:
+    """Whether None from the command line means that a flag was not given; for samples it means infinitely many."""
+    return field.default is not dataclasses.MISSING and not field.metadata.get("infinite", False)
 
 
 def pick(values: dict[str, Any], flags: Iterable[inspect.Parameter]) -> dict[str, Any]:

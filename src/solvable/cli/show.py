@@ -56,9 +56,8 @@ def dataset(data: xr.Dataset) -> None:
     """The dataset as a table over time if it has times, a table of its single numbers, and a summary of the rest."""
     names = [str(name) for name in data.data_vars]
     over_time = [name for name in names if _is_curve(data[name])] if data.sizes.get("time") else []
-    # Numerical errors of single runs are for comparisons; next to the spread of the runs they only widen the table.
-    minor = [name for name in over_time if name.startswith("log_") or _is_error_of_runs(data, name)]
-    curves = [name for name in over_time if name not in minor] or over_time
+    # Logarithms and numerical errors of other columns are summed up below the table, to keep it legible.
+    curves = [name for name in over_time if not _is_secondary(name, names)] or over_time
     single = [name for name in names if data[name].ndim == 0]
     rest = [name for name in names if name not in (*curves, *single)]
     if curves:
@@ -74,8 +73,9 @@ def dataset(data: xr.Dataset) -> None:
         print(data.attrs["verdict"])
 
 
-def _is_error_of_runs(data: xr.Dataset, name: str) -> bool:
-    return name.endswith("_error") and name.removesuffix("_error") in data and "seed" in data[name].dims
+def _is_secondary(name: str, names: Sequence[str]) -> bool:
+    primary = (name.removeprefix("log_"), name.removesuffix("_error"), name.removesuffix("_spread"))
+    return any(other != name and other in names for other in primary)
 
 
 def _title(data: xr.Dataset) -> str:

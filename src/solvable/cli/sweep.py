@@ -167,7 +167,7 @@ def _fixed(model: type[Model], values: Values, fields: list[inspect.Parameter], 
     about = {field.name: field for field in dataclasses.fields(model)}
     fixed = {}
     for name, value in pick(values, fields).items():
-        if name in design.names or value is None:
+        if name in design.names or (value is None and not about[name].metadata.get("infinite", False)):
             continue
         dimensions = about[name].metadata["rule"].dimensions
         if isinstance(value, str) and dimensions:
