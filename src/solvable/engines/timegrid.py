@@ -75,7 +75,7 @@ def _real_numbers(times: Any) -> np.ndarray:
         "U": ("strings", "convert them with float"),
         "S": ("strings", "convert them with float"),
     }
-    kind = array.dtype.kind
+    kind: str = array.dtype.kind
     if kind == "O":
         kind = next((kind for kind in map(_kind_of, array.ravel()) if kind in kinds), kind)
     if kind in kinds:
