@@ -354,11 +354,13 @@ SWEEPS: list[tuple[str, Callable[[], Any], str]] = [
 ]
 
 
+def _told(changes: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value!r}" for name, value in changes.items()).replace("\n", "")[:80]
+
+
 def _cases() -> list[Case]:
     found = [
-        Case(f"{make.__name__} {name}={str(value)[:30]}", _built(make, changes), words)
-        for make, changes, words in PARAMETERS
-        for name, value in [next(iter(changes.items()))]
+        Case(f"{make.__name__} {_told(changes)}", _built(make, changes), words) for make, changes, words in PARAMETERS
     ]
     # Each of the bad times goes to another model, so that all nine are asked.
     asked: list[Callable[[], Any]] = [estimator, features, diagonal, linear, scalar, skills, scaling, ParityMode]

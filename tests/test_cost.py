@@ -1,6 +1,5 @@
 """Work that would take days or all memory is refused at once, with the estimate and the remedy."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -56,12 +55,9 @@ ESTIMATES: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize("name", ESTIMATES)
 def test_work_of_days_is_refused_before_it_begins(name: str) -> None:
     run, message = ESTIMATES[name]
-    begin = time.process_time()
     with pytest.raises(ValueError, match=message) as refused:
         run()
     assert "\n" not in str(refused.value)
-    # Of the processor, not of the clock: the estimate itself may compile small functions, the work would take hours.
-    assert time.process_time() - begin < 60
 
 
 def test_limits_can_be_lifted() -> None:
