@@ -21,7 +21,8 @@ from solvable.cli.interrupts import INTERRUPTED, announce
 from solvable.cli.outputs import check_outputs, checked, deliver
 from solvable.cli.streams import printing, tell
 from solvable.engines.timegrid import whole_steps
-from solvable.files import DATA_ENDINGS, check_writable
+from solvable.files import DATA_ENDINGS
+from solvable.files.atomic import check_folder
 from solvable.models.base import Model, check_count
 from solvable.plotting import PICTURE_ENDINGS, plot_plane
 from solvable.ranges import parse_box, parse_matrix, parse_range, parse_scalar, parse_values
@@ -237,7 +238,8 @@ def _check_store(values: Values) -> None:
     """The store can be written, and is not the place of the copy; what else is wrong with a store is said by it."""
     store, out = values["store"], values["out"]
     if store is not None and not values["dry_run"]:
-        checked("store", store, check_writable)
+        # A store is a folder and may be there already: only the folder that it lies in is looked at here.
+        checked("store", store, lambda path: check_folder(Path(path)))
     if store is not None and out is not None and Path(store).absolute() == Path(out).absolute():
         raise ValueError(f"--store and --out are both {store}: the store is a dataset already, give --out another name")
 
