@@ -220,7 +220,7 @@ def _scaling() -> FeatureScaling:
 
 
 def _committee() -> Committee:
-    return Committee(samples_per_dimension=5.0)
+    return Committee(samples_per_dimension=5.0, step=0.1)
 
 
 def _one_pass() -> object:
