@@ -374,7 +374,7 @@ def test_ranges_hold_the_curves_and_do_not_follow_every_step(log: bool) -> None:
 
 def test_planes_agree_with_single_settings_and_with_each_other() -> None:
     """All cells at once, cell by cell, and a setting moved to a cell: the same number."""
-    setting = Setting("scalar-network")
+    setting = Setting("scalar-network", {"first": "0.4,-0.1", "second": "0.3,0.2"})
     view = {"plane": "kernel_ratio", "px": "first.2", "py": "target"}
     plane = planes.compute(setting, view, lambda partial: None)
     places = [plane["x"][[5, 40]], plane["y"][[7, 30]]]
