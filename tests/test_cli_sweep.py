@@ -86,7 +86,7 @@ def test_a_sweep_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     first = sweeping.first_result
     monkeypatch.setattr(sweeping, "first_result", lambda cells, design: (first(cells, design)[0], 3600.0))
     grid = {"aspect_ratio": np.linspace(0.1, 1, 25)}
-    with pytest.raises(ValueError, match=r"\(25 cells\) would take about .* and 25 hours, longer than 24 hours"):
+    with pytest.raises(ValueError, match=r"\(25 cells\) would take about .* hours, longer than"):
         solvable.sweep(LinearEstimator(0.5), grid, "limits", engine="serial")
 
 

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 import solvable
-from solvable.engines.cost import check_cost, duration, unlimited
+from solvable.engines.cost import check_cost, in_time, unlimited
 
 ESTIMATES: dict[str, tuple[Callable[[], Any], str]] = {
-    "committee": (lambda: solvable.Committee().predict([1e6]), r"1e\+07 steps of 0.1.*solver=Flow"),
+    "committee": (lambda: solvable.Committee().predict([1e6]), r"4e\+06 steps of 0.25.*solver=Flow"),
     "committee online": (
         lambda: solvable.Committee(samples_per_dimension=np.inf).predict([1e12]),
-        r"1e\+13 steps.*Online\(flow=True\)",
+        r"4e\+12 steps.*Online\(flow=True\)",
     ),
-    "committee response": (lambda: solvable.Committee().predict([1e4], solver="response"), r"1e\+05 steps"),
-    "committee simulation": (lambda: solvable.Committee().simulate([1e6]), r"1e\+07 steps and 20 seeds"),
+    "committee response": (lambda: solvable.Committee().predict([1e4], solver="response"), r"4e\+04 steps"),
+    "committee simulation": (lambda: solvable.Committee().simulate([1e6]), r"4e\+06 steps and 20 seeds"),
     "march": (
         lambda: solvable.FeatureScaling(1.5, 0.5, features=16, modes=50).predict([1e6]),
         r"GiB.*descent=\"flow\"",
@@ -27,7 +27,7 @@ ESTIMATES: dict[str, tuple[Callable[[], Any], str]] = {
         "fewer seeds or a smaller system",
     ),
     "skills": (lambda: solvable.SkillModel(0.6, skills=1000).simulate([1e9]), r"1e\+09 steps"),
-    "many skills": (lambda: solvable.SkillModel(0.6, skills=1e10).simulate([1.0]), "GiB of memory"),
+    "many skills": (lambda: solvable.SkillModel(0.6, skills=1e10).simulate([1.0]), "of memory"),
     "diagonal": (
         lambda: solvable.DiagonalNetwork([1.0], [1.0], [0.1], [0.1]).simulate([1e12]),
         r"1e\+14 steps.*larger learning_rate",
@@ -61,13 +61,13 @@ def test_work_of_days_is_refused_before_it_begins(name: str) -> None:
 
 
 def test_limits_can_be_lifted() -> None:
-    with pytest.raises(ValueError, match="16 years on this machine"):
+    with pytest.raises(ValueError, match="15.8 years, longer than 6 hours"):
         check_cost("it", operations=1e18)
-    with pytest.raises(ValueError, match="it needs about 93.1 GiB of memory, more than the limit of 64"):
-        check_cost("it", memory=1e11)
+    with pytest.raises(ValueError, match="it would take about 1e\\+06 PB of memory, and .* are free"):
+        check_cost("it", memory=1e21)
     with unlimited():
-        check_cost("it", operations=1e18, memory=1e12)
-    with pytest.raises(ValueError, match="16 years"):
+        check_cost("it", operations=1e18, memory=1e21)
+    with pytest.raises(ValueError, match="15.8 years"):
         check_cost("it", operations=1e18)
 
 
@@ -79,8 +79,8 @@ def test_ordinary_work_is_not_refused() -> None:
 
 
 def test_durations_are_told_in_a_unit_that_suits() -> None:
-    assert duration(3) == "3 seconds"
-    assert duration(600) == "10 minutes"
-    assert duration(7200) == "2 hours"
-    assert duration(1e6) == "12 days"
-    assert duration(1e10) == "3.2e+02 years"
+    assert in_time(3) == "3 s"
+    assert in_time(600) == "10 minutes"
+    assert in_time(7200) == "2 hours"
+    assert in_time(1e6) == "11.6 days"
+    assert in_time(1e10) == "317 years"

@@ -65,7 +65,7 @@ COVERED = {
         "explore": "test_faults.py::test_a_page_needs_no_disk",
     },
     "damaged file": {
-        "save": "test_files_damage.py::test_any_flipped_byte_is_found_or_harmless",
+        "save": "test_files_damage.py::test_a_flipped_bit_anywhere_is_noticed",
         "sweep": "test_sweep_damage.py::test_damage_is_found_named_and_mended",
         "reproduce": "test_faults.py::test_damaged_results_are_computed_again",
         "train": "test_faults.py::test_a_damaged_checkpoint_is_refused",
@@ -173,8 +173,8 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk with room for a few kilobytes."""
-    with mounted(tmp_path / "disk", "size=48k") as folder:
+    """A disk with little room, though more than the 64 kB that are asked for before the work."""
+    with mounted(tmp_path / "disk", "size=200k") as folder:
         yield folder
 
 
@@ -223,7 +223,7 @@ def test_saving_to_a_full_disk(small_disk: Path, ending: str) -> None:
     old = xr.Dataset({"y": ("x", [1.0, 2.0])})
     solvable.save(old, path)
     before = sorted(small_disk.rglob("*"))
-    noise = np.random.default_rng(0).normal(size=20_000)
+    noise = np.random.default_rng(0).normal(size=60_000)
     with pytest.raises((ValueError, OSError), match=re.escape(path.name)) as caught:
         solvable.save(xr.Dataset({"y": ("x", noise)}), path)
     assert "\n" not in str(caught.value)
@@ -286,7 +286,7 @@ def test_a_report_that_is_killed_keeps_its_figures(paper: Path, tmp_path: Path) 
 
 def test_a_report_on_a_full_disk(paper: Path, small_disk: Path) -> None:
     """The figure that finds no room is reported as such, in one line, and leaves nothing; with room the run goes on."""
-    (small_disk / "ballast").write_bytes(bytes(24_000))
+    (small_disk / "ballast").write_bytes(bytes(110_000))
     done = reproduce(paper, small_disk / "out")
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stderr
@@ -341,7 +341,7 @@ def train(checkpoint: Path, steps: int = 5, **more: object) -> networks.Training
     inputs = np.linspace(-1, 1, 16)[:, None]
     data = networks.Fixed(inputs, np.sin(inputs))
     return networks.train(
-        lambda key: networks.MLP(1, 1, 128, 3, key=key),
+        lambda key: networks.MLP(1, 1, 256, 3, key=key),
         data,
         optax.sgd(0.1),
         steps=steps,
@@ -353,7 +353,7 @@ def train(checkpoint: Path, steps: int = 5, **more: object) -> networks.Training
 
 
 def test_a_checkpoint_on_a_full_disk(small_disk: Path) -> None:
-    (small_disk / "ballast").write_bytes(bytes(40_000))
+    (small_disk / "ballast").write_bytes(bytes(110_000))
     with pytest.raises(OSError, match="No space left"):
         train(small_disk / "state.npz")
     assert [entry.name for entry in small_disk.iterdir()] == ["ballast"]

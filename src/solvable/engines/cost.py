@@ -1,6 +1,6 @@
 """Estimates of work, made before it is begun: what would take days or all memory is refused in words at once.
 
-Two limits hold: :data:`DAY` of work, which one core of a CPU is taken to do at 2e9 operations a second and an
+Two limits hold: six hours of work (:data:`LONGEST`), which one core of a CPU is taken to do at 2e9 operations a second and an
 accelerator at 1e12, and half of the memory that is free now. Estimates are rough, to a factor of a few; they tell
 seconds from years. Work that is wanted although it is long is begun inside :func:`unlimited`.
 
@@ -9,7 +9,7 @@ seconds from years. Work that is wanted although it is long is begun inside :fun
 >>> check_cost("a plane", memory=1e3, seconds=1e9, remedy="ask for fewer cells")
 Traceback (most recent call last):
     ...
-ValueError: a plane would take about 1 kB of memory and 31.7 years, longer than 24 hours: ask for fewer cells
+ValueError: a plane would take about 1 kB of memory and 31.7 years, longer than 6 hours: ask for fewer cells
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 DAY = 86400.0
+LONGEST = DAY / 4
 # What one core of an ordinary CPU does with small arrays, and what an accelerator does, in operations a second.
 _SPEEDS = {"cpu": 2e9, "gpu": 1e12, "tpu": 1e12}
 # However small the arrays, a step of a compiled loop costs about as much as so many operations.
@@ -46,7 +47,7 @@ def check_cost(
     seconds: float = 0.0,
     memory: float = 0.0,
     remedy: str = "lower its size or its times",
-    longest: float = DAY,
+    longest: float = LONGEST,
 ) -> None:
     """Refuse work beyond the limits with a ValueError that names the estimate, the limit and the remedy.
 

@@ -61,7 +61,8 @@ def command(setting: Setting, verb: str = "predict") -> str:
             continue
         seen.add(field.name)
         if field.role == "times" or _said(field, setting, field.role):
-            text = setting.text(field.key)
+            # An empty control of a parameter stands for infinitely many, which the command line writes out.
+            text = setting.text(field.key) or ("inf" if field.role == "parameter" else "")
             flag = f"--{field.name.replace('_', '-')}"
             if isinstance(field.default, bool):
                 words.append(flag if text == "true" else f"--no-{field.name.replace('_', '-')}")

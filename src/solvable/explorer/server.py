@@ -28,7 +28,9 @@ def serve(model: str | None = None, host: str = "127.0.0.1", port: int | None = 
         server = make_server(workers, model, host, port)
         address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}/"
         workers.start()
-        print(f"solvable explorer: {address}", flush=True)
+        # Nobody may read the address: a closed pipe is no reason not to serve.
+        with contextlib.suppress(OSError):
+            print(f"solvable explorer: {address}", flush=True)
         print("stop it with Ctrl+C", file=sys.stderr)
         if host not in _HERE:
             print(f"note: everybody who can reach {host} can use this page; there is no password", file=sys.stderr)
