@@ -337,7 +337,7 @@ INPUTS = [
     Case("diagnose: both", command("diagnose", "good.npz", "--checkpoint", "w.npz"), "not both"),
     Case("diagnose: start alone", command("diagnose", "good.npz", "--initial", "w.npz"), "belong to --checkpoint"),
     Case("diagnose: arrays", command("diagnose", "good.npz"), "has no array 'train_features'"),
-    Case("diagnose: plot", command("diagnose", "f.npz", "--plot", "x.gif", f=_features()), ".png, .svg or .pdf"),
+    Case("diagnose: plot", command("diagnose", "f.npz", "--plot", "x.gif", f=_features()), ".png, .svg, .pdf"),
     Case("diagnose: weights", command("diagnose", "--checkpoint", "none.npz", *TORCH), "there is no checkpoint"),
     Case("diagnose: ending", command("diagnose", "--checkpoint", "w.txt", *TORCH, w__txt="x"), "end in .npz or"),
     Case("diagnose: lacks", command("diagnose", "--checkpoint", "w.npz", *TORCH, w={"a": X}), "lacks '0.weight'"),
@@ -373,5 +373,5 @@ INPUTS = [
     Case("forecast: sum of what", command("forecast", "--model", "mlp:8x2", "--data", "good.npz", "--outputs", "mean"),
          "outputs must be"),
     Case("forecast: plot ending", command("forecast", "--model", "mlp:8x2", "--data", "good.npz", "--plot", "x.gif"),
-         ".png, .svg or .pdf"),
+         ".png, .svg, .pdf"),
 ]  # fmt: skip

@@ -87,6 +87,14 @@ def browser() -> Iterator[object]:
         launched.close()
 
 
+def with_two_units(path: str) -> str:
+    """The address with the setting that :func:`network` has, unless it says something else itself."""
+    if "model=scalar-network" not in path:
+        return path
+    texts = {"first": "0.4,-0.1", "second": "0.3,0.2", "times": "0:8:81"}
+    return path + "".join(f"&{name}={text}" for name, text in texts.items() if f"&{name}=" not in path)
+
+
 @pytest.fixture
 def visit(server: Server, browser: object) -> Iterator[Callable[..., object]]:
     """Open a page in a context of its own; at the end nothing may have left the machine, nothing may have failed."""
@@ -109,7 +117,7 @@ def visit(server: Server, browser: object) -> Iterator[Callable[..., object]]:
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: failures.append(str(error)))
         page.on("console", lambda message: failures.append(message.text) if message.type == "error" else None)
-        page.goto(server.url + path, wait_until="domcontentloaded")
+        page.goto(server.url + with_two_units(path), wait_until="domcontentloaded")
         expect(page.locator("html")).to_have_attribute("data-ready", "yes", timeout=PATIENCE)
         return page
 

@@ -438,7 +438,6 @@ def test_defaults_written_out_are_the_same_settings() -> None:
         ((MODEL, {"hidden": ["many"]}, "limits"), "hidden must be a whole number"),
         (("skills", {"exponent": [1.0], "kind": ["other"]}, "exponents"), "kind must be one of"),
         (("committee", {"activation": ["cosine"]}, "escape_time"), "no activation is named 'cosine'"),
-        ((LinearEstimator, {"weight_decay": [0.1]}, "limits"), "needs aspect_ratio: sweep it, or fix it"),
         ((MODEL, {"weight_decay": [0.1]}, "grok"), "no quantity 'grok'; it has .*grokking_time"),
         ((MODEL, {"weight_decay": [0.1]}, "_curve"), "no quantity '_curve'"),
         ((MODEL, {"weight_decay": [0.1]}, 3), "quantity must be the name of a method"),
