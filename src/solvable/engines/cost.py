@@ -1,8 +1,8 @@
 """Estimates of work, made before it is begun: what would take days or all memory is refused in words at once.
 
-Two limits hold: six hours of work (:data:`LONGEST`), which one core of a CPU is taken to do at 2e9 operations a second and an
-accelerator at 1e12, and half of the memory that is free now. Estimates are rough, to a factor of a few; they tell
-seconds from years. Work that is wanted although it is long is begun inside :func:`unlimited`.
+Two limits hold: six hours of work (:data:`LONGEST`), which one core of a CPU is taken to do at 2e9 operations a second
+and an accelerator at 1e12, and half of the memory that is free now. Estimates are rough, to a factor of a few; they
+tell seconds from years. Work that is wanted although it is long is begun inside :func:`unlimited`.
 
 >>> from solvable.engines.cost import check_cost
 >>> check_cost("a plane", seconds=60.0)
