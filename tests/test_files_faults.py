@@ -131,6 +131,17 @@ def test_drafts_at_work_are_not_taken_for_abandoned(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [".solvable-notes", "c.zarr"]
 
 
+def test_a_dataset_that_is_replaced_while_we_look_is_not_taken_for_a_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A writer without an atomic exchange leaves the path empty for a moment: it was there, and then it is not.
+    monkeypatch.setattr(Path, "exists", lambda _: True)
+    solvable.files.check_data_path(tmp_path / "run.zarr")
+    os.mkfifo(tmp_path / "pipe.zarr")
+    with pytest.raises(ValueError, match="device or a pipe"):
+        solvable.files.check_data_path(tmp_path / "pipe.zarr")
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("can_exchange", [True, False])
 def test_several_threads_save_to_one_path(

@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ def check_folder(path: Path, bytes_needed: int = 0) -> None:
     """Raise a ValueError unless a new file can be made beside this path."""
     if not path.parent.is_dir():
         raise ValueError(f"cannot write {path}: there is no folder {path.parent}; make it first")
-    if path.exists() and not (path.is_file() or path.is_dir()):
+    if not _is_replaceable(path):
         raise ValueError(f"cannot write {path}: it is a device or a pipe; name a file")
     try:
         free = shutil.disk_usage(path.parent).free
@@ -57,6 +58,15 @@ def check_folder(path: Path, bytes_needed: int = 0) -> None:
             f"cannot write {path}: the disk has {free} bytes free and about {needed} are needed; "
             "make room or choose another folder"
         )
+
+
+def _is_replaceable(path: Path) -> bool:
+    # One look at the path: another process may replace what is there between two of them.
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> Path:
