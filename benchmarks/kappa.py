@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.timing import Result, seconds
-from solvable.engines.kappa import kappa, power_law
+from solvable.numerics.kappa import kappa, power_law
 from solvable.models.linear_features import LinearFeatures
 
 MODES = 1_000_000

@@ -24,7 +24,24 @@ import pytest
 from jaxtyping import install_import_hook
 
 # Every jaxtyping annotation in the package is checked by beartype when a test calls the function.
-install_import_hook("solvable.engines", "shapes.check")
+install_import_hook(
+    [
+        "solvable.numerics",
+        "solvable.timegrid",
+        *(f"solvable.models.committee.{name}" for name in ("closure", "stabilised", "gaussian_samples")),
+        *(
+            f"solvable.models.feature_scaling.{name}"
+            for name in ("anderson", "kernel_flow", "mode_quadrature", "slot_march", "slot_noise", "slot_rows", "two_time")
+        ),
+        *(f"solvable.models.linear_estimator.{name}" for name in ("chi_square", "spectra")),
+        *(f"solvable.models.linear_features.{name}" for name in ("laplace", "regression_flow")),
+        *(f"solvable.models.skills.{name}" for name in ("binomial", "tail_sums")),
+    ],
+    "shapes.check",
+)
+# Tests differentiate and vectorise theory, and call the numerics below it: that takes float64 throughout. That users need
+# not switch anything is tested in processes of their own (test_importing.py).
+jax.config.update("jax_enable_x64", True)
 
 # The same examples in every run; more of them where there is time.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=10, derandomize=True)

@@ -27,7 +27,7 @@ import solvable
 from solvable import models
 from solvable.cli import main
 from solvable.cli.flags import build, field_flags
-from solvable.engines.timegrid import check_times
+from solvable.timegrid import check_times
 from solvable.explorer.settings import FieldError, Setting
 from solvable.files import DATA_ENDINGS
 from solvable.ranges import parse_range

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import erf, gammainc, gammaincinv
 
-from solvable.engines.chi_square import mean_square_for, probability_below
+from solvable.models.linear_estimator.chi_square import mean_square_for, probability_below
 
 
 @given(st.integers(1, 2000), st.floats(-6, 4))

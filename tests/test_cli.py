@@ -16,8 +16,9 @@ from solvable import LinearEstimator, models
 from solvable.cli import cost, main
 from solvable.cli.flags import build, field_flags
 from solvable.cli.sweep import _fixed
-from solvable.engines.cost import check_cost, free_memory, in_time
-from solvable.models.base import Model, parameter, rules
+from solvable.numerics.cost import check_cost, free_memory, in_time
+from solvable.checks import rules
+from solvable.model import Model, parameter
 from solvable.ranges import parse_axis, parse_range
 from solvable.sweeps.design import as_design
 
@@ -235,7 +236,7 @@ def test_costs_are_estimated_from_a_pilot(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_the_memory_that_is_free_bounds_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1e6 < free_memory() <= float("inf")
-    monkeypatch.setattr("solvable.engines.cost.free_memory", lambda: 1e9)
+    monkeypatch.setattr("solvable.numerics.cost.free_memory", lambda: 1e9)
     check_cost("this", memory=4.9e8)
     with pytest.raises(ValueError, match=r"^this would take about 510 MB of memory, and 1 GB are free: ask for less$"):
         check_cost("this", memory=5.1e8, remedy="ask for less")

@@ -15,7 +15,8 @@ import solvable
 from solvable import LinearEstimator
 from solvable.cli import main
 from solvable.cli.sweep import _fixed
-from solvable.models.base import Model, parameter, rules
+from solvable.checks import rules
+from solvable.model import Model, parameter
 from solvable.ranges import parse_box, parse_values
 from solvable.sweeps import load, status
 from solvable.sweeps.design import as_design

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from solvable import activations, teachers
-from solvable.engines.gaussian_samples import sobol_normals
+from solvable.models.committee.gaussian_samples import sobol_normals
 from solvable.models.committee.early import early_alignment_rate, escape_time, recovery
 from solvable.models.committee.online import (
     descent_latents,

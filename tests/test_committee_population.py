@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from solvable import activations, teachers
-from solvable.engines.gaussian_samples import SOBOL_LIMIT, sobol_normals
+from solvable.models.committee.gaussian_samples import SOBOL_LIMIT, sobol_normals
 from solvable.models.committee.averages import FINE, polynomial_average
 from solvable.models.committee.population import (
     student_products,

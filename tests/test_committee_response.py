@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from solvable import activations, teachers
-from solvable.engines.gaussian_samples import sobol_normals
-from solvable.engines.spectra import MarchenkoPastur
+from solvable.models.committee.gaussian_samples import sobol_normals
+from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.committee import jumps, trajectories
 from solvable.models.committee.fixed_point import solve_fixed_point
 from solvable.models.committee.online import factor, online_descent

@@ -20,8 +20,8 @@ from solvable import (
     SkillModel,
     compare,
 )
-from solvable.engines.descent import descend_with_error
-from solvable.engines.timegrid import log_times, whole_steps
+from solvable.numerics.descent import descend_with_error
+from solvable.timegrid import log_times, whole_steps
 
 DIAGONAL = DiagonalNetwork([1.0, 0.3], [1.0, 1.0], [0.1, 0.1], [0.1, 0.05])
 SCALAR = ScalarNetwork([0.1, -0.2, 0.3], [0.2, 0.1, 0.1], 1.0)

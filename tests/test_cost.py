@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import solvable
-from solvable.engines.cost import check_cost, in_time, unlimited
+from solvable.numerics.cost import check_cost, in_time, unlimited
 
 ESTIMATES: dict[str, tuple[Callable[[], Any], str]] = {
     "committee": (lambda: solvable.Committee().predict([1e6]), r"4e\+06 steps of 0.25.*solver=Flow"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from solvable import LinearEstimator
-from solvable.engines.ensemble import _remembered, ensemble, trajectories
+from solvable.numerics.ensemble import _remembered, ensemble, trajectories
 
 
 def gaussian_norm(key: jax.Array) -> dict:

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 import solvable
 from solvable import cli, models, papers
-from solvable.engines.ensemble import ensemble, seeds_from
-from solvable.engines.progress import heard_by, part_of, progress_bar
+from solvable.numerics.ensemble import ensemble, seeds_from
+from solvable.progress import heard_by, part_of, progress_bar
 from solvable.explorer import address, code, curves, diagnosis, files, planes, scales, server, tasks
 from solvable.explorer.fields import fields_of, write
 from solvable.explorer.presets import PRESETS
@@ -66,7 +66,7 @@ def test_a_model_the_table_does_not_know_gets_controls_from_its_rules() -> None:
     known = dict(scales.SCALES)
     field = fields_of("skills")["learning_rate"]
     from solvable.explorer.fields import _guess
-    from solvable.models.base import rules
+    from solvable.checks import rules
 
     guessed = _guess(rules.positive, 1.0).stops()
     assert float(guessed[0]) < field.parse(field.start) < float(guessed[-1])

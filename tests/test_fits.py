@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solvable import fits
-from solvable.engines import fits as engine
-from solvable.engines.envelope import at_costs, lowest
+from solvable.numerics import fits as engine
+from solvable.numerics.envelope import at_costs, lowest
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.models.skills import SkillModel
 

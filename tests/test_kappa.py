@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvable.engines.kappa import effective_dimension, kappa, learnability, power_law
+from solvable.numerics.kappa import effective_dimension, kappa, learnability, power_law
 
 spectra = st.lists(st.floats(-30, 30), min_size=2, max_size=12).map(lambda logs: np.exp(np.array(logs)))
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from solvable.activations import quadratic, relu
-from solvable.engines import latent
-from solvable.engines.latent import LatentClosure, largest_rate
-from solvable.engines.spectra import MarchenkoPastur
+from solvable.models.committee import closure as latent
+from solvable.models.committee.closure import LatentClosure, largest_rate
+from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.committee.task import Task
 from solvable.teachers import square
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
-from solvable.engines import layer_product
-from solvable.engines.descent import check_learning_rate, descend, stretches
+from solvable.numerics import layer_product
+from solvable.numerics.descent import check_learning_rate, descend, stretches
 
 sizes = st.floats(-2, 2)
 targets = st.one_of(st.just(0.0), st.floats(-3, 3))

@@ -140,7 +140,7 @@ def test_theory_within_error_bars(settings: dict, times: list) -> None:
 def test_fluctuations_have_the_predicted_size() -> None:
     """Relative variance of the loss over runs: (2/d) E[w^2]/E[w]^2 with w = e^{-s nu} (correction of eq. 7).
     The variance of 400 runs is known to 2/sqrt(800) = 7 %: four of these are allowed."""
-    from solvable.engines.spectra import MarchenkoPastur
+    from solvable.models.linear_estimator.spectra import MarchenkoPastur
 
     model, inputs = LinearEstimator(aspect_ratio=0.9), 120
     run = model.simulate([100], inputs=inputs, seeds=400, key=2).test_loss.isel(time=0)

@@ -284,7 +284,7 @@ def test_minibatch_theory_tends_to_the_full_batch() -> None:
 
 def test_minibatch_volterra_equation() -> None:
     """L_k = F_k + 4 eta^2 (d_in/B) sum_j K_{k-1-j} L_j, K_m = E[nu^2 (1-2 eta nu)^{2m}], summed directly."""
-    from solvable.engines.spectra import MarchenkoPastur
+    from solvable.models.linear_estimator.spectra import MarchenkoPastur
 
     model, ratio_to_batch = LinearEstimator(aspect_ratio=0.5, learning_rate=0.02), 25.0
     law = MarchenkoPastur(0.5)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solvable import LinearEstimator, compare
-from solvable.engines.spectra import MarchenkoPastur
+from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.linear_estimator import two_layer
 from solvable.models.linear_estimator.grokking import loss_threshold
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import zeta
 
-from solvable.engines.mode_quadrature import Modes, compress_modes, power_law_modes, static_error
+from solvable.models.feature_scaling.mode_quadrature import Modes, compress_modes, power_law_modes, static_error
 
 STANDARD = {"head": 12, "per_decade": 6.0, "reach": 1e2}
 

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from solvable.engines import progress
-from solvable.engines.ensemble import ensemble
-from solvable.engines.progress import progress_bar
+from solvable import progress
+from solvable.numerics.ensemble import ensemble
+from solvable.progress import progress_bar
 
 
 @pytest.fixture

@@ -382,14 +382,14 @@ def test_who_loads_by_name_depends_on_everything(tmp_path: Path, monkeypatch: py
         (tmp_path / f"alone{number}.py").write_text(f"def later():\n    {line}\n")
         assert len(fingerprint.sources(f"alone{number}")) == everything + 1
     (tmp_path / "typed.py").write_text(
-        "if TYPE_CHECKING:\n    import solvable\nelse:\n    import solvable.engines.roots\n"
+        "if TYPE_CHECKING:\n    import solvable\nelse:\n    import solvable.numerics.roots\n"
     )
     assert set(fingerprint.sources("typed")) == {
         "typed",
         "solvable",
         "solvable._version",
-        "solvable.engines",
-        "solvable.engines.roots",
+        "solvable.numerics",
+        "solvable.numerics.roots",
     }
 
 

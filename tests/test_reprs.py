@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from solvable import diagnostics, models
-from solvable.models.base import Model, parameter, rules
+from solvable.checks import rules
+from solvable.model import Model, parameter
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.models.scalar_network import ScalarNetwork
 from solvable.papers import Claim, Reproduction

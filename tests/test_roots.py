@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvable.engines.roots import differentiable_root, first_dip, root_in_bracket
+from solvable.numerics.roots import differentiable_root, first_dip, root_in_bracket
 
 
 @given(st.floats(0.1, 50.0))

@@ -6,7 +6,7 @@ import pytest
 from jaxtyping import Array, Float, TypeCheckError, jaxtyped
 from shapes import check
 
-from solvable.engines.binomial import small_count_chances
+from solvable.models.skills.binomial import small_count_chances
 
 
 def test_engines_are_checked() -> None:

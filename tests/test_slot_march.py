@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
-from solvable.engines.anderson import anderson
-from solvable.engines.kernel_flow import flow
-from solvable.engines.mode_quadrature import Modes, compress_modes, power_law_modes
-from solvable.engines.slot_march import Curve, Flow, slot_march
-from solvable.engines.slot_noise import FastModes, random_feature_spectrum
-from solvable.engines.two_time import Descent, march
+from solvable.models.feature_scaling.anderson import anderson
+from solvable.models.feature_scaling.kernel_flow import flow
+from solvable.models.feature_scaling.mode_quadrature import Modes, compress_modes, power_law_modes
+from solvable.models.feature_scaling.slot_march import Curve, Flow, slot_march
+from solvable.models.feature_scaling.slot_noise import FastModes, random_feature_spectrum
+from solvable.models.feature_scaling.two_time import Descent, march
 
 
 def at(curve: Curve, times: np.ndarray, name: str = "test_loss") -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvable.engines.spectra import MarchenkoPastur, trapezoid_rule, upper_edge
+from solvable.models.linear_estimator.spectra import MarchenkoPastur, trapezoid_rule, upper_edge
 
 RATIOS = [0.01, 0.1, 0.5, 0.9, 0.999, 1.0, 1.001, 1.5, 3.0, 10.0]
 

@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 from solvable import LinearEstimator, ScalarNetwork, models
-from solvable.models.base import Model
+from solvable.model import Model
 from solvable.sweeps import SweepWarning, cell_key, load, plan, product, sobol, status, sweep, vectorised, zipped
 from solvable.sweeps.cells import Cells, find_cells
 from solvable.sweeps.design import as_design, label

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from solvable import models
-from solvable.models.base import VARIABLES
+from solvable.dataset import VARIABLES
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from solvable.engines.binomial import expected_shortfall, gauss_rule, small_count_chances
-from solvable.engines.tail_sums import partial_sums, power_sum, sum_grid
+from solvable.models.skills.binomial import expected_shortfall, gauss_rule, small_count_chances
+from solvable.models.skills.tail_sums import partial_sums, power_sum, sum_grid
 
 
 @given(st.floats(1.001, 8.0), st.integers(1, 10**7))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvable.engines.timegrid import check_times, count_steps, log_times, whole_steps
+from solvable.timegrid import check_times, count_steps, log_times, whole_steps
 
 
 @pytest.mark.parametrize(

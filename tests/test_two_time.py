@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from solvable.engines.kernel_flow import descend, flow
-from solvable.engines.mode_quadrature import Modes, power_law_modes
-from solvable.engines.two_time import Descent, march
-from solvable.engines.two_time_fixed_point import fixed_point
+from solvable.models.feature_scaling.kernel_flow import descend, flow
+from solvable.models.feature_scaling.mode_quadrature import Modes, power_law_modes
+from solvable.models.feature_scaling.two_time import Descent, march
+from benchmarks.two_time_fixed_point import fixed_point
 
 # All marches here have 64 rows of 24 nodes, so that each kind of them is compiled once.
 ROWS = 64

@@ -1,30 +1,22 @@
 """Exactly solvable models of how neural networks learn.
 
-Importing this package switches JAX to 64-bit floats for the whole process: every theory curve here is computed
-in float64, and late-time losses of 1e-30 mean nothing in float32.
+Importing this package changes nothing for the rest of the process. Every theory curve is computed in float64, because
+late-time losses of 1e-30 mean nothing in float32: public functions switch JAX to float64 for their own duration.
 
 The public names are loaded on first use, so that ``import solvable`` and ``solvable --help`` stay fast.
 """
 
 import importlib
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from solvable._version import __version__
 
-if "jax" in sys.modules:
-    sys.modules["jax"].config.update("jax_enable_x64", True)
-else:
-    # Read by JAX when it is imported, here or in a worker process started from here.
-    os.environ["JAX_ENABLE_X64"] = "1"
-
 if TYPE_CHECKING:
-    from solvable import activations, diagnostics, engines, fits, models, networks, papers, solvers, sweeps, teachers
+    from solvable import activations, diagnostics, fits, models, networks, numerics, papers, solvers, sweeps, teachers
     from solvable.comparison import compare
     from solvable.explorer import explore
     from solvable.files import load, save
-    from solvable.models.base import Model
+    from solvable.model import Model
     from solvable.models.committee import Committee
     from solvable.models.diagonal_network import DiagonalNetwork
     from solvable.models.feature_scaling import FeatureScaling, fit_source_capacity
@@ -38,17 +30,21 @@ if TYPE_CHECKING:
     from solvable.networks.forecast_report import ForecastReport
     from solvable.plotting import plot, plot_plane
     from solvable.sweeps import sweep
+    from solvable.training import SGD, GradientDescent, GradientFlow
 
 _HOME = {
     "Committee": "solvable.models.committee",
     "DiagonalNetwork": "solvable.models.diagonal_network",
     "FeatureScaling": "solvable.models.feature_scaling",
     "ForecastReport": "solvable.networks.forecast_report",
+    "GradientDescent": "solvable.training",
+    "GradientFlow": "solvable.training",
     "LinearEstimator": "solvable.models.linear_estimator",
     "LinearFeatures": "solvable.models.linear_features",
     "LinearNetwork": "solvable.models.linear_network",
-    "Model": "solvable.models.base",
+    "Model": "solvable.model",
     "ParityMode": "solvable.models.parity_mode",
+    "SGD": "solvable.training",
     "ScalarNetwork": "solvable.models.scalar_network",
     "SkillModel": "solvable.models.skills",
     "compare": "solvable.comparison",
@@ -64,10 +60,10 @@ _HOME = {
 _ROOMS = (
     "activations",
     "diagnostics",
-    "engines",
     "fits",
     "models",
     "networks",
+    "numerics",
     "papers",
     "solvers",
     "sweeps",
@@ -77,10 +73,13 @@ _ROOMS = (
 _BRIDGES = ("equinox", "torch")
 
 __all__ = [
+    "SGD",
     "Committee",
     "DiagonalNetwork",
     "FeatureScaling",
     "ForecastReport",
+    "GradientDescent",
+    "GradientFlow",
     "LinearEstimator",
     "LinearFeatures",
     "LinearNetwork",
@@ -92,7 +91,6 @@ __all__ = [
     "activations",
     "compare",
     "diagnostics",
-    "engines",
     "explore",
     "fit_source_capacity",
     "fits",
@@ -100,6 +98,7 @@ __all__ = [
     "load",
     "models",
     "networks",
+    "numerics",
     "papers",
     "plot",
     "plot_plane",

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from solvable.engines import envelope as envelopes
-from solvable.engines import fits
+from solvable.numerics import envelope as envelopes
+from solvable.numerics import fits
 
 __all__ = ["envelope", "local_exponent", "power_law", "straight_window"]
 

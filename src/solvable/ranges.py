@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from solvable.engines.cost import in_bytes
+from solvable.numerics.cost import in_bytes
 
 # Longer lists than this are a slip of the pen: by themselves they take 80 MB, and what is computed at each much more.
 _MOST_VALUES = 10_000_000

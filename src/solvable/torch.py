@@ -25,7 +25,7 @@ from solvable.diagnostics.batches import whole_arrays
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tracking import History
 from solvable.diagnostics.training import NOT_GIVEN, measured_training
-from solvable.engines.progress import progress_bar
+from solvable.progress import progress_bar
 
 __all__ = ["Tracker", "collapse", "diagnose", "hugging_face_callback", "lightning_callback", "statistics"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 import solvable
-from solvable.engines.timegrid import log_times, whole_steps
+from solvable.timegrid import log_times, whole_steps
 from solvable.plotting import COLOURS, draw_curve, draw_plane, new_figure, save_figure, set_axis
 
 RATIOS = (0.1, 0.9, 1.5)

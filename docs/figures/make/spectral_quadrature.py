@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from scipy.special import ive
 
-from solvable.engines.mode_quadrature import power_law_modes
-from solvable.engines.spectra import MarchenkoPastur, trapezoid_rule
+from solvable.models.feature_scaling.mode_quadrature import power_law_modes
+from solvable.models.linear_estimator.spectra import MarchenkoPastur, trapezoid_rule
 from solvable.plotting import COLOURS, new_figure
 
 FIGURES = Path(__file__).parents[1]

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from solvable.engines.ensemble import ensemble
-from solvable.engines.timegrid import check_times
-from solvable.models.base import Meaning, Model, Stopwatch, check_count, make_dataset, parameter, provenance, rules
+from solvable.numerics.ensemble import ensemble
+from solvable.timegrid import check_times
+from solvable.checks import check_count, rules
+from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
+from solvable.model import Model, parameter
 
 
 class SingleWeight(Model):

@@ -18,11 +18,11 @@ from solvable.cli.flags import as_function, build, field_flags, option_flags, pi
 from solvable.cli.outputs import check_outputs, check_space, deliver
 from solvable.cli.streams import tell
 from solvable.comparison import compare
-from solvable.engines.timegrid import whole_steps
 from solvable.files import DATA_ENDINGS
-from solvable.models.base import Model
+from solvable.model import Model
 from solvable.plotting import PICTURE_ENDINGS, draw_plane, new_figure, plot
 from solvable.ranges import parse_axis, parse_range
+from solvable.timegrid import whole_steps
 
 Values = dict[str, Any]
 

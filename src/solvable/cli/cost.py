@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from solvable.cli.streams import tell
-from solvable.engines.cost import DAY, check_cost, in_time
+from solvable.numerics.cost import DAY, check_cost, in_time
 
 # Above these sizes a pilot is worth its seconds; below them the work itself is short.
 _MANY_TIMES, _MANY_SEEDS, _MANY_CELLS = 100_000, 20_000, 100_000

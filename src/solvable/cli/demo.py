@@ -9,10 +9,10 @@ from solvable.cli import show
 from solvable.cli.outputs import check_folder
 from solvable.cli.streams import printing
 from solvable.comparison import compare, first_crossing
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.files import check_data_path, data_ending, save
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.plotting import check_picture_path, plot, save_figure
+from solvable.timegrid import log_times, whole_steps
 
 ASPECT_RATIOS = (0.1, 0.9, 1.5)
 _ACCURACY = 0.95

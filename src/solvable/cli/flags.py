@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union
 
 import typer
 
-from solvable.models.base import Model
+from solvable.model import Model
 from solvable.ranges import parse_matrix, parse_range
 
 # Longer lists are not written out as the default of a flag.

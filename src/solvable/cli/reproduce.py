@@ -8,12 +8,12 @@ from pathlib import Path
 import jax
 
 from solvable import papers
+from solvable.checks import check_choice
 from solvable.cli import show
 from solvable.cli.interrupts import announce, farewell
 from solvable.cli.outputs import check_folder
 from solvable.cli.streams import StdoutError, printing
 from solvable.files import write_atomically
-from solvable.models.base import check_choice
 from solvable.papers.report.environment import computed_with, environment
 from solvable.papers.report.fingerprint import fingerprint
 from solvable.papers.report.ledger import as_json, as_markdown, number, sentence, tolerance

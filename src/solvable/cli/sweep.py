@@ -14,16 +14,16 @@ import numpy as np
 import typer
 import xarray as xr
 
+from solvable.checks import check_count
 from solvable.cli import show
 from solvable.cli.cost import check_grid_cost
 from solvable.cli.flags import as_function, check_size, field_flags, pick
 from solvable.cli.interrupts import INTERRUPTED, announce
 from solvable.cli.outputs import check_outputs, checked, deliver
 from solvable.cli.streams import printing, tell
-from solvable.engines.timegrid import whole_steps
 from solvable.files import DATA_ENDINGS
 from solvable.files.atomic import check_folder
-from solvable.models.base import Model, check_count
+from solvable.model import Model
 from solvable.plotting import PICTURE_ENDINGS, plot_plane
 from solvable.ranges import parse_box, parse_matrix, parse_range, parse_scalar, parse_values
 from solvable.sweeps import SweepWarning, latin_hypercube, plan, product, sobol, status, zipped
@@ -32,6 +32,7 @@ from solvable.sweeps.cells import Fixed
 from solvable.sweeps.design import Design
 from solvable.sweeps.execution import SweepInterrupted
 from solvable.sweeps.planning import ENGINES
+from solvable.timegrid import whole_steps
 
 Values = dict[str, Any]
 

@@ -12,7 +12,7 @@ from solvable.diagnostics.kernel_measures import KernelChange, cka, kernel_align
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.rounding import rounding_of
 from solvable.diagnostics.tangent import Network, batches, check_inputs, network_of
-from solvable.engines.progress import progress_bar
+from solvable.progress import progress_bar
 
 __all__ = [
     "KernelChange",

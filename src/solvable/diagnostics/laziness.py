@@ -16,7 +16,7 @@ from solvable.diagnostics.kernels import MEMORY, ntk
 from solvable.diagnostics.lines import Lines
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tangent import Network, batches, check_inputs, network_of, relative_motion
-from solvable.engines.progress import progress_bar
+from solvable.progress import progress_bar
 
 LAZY, RICH = 0.1, 0.5
 

@@ -1,6 +1,6 @@
 """Reports as tables, of text and in notebooks."""
 
-from solvable._html import table
+from solvable.display import table
 
 
 class Lines:

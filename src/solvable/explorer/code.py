@@ -24,7 +24,7 @@ def python(setting: Setting) -> str:
     whole_training = not np.array_equal(setting.training_times(), setting.value("times"))
     lines = ["import numpy as np", "import solvable"]
     if whole_theory or whole_training:
-        lines.append("from solvable.engines.timegrid import whole_steps")
+        lines.append("from solvable.timegrid import whole_steps")
     if setting.model not in dir_names():
         lines.append(f"from {cls.__module__} import {cls.__name__}")
     else:

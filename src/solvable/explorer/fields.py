@@ -16,9 +16,10 @@ from typing import Annotated, Any, Literal, Union
 import numpy as np
 
 from solvable import models
+from solvable.checks import Rule, rules
 from solvable.explorer import scales
 from solvable.explorer.scales import Scale
-from solvable.models.base import Model, Rule, rules
+from solvable.model import Model
 from solvable.ranges import parse_matrix, parse_range
 
 Role = Literal["parameter", "times", "theory", "training"]

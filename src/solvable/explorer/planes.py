@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from solvable.engines.progress import progress_bar
 from solvable.explorer.fields import Field, write
 from solvable.explorer.settings import Setting
 from solvable.explorer.summaries import SUMMARIES
+from solvable.progress import progress_bar
 
 END = "end_loss"
 # Points of a plane that is one program, and of planes that are found cell by cell, coarse ones first.

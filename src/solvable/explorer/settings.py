@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from solvable import models
-from solvable.engines.timegrid import check_times, whole_steps
 from solvable.explorer.fields import Field, Role, fields_of, nearest_key
 from solvable.explorer.scales import LAST_TIME
-from solvable.models.base import Model
+from solvable.model import Model
+from solvable.timegrid import check_times, whole_steps
 
 
 class FieldError(ValueError):

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from solvable.models.base import Model
+from solvable.model import Model
 
 # A number may be an array without axes, or traced by JAX: planes are computed for many settings at once.
 Value = Any

@@ -8,11 +8,11 @@ from typing import Any
 import xarray as xr
 
 from solvable.comparison import compare
-from solvable.engines.ensemble import seeds_from
-from solvable.engines.progress import part_of
 from solvable.explorer.settings import Setting, options_like_simulation, theory_of
 from solvable.explorer.summaries import cards
-from solvable.models.base import Model
+from solvable.model import Model
+from solvable.numerics.ensemble import seeds_from
+from solvable.progress import part_of
 
 Send = Callable[[Any], None]
 

@@ -68,8 +68,8 @@ def main() -> None:
     # Whatever else prints, libraries included, must not end up between the messages.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     control = _Control(sys.stdin.buffer)
-    from solvable.engines.progress import heard_by
     from solvable.explorer.tasks import run
+    from solvable.progress import heard_by
 
     write_message(out, ("ready", 0, None))
     while True:

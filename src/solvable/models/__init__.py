@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from solvable.models.base import Model
+    from solvable.model import Model
 
 ENTRY_POINTS = "solvable.models"
 _HOMES: dict[str, tuple[str, str]] = {}
@@ -88,7 +88,7 @@ def get(name: str) -> "type[Model]":
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ImportError(f"the model {name!r} cannot be loaded from {home!r}: {error}") from error
-    from solvable.models.base import Model
+    from solvable.model import Model
 
     if not (isinstance(found, type) and issubclass(found, Model)):
         raise ValueError(f"the model {name!r} must be a subclass of solvable.Model, but {home!r} is {found!r}")

@@ -10,22 +10,14 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.engines import layer_product
-from solvable.engines.cost import check_descent_cost
-from solvable.engines.descent import check_learning_rate, descend_with_error
-from solvable.engines.ensemble import ensemble
-from solvable.engines.timegrid import check_times
-from solvable.models.base import (
-    Meaning,
-    Model,
-    Stopwatch,
-    check_choice,
-    check_count,
-    make_dataset,
-    parameter,
-    provenance,
-    rules,
-)
+from solvable.checks import check_choice, check_count, rules
+from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
+from solvable.model import Model, parameter
+from solvable.numerics import layer_product
+from solvable.numerics.cost import check_descent_cost
+from solvable.numerics.descent import check_learning_rate, descend_with_error
+from solvable.numerics.ensemble import ensemble
+from solvable.timegrid import check_times
 
 
 class DiagonalNetwork(Model):

@@ -9,21 +9,12 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from solvable.engines.ensemble import ensemble
-from solvable.engines.kappa import effective_dimension
-from solvable.engines.timegrid import check_times
-from solvable.models.base import (
-    VARIABLES,
-    Meaning,
-    Model,
-    Stopwatch,
-    check_choice,
-    check_count,
-    make_dataset,
-    parameter,
-    provenance,
-    rules,
-)
+from solvable.checks import check_choice, check_count, rules
+from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
+from solvable.model import Model, parameter
+from solvable.numerics.ensemble import ensemble
+from solvable.numerics.kappa import effective_dimension
+from solvable.timegrid import check_times
 
 # A direction of the features counts for their rank when it is at least this strong, relative to the strongest.
 RANK_CUTOFF = 1e-2

@@ -10,22 +10,13 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from solvable.engines.cost import check_descent_cost
-from solvable.engines.descent import check_learning_rate, descend_with_error
-from solvable.engines.ensemble import ensemble
-from solvable.engines.timegrid import check_times
-from solvable.models.base import (
-    Meaning,
-    Model,
-    Stopwatch,
-    check_choice,
-    check_count,
-    choice,
-    make_dataset,
-    parameter,
-    provenance,
-    rules,
-)
+from solvable.checks import check_choice, check_count, rules
+from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
+from solvable.model import Model, choice, parameter
+from solvable.numerics.cost import check_descent_cost
+from solvable.numerics.descent import check_learning_rate, descend_with_error
+from solvable.numerics.ensemble import ensemble
+from solvable.timegrid import check_times
 
 # Every input of three bits, and its parity: even is +1 (eq. C.7).
 BITS = np.array([[(number >> place) & 1 for place in (2, 1, 0)] for number in range(8)], dtype=float)

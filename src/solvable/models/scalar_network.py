@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -10,22 +10,13 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.engines import layer_product
-from solvable.engines.cost import check_descent_cost
-from solvable.engines.descent import check_learning_rate, descend_with_error
-from solvable.engines.ensemble import ensemble
-from solvable.engines.timegrid import check_times
-from solvable.models.base import (
-    Meaning,
-    Model,
-    Stopwatch,
-    check_choice,
-    check_count,
-    make_dataset,
-    parameter,
-    provenance,
-    rules,
-)
+from solvable.checks import check_choice, check_count, rules
+from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
+from solvable.model import Model, parameter
+from solvable.numerics import layer_product
+from solvable.numerics.descent import SIMULATED, check_stable, check_training_cost, train_with_error
+from solvable.numerics.ensemble import ensemble
+from solvable.training import Covers, Training
 
 WAYS = ("target", "input", "weights", "output")
 
@@ -35,8 +26,8 @@ class ScalarNetwork(Model):
 
     Every pair evolves by the same growth factor gamma (layerwise, eqs. 6.10, 6.11): ``a + b`` as ``sqrt(gamma)``,
     ``a - b`` as its inverse. Gamma is theorem 1 (eq. 6.12, whose exponent is ``-2 K E[x^2] t / Z``; corrected: see
-    docs/errata) in the form of :mod:`solvable.engines.layer_product`, exact to rounding at any start. A final growth
-    far from 1 means rich learning, one near 1 lazy learning. Time is that of gradient flow: learning rate times steps.
+    docs/errata) in the form of :mod:`solvable.numerics.layer_product`, exact to rounding at any start. A final growth
+    far from 1 means rich learning, one near 1 lazy learning.
 
     >>> import solvable
     >>> rich, lazy = solvable.ScalarNetwork.small(100), solvable.ScalarNetwork.ntk(100)
@@ -48,6 +39,7 @@ class ScalarNetwork(Model):
 
     name: ClassVar[str] = "scalar-network"
     usual_times: ClassVar[str] = "0:6:31"
+    simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
 
     first: np.ndarray = parameter("first layer at the start", rules.finite_vector, symbol="a(0)", default=(0.2,))
     second: np.ndarray = parameter("second layer at the start", rules.finite_vector, symbol="b(0)", default=(0.05,))
@@ -132,12 +124,20 @@ class ScalarNetwork(Model):
         """``Sigma_0 = sum (a^2 + b^2) / (2 Z)`` at the start (eq. 6.13)."""
         return _plain((self.first**2 + self.second**2).sum() / (2 * self.output_scale))
 
-    def predict(self, times: Any) -> xr.Dataset:
-        """The exact curves, and beside them the output of the network linearised at its start."""
+    def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
+        """Predict the exact curves, and beside them the output of the network linearised at its start.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientFlow``; its learning rate sets the unit of time.
+        """
         watch = Stopwatch()
-        times = check_times(times)
+        times, training = self.check_run(times, training, "predict")
         aligned, opposed = self._sums()
-        clock = times * (self.input_power / self.output_scale)
+        clock = training.flow_time(times) * (self.input_power / self.output_scale)
         flow = layer_product.flow(aligned, opposed, self.target, clock)
         first, second = layer_product.layers_at(self.first, self.second, flow.growth[:, None])
         gap = self.target - self.initial_output
@@ -145,15 +145,16 @@ class ScalarNetwork(Model):
             {
                 "growth": (("time",), flow.growth),
                 "output": (("time",), (first * second).sum(-1) / self.output_scale),
-                "first": (("time", "unit"), first),
-                "second": (("time", "unit"), second),
+                "first": (("time", "neuron"), first),
+                "second": (("time", "neuron"), second),
                 "test_loss": (("time",), self.input_power * (gap * flow.remaining) ** 2 / 2),
                 "kernel": (("time",), (first**2 + second**2).sum(-1) * (self.input_power / self.output_scale**2)),
                 "linear_output": (("time",), self.target - gap * jnp.exp(-(aligned + opposed) * clock)),
             },
-            {"time": times, "unit": np.arange(np.shape(self.first)[0])},
-            provenance(self, "theory", {}, watch, system={"samples": None}),
+            {"time": times, "neuron": np.arange(1, np.shape(self.first)[0] + 1)},
+            provenance(self, "theory", {}, watch, training=training, system={"samples": None}),
             _MEANINGS,
+            training=training,
         )
 
     def distance_from_linear(self) -> Any:
@@ -178,36 +179,48 @@ class ScalarNetwork(Model):
     def simulate(
         self,
         times: Any,
+        training: Training | None = None,
         *,
         samples: Annotated[int | None, "number of training samples (inf: the population)"] = 1000,
-        method: Annotated[Literal["descent", "flow"], "whole steps, or the flow they approximate"] = "descent",
-        learning_rate: Annotated[float, "largest step of descent"] = 0.01,
         seeds: Annotated[int, "number of independent runs"] = 10,
-        key: Annotated[int, "key of the random numbers"] = 0,
+        key: Annotated[int, "random seed of the first run"] = 0,
         progress: bool | None = None,
     ) -> xr.Dataset:
-        """Full-batch training on drawn Gaussian inputs, one training set a seed; the layers start as given.
+        """Train on Gaussian inputs, with a new training set for each seed; the layers start as given.
 
-        Each stretch between two times is cut into equal steps of at most ``learning_rate``. The test loss is the
-        population's. ``<name>_error`` is how far each value is estimated to be from the flow's, because of the steps
-        and of rounding.
+        The test loss is that of the population. ``<name>_error`` is the estimated numerical error of each value: that
+        of the integrator for gradient flow, and rounding.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientFlow`` (the default), or ``GradientDescent`` with or without momentum and schedules.
+        samples
+            Size of the training set; None or infinity stands for the population.
+        seeds
+            Number of independent runs.
+        key
+            Random seed of the first run.
+        progress
+            Whether to show a progress bar; by default on a terminal.
         """
         watch = Stopwatch()
-        times = check_times(times)
+        times, training = self.check_run(times, training, "simulate")
         check_count("seeds", seeds)
         check_count("key", key, 0)
-        check_choice("method", method, ("descent", "flow"))
         if samples is not None and samples != np.inf:
             check_count("samples", samples)
         samples = None if samples == np.inf else samples
-        stable_rate = self._stable_learning_rate()
-        learning_rate = check_learning_rate(learning_rate, stable_rate)
-        check_descent_cost(self.name, times[-1] / learning_rate, seeds, 20.0 * np.shape(self.first)[0], method)
-        # Few drawn inputs may have a larger mean square than all; three standard deviations of it are allowed for.
+        # A few samples may have a larger mean square than the population; three standard deviations are allowed for.
         excess = 1.0 if samples is None else 1 + 3 * (2 / samples) ** 0.5
+        stable_rate = self._stable_learning_rate() / excess
+        check_stable(training, self._stable_learning_rate(), times[-1])
         units = np.shape(self.first)[0]
+        check_training_cost(self.name, times, training, stable_rate, seeds, 20.0 * units)
         measured, errors = ensemble(
-            partial(_run, self, times, samples, learning_rate, method, stable_rate / excess),
+            partial(_run, self, times, samples, training, stable_rate),
             seeds=seeds,
             key=key,
             bytes_per_run=8.0 * (2 * (samples or 1) + 4 * times.size * units),
@@ -215,14 +228,15 @@ class ScalarNetwork(Model):
             label=f"simulating {self.name}",
         )
         if not np.isfinite(measured.test_loss).all():
-            raise ValueError(f"descent diverged with learning_rate = {learning_rate:g}: lower it or raise samples")
-        settings = {"samples": samples, "method": method, "learning_rate": learning_rate, "seeds": seeds, "key": key}
+            raise ValueError(f"training diverged with {training!r}: lower learning_rate, or raise samples")
+        settings = {"samples": samples, "seeds": seeds, "key": key}
         variables = measured._asdict() | {f"{name}_error": values for name, values in errors._asdict().items()}
         return make_dataset(
-            {name: (("seed", "time", "unit")[: values.ndim], values) for name, values in variables.items()},
-            {"time": times, "unit": np.arange(units), "seed": np.arange(seeds)},
-            provenance(self, "simulation", settings, watch, system={"samples": samples}),
+            {name: (("seed", "time", "neuron")[: values.ndim], values) for name, values in variables.items()},
+            {"time": times, "neuron": np.arange(1, units + 1), "seed": np.arange(seeds)},
+            provenance(self, "simulation", settings, watch, training=training, system={"samples": samples}),
             _MEANINGS,
+            training=training,
         )
 
     def _sums(self) -> tuple[Array, Array]:
@@ -249,8 +263,7 @@ def _run(
     model: ScalarNetwork,
     times: np.ndarray,
     samples: int | None,
-    learning_rate: float,
-    method: str,
+    training: Training,
     stable_rate: float,
     key: Array,
 ) -> tuple[_Measured, _Measured]:
@@ -259,10 +272,10 @@ def _run(
     drawn = power if samples is None else power * jnp.mean(jax.random.normal(key, (samples,)) ** 2)
     scale, target = model.output_scale, model.target
 
-    def velocity(state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def gradient(state: tuple[Array, Array]) -> tuple[Array, Array]:
         first, second = state
-        pull = drawn / scale * (target - (first * second).sum() / scale)
-        return second * pull, first * pull
+        slope = drawn / scale * ((first * second).sum() / scale - target)
+        return second * slope, first * slope
 
     def measure(state: tuple[Array, Array]) -> _Measured:
         first, second = state
@@ -277,7 +290,7 @@ def _run(
         )
 
     start = (jnp.asarray(model.first), jnp.asarray(model.second))
-    return descend_with_error(velocity, measure, start, times, learning_rate, method, stable_rate)
+    return train_with_error(gradient, measure, start, times, training, stable_rate)
 
 
 @partial(jax.jit, static_argnames="points")
@@ -336,6 +349,5 @@ _MEANINGS: Mapping[str, Meaning] = {
     "first": Meaning("first layer", "1", "a"),
     "second": Meaning("second layer", "1", "b"),
     "kernel": Meaning("tangent kernel, averaged over inputs", "1", "Θ"),
-    "unit": Meaning("index of the hidden unit", "1", "i"),
-    "time": Meaning("training time", "learning rate × steps", "t"),
+    "neuron": Meaning("number of the hidden unit", "1", "i"),
 }

@@ -11,13 +11,12 @@ import jax
 import numpy as np
 import xarray as xr
 
+from solvable.checks import check_choice, check_count
 from solvable.diagnostics.batches import to_numpy
 from solvable.diagnostics.kernel_measures import kernel_change, spectrum
 from solvable.diagnostics.kernels import ntk
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tangent import batches, check_inputs, network_of
-from solvable.engines.progress import Advance, heard_by, progress_bar
-from solvable.models.base import check_choice, check_count
 from solvable.networks.forecast_cost import TIME_LIMIT, check_limit, check_time, forecast_seconds, in_words
 from solvable.networks.forecast_notes import notes
 from solvable.networks.forecast_report import ForecastReport
@@ -36,6 +35,7 @@ from solvable.networks.spectral_laws import (
     neighbours,
     trusted_modes,
 )
+from solvable.progress import Advance, heard_by, progress_bar
 
 Start = Literal["zero", "network"]
 FEWEST_POINTS = 20

@@ -11,8 +11,8 @@ import xarray as xr
 
 from solvable._version import __version__
 from solvable.diagnostics.lines import Lines
-from solvable.engines.timegrid import check_times
 from solvable.models.feature_scaling import exponents
+from solvable.timegrid import check_times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,8 +11,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from solvable.checks import check_count
 from solvable.diagnostics.tangent import is_torch
-from solvable.models.base import check_count
 from solvable.networks.mlp import MLP
 from solvable.networks.parts import Constant
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from solvable.models.base import check_count
+from solvable.checks import check_count
 from solvable.networks.parts import Constant
 
 

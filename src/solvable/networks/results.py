@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from solvable._version import __version__
-from solvable.models.base import Meaning, Stopwatch, make_dataset
+from solvable.dataset import Meaning, Stopwatch, make_dataset
 from solvable.networks.program import Runs, State
 from solvable.networks.schedule import Schedule
 from solvable.networks.sources import Source

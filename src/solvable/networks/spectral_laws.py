@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvable.engines.fits import straight_line
+from solvable.numerics.fits import straight_line
 
 # Modes beyond this share of the points are not trusted: there, eigenvalues of n random points on a circle are off by 5
 # to 10 % of those of infinitely many (capacity 1.5 to 3), which moves a slope over a decade by 0.02 to 0.04.

@@ -11,15 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from solvable.engines.progress import progress_bar
+from solvable.checks import check_choice, check_count
+from solvable.dataset import Stopwatch
 from solvable.files import check_writable
-from solvable.models.base import Stopwatch, check_choice, check_count
 from solvable.networks import checkpoints, memory
 from solvable.networks.losses import LossName, PointLoss, point_loss
 from solvable.networks.program import Measure, Recipe, Runs, State, beginning, measurement, pick, stretch
 from solvable.networks.results import DivergedError, Piece, Training, dataset, parameters, together, which
 from solvable.networks.schedule import Schedule
 from solvable.networks.sources import Fixed, Source
+from solvable.progress import progress_bar
 
 PyTree = Any
 Inspect = Callable[[Any, Source, Any], Mapping[str, Any]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
 
-from solvable._html import table
+from solvable.display import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

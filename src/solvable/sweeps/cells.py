@@ -18,7 +18,7 @@ import numpy as np
 
 from solvable import models
 from solvable._version import __version__
-from solvable.models.base import Model, check_field
+from solvable.model import Model, check_field
 from solvable.sweeps.design import Design, label
 from solvable.sweeps.quantities import Quantity, canonical, option_names, parse_quantity
 from solvable.sweeps.results import Result, Schema

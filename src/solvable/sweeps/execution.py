@@ -109,7 +109,7 @@ def _bar(label: str, total: int, show: bool | None) -> Iterator[Callable[[float]
     if show is False:
         yield lambda amount: None
         return
-    from solvable.engines.progress import progress_bar
+    from solvable.progress import progress_bar
 
     with progress_bar(label, total, show, unit="cells") as advance:
         yield advance

@@ -8,7 +8,7 @@ from typing import Literal
 import jax
 import numpy as np
 
-from solvable.engines.cost import in_bytes, in_time
+from solvable.numerics.cost import in_bytes, in_time
 from solvable.sweeps import vectorised
 from solvable.sweeps.cells import Cells, error_text
 from solvable.sweeps.design import Design

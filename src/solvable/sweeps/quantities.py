@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from solvable.models.base import Model
+from solvable.model import Model
 from solvable.sweeps.results import Result, as_result
 
 

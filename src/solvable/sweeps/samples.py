@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from solvable.models.base import check_count
+from solvable.checks import check_count
 from solvable.sweeps.design import Design, zipped
 
 

@@ -15,8 +15,9 @@ import numpy as np
 import xarray as xr
 
 from solvable._version import __version__
-from solvable.engines.cost import DAY, check_cost
-from solvable.models.base import Stopwatch, check_count
+from solvable.checks import check_count
+from solvable.dataset import Stopwatch
+from solvable.numerics.cost import DAY, check_cost
 from solvable.sweeps import execution
 from solvable.sweeps.cells import Cells, find_cells
 from solvable.sweeps.design import Design, as_design

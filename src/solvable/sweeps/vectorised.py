@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from solvable.models.base import Model
+from solvable.model import Model
 from solvable.sweeps.cells import Cell, Cells, error_text
 from solvable.sweeps.results import Result
 

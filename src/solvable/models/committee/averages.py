@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.engines.gaussian_samples import sobol_normals
+from solvable.models.committee.gaussian_samples import sobol_normals
 
 # A normal beyond this many standard deviations has weight 2e-17.
 _REACH = 8.5

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from solvable.engines.cost import STEP, check_cost
 from solvable.models.committee.problem import Problem
 from solvable.models.committee.task import elementwise_teacher
+from solvable.numerics.cost import STEP, check_cost
 
 _ROUNDING = 1e-10
 # Fields beyond this many standard deviations have no weight.

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from solvable.engines.latent import LatentClosure
+from solvable.models.committee.closure import LatentClosure
 from solvable.models.committee.problem import Problem
 from solvable.models.committee.task import Task
 

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from solvable.engines.latent import Evaluation, LatentClosure
-from solvable.engines.stabilised import chebyshev_step, combine, geometric_steps, local_error, stages_needed
-from solvable.models.base import check_choice, check_count
+from solvable.checks import check_choice, check_count
+from solvable.models.committee.closure import Evaluation, LatentClosure
 from solvable.models.committee.problem import Advance, Problem, Runs, Wanted, diverged
 from solvable.models.committee.recorder import Recorder, fastest_rate
+from solvable.models.committee.stabilised import chebyshev_step, combine, geometric_steps, local_error, stages_needed
 
 # How many steps may go by before the loss is looked at; looking makes an accelerator wait.
 _LOOK_EVERY = 64

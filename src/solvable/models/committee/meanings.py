@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from solvable.models.base import Meaning
+from solvable.dataset import Meaning
 
 _TIME = "steps × dt"
 

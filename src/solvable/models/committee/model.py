@@ -13,19 +13,9 @@ import numpy as np
 import xarray as xr
 
 from solvable import activations, teachers
-from solvable.engines.precision import require_float64
-from solvable.engines.progress import progress_bar
-from solvable.engines.timegrid import check_times, count_steps
-from solvable.models.base import (
-    Model,
-    Stopwatch,
-    check_count,
-    function,
-    make_dataset,
-    parameter,
-    provenance,
-    rules,
-)
+from solvable.checks import check_count, rules
+from solvable.dataset import Stopwatch, make_dataset, provenance
+from solvable.model import Model, function, parameter
 from solvable.models.committee import checks, early
 from solvable.models.committee.kernel import tangent_kernel
 from solvable.models.committee.latent import Latent
@@ -36,6 +26,9 @@ from solvable.models.committee.simulation import initial_weights
 from solvable.models.committee.simulation import simulate as run_committees
 from solvable.models.committee.solvers import SOLVERS, Online, Solver
 from solvable.models.committee.task import Task
+from solvable.precision import require_float64
+from solvable.progress import progress_bar
+from solvable.timegrid import check_times, count_steps
 
 # The default setting groks: training loss falls at once, test loss when the neurons turn to the teacher.
 _START_OVERLAP = ((1.0, 0.0), (0.0, 1.0))

@@ -24,7 +24,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.activations import Polynomial
-from solvable.engines.gaussian_samples import sobol_normals
 from solvable.models.committee.averages import (
     FINE,
     Order,
@@ -35,6 +34,7 @@ from solvable.models.committee.averages import (
     polynomial_average,
     teacher_nodes,
 )
+from solvable.models.committee.gaussian_samples import sobol_normals
 from solvable.models.committee.population import exact, test_loss
 from solvable.models.committee.task import Task, each
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from solvable.engines.latent import Evaluation, LatentClosure, largest_rate
+from solvable.models.committee.closure import Evaluation, LatentClosure, largest_rate
 from solvable.models.committee.kernel import sample_alignment
 from solvable.models.committee.population import test_loss
 from solvable.models.committee.problem import Problem, Wanted

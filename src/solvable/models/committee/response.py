@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.engines.gaussian_samples import sobol_normals
 from solvable.models.committee import jumps
+from solvable.models.committee.gaussian_samples import sobol_normals
 from solvable.models.committee.online import factor
 from solvable.models.committee.population import test_loss
 from solvable.models.committee.task import Task

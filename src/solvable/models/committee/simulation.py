@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.engines.ensemble import trajectories
-from solvable.models.base import check_choice, check_count
+from solvable.checks import check_choice, check_count
 from solvable.models.committee.forms import (
     EXACT_SAMPLES,
     FORMS,
@@ -26,6 +25,7 @@ from solvable.models.committee.forms import (
 )
 from solvable.models.committee.fused import MOST_NEURONS
 from solvable.models.committee.task import Task
+from solvable.numerics.ensemble import trajectories
 
 TestLoss = Callable[[Array, Array], Array]
 # Relative to the largest overlap, how far below zero an eigenvalue may be and still count as rounding.

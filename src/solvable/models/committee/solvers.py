@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from solvable.engines.timegrid import count_steps
-from solvable.models.base import check_count
+from solvable.checks import check_count
 from solvable.models.committee import online
 from solvable.models.committee.fixed_point import solve_fixed_point
 from solvable.models.committee.latent import Flow, Latent
 from solvable.models.committee.population import test_loss_error
 from solvable.models.committee.problem import Advance, Problem, Runs, Wanted
 from solvable.models.committee.response import TwoTime, solve_response
+from solvable.timegrid import count_steps
 
 __all__ = ["SOLVERS", "FixedPoint", "Flow", "Latent", "Online", "Response", "Solver"]
 

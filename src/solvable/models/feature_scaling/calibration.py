@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from solvable.engines.fits import straight_line
-from solvable.models.base import Stopwatch, check_count, make_dataset
+from solvable.checks import check_count
+from solvable.dataset import Stopwatch, make_dataset
 from solvable.models.feature_scaling.meanings import MEANINGS
 from solvable.models.feature_scaling.model import FeatureScaling
+from solvable.numerics.fits import straight_line
 
 _BINS = 6
 _STRAIGHT = 0.03

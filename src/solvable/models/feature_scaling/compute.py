@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from solvable.engines.envelope import lowest
-from solvable.engines.fits import local_slopes
-from solvable.engines.progress import progress_bar
+from solvable.numerics.envelope import lowest
+from solvable.numerics.fits import local_slopes
+from solvable.progress import progress_bar
 
 if TYPE_CHECKING:
     from solvable.models.feature_scaling.model import FeatureScaling

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvable.engines.kappa import kappa
-from solvable.engines.mode_quadrature import Modes
+from solvable.models.feature_scaling.mode_quadrature import Modes
+from solvable.numerics.kappa import kappa
 
 
 class Limit(NamedTuple):

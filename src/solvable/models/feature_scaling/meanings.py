@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from solvable.models.base import VARIABLES, Meaning
+from solvable.dataset import VARIABLES, Meaning
 
 MEANINGS: Mapping[str, Meaning] = {
     **VARIABLES,

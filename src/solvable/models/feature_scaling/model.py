@@ -9,22 +9,14 @@ import jax
 import numpy as np
 import xarray as xr
 
-from solvable.engines.timegrid import check_times
-from solvable.models.base import (
-    Model,
-    Rule,
-    Stopwatch,
-    check_choice,
-    check_count,
-    make_dataset,
-    parameter,
-    provenance,
-    rules,
-)
+from solvable.checks import Rule, check_choice, check_count, rules
+from solvable.dataset import Stopwatch, make_dataset, provenance
+from solvable.model import Model, parameter
 from solvable.models.feature_scaling import compute, exponents, limits, simulation
 from solvable.models.feature_scaling.meanings import MEANINGS
 from solvable.models.feature_scaling.spectrum import is_traced, listed, nodes
 from solvable.models.feature_scaling.theory import Curves, curves
+from solvable.timegrid import check_times
 
 _TRACE_CLASS = Rule(
     "a finite number above 1, or the eigenvalues k^-capacity would have no finite sum (the kernel would not be trace "

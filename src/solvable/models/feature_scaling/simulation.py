@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from solvable.engines.ensemble import trajectories
+from solvable.numerics.ensemble import trajectories
 
 
 class Plan(NamedTuple):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from solvable.engines.mode_quadrature import Modes, compress_modes, power_law_modes, static_error
+from solvable.models.feature_scaling.mode_quadrature import Modes, compress_modes, power_law_modes, static_error
 
 if TYPE_CHECKING:
     from solvable.models.feature_scaling.model import FeatureScaling

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from solvable.engines import kernel_flow
-from solvable.engines.mode_quadrature import Modes
-from solvable.engines.two_time import Descent, Solution, march, memory
+from solvable.models.feature_scaling import kernel_flow
+from solvable.models.feature_scaling.mode_quadrature import Modes
 from solvable.models.feature_scaling.spectrum import is_traced, listed, nodes_until
+from solvable.models.feature_scaling.two_time import Descent, Solution, march, memory
 
 if TYPE_CHECKING:
     from solvable.models.feature_scaling.model import FeatureScaling
@@ -144,7 +144,7 @@ def _with_signal(modes: Modes, traced: bool) -> Modes:
 
 
 def _slots(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) -> Curves:
-    from solvable.engines.slot_march import Curve, Flow, slot_march
+    from solvable.models.feature_scaling.slot_march import Curve, Flow, slot_march
 
     if is_traced(model):
         raise ValueError(
@@ -195,7 +195,7 @@ def _slots(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) 
 
 def _fast_modes(model: "FeatureScaling") -> tuple[np.ndarray, np.ndarray]:
     """The spectrum of the finite network's kernel, which is what holds the noise of its batches."""
-    from solvable.engines.slot_noise import random_feature_spectrum
+    from solvable.models.feature_scaling.slot_noise import random_feature_spectrum
 
     most = 20 * int(model.features)
     if model.spectrum is not None:

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from solvable.engines.chi_square import mean_square_for
-from solvable.engines.roots import differentiable_root, first_dip, root_in_bracket
-from solvable.engines.spectra import MarchenkoPastur
 from solvable.models.linear_estimator import two_layer
+from solvable.models.linear_estimator.chi_square import mean_square_for
+from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.linear_estimator.theory import Losses, discrete_decay, flow_decay, limits, losses, rate, rule_for
+from solvable.numerics.roots import differentiable_root, first_dip, root_in_bracket
 
 if TYPE_CHECKING:
     from solvable.models.linear_estimator.model import LinearEstimator

@@ -12,23 +12,14 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.engines.cost import check_cost
-from solvable.engines.spectra import MarchenkoPastur
-from solvable.engines.timegrid import check_times
-from solvable.models.base import (
-    VARIABLES,
-    Meaning,
-    Model,
-    Stopwatch,
-    check_choice,
-    check_count,
-    make_dataset,
-    parameter,
-    provenance,
-    rules,
-)
+from solvable.checks import check_choice, check_count, rules
+from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
+from solvable.model import Model, parameter
 from solvable.models.linear_estimator import grokking, late_time, theory, two_layer
+from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.linear_estimator.training import Training, train
+from solvable.numerics.cost import check_cost
+from solvable.timegrid import check_times
 
 _TWO_LAYER_FLOOR = 1e-28
 _FLOW_REMEDY = 'ask for earlier times, or use descent="flow"'

@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from solvable.engines.chi_square import probability_below
-from solvable.engines.spectra import MarchenkoPastur, TrapezoidRule, trapezoid_rule, upper_edge
+from solvable.models.linear_estimator.chi_square import probability_below
+from solvable.models.linear_estimator.spectra import MarchenkoPastur, TrapezoidRule, trapezoid_rule, upper_edge
 
 if TYPE_CHECKING:
     from solvable.models.linear_estimator.model import LinearEstimator

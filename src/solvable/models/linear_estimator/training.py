@@ -11,11 +11,12 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.engines.ensemble import check_steps, ensemble, trajectories
-from solvable.engines.timegrid import check_times
-from solvable.models.base import Stopwatch, check_choice, check_count, make_dataset, provenance
+from solvable.checks import check_choice, check_count
+from solvable.dataset import Stopwatch, make_dataset, provenance
 from solvable.models.linear_estimator import simulation, theory
 from solvable.models.linear_estimator.simulation import Activation, Layout, Measured
+from solvable.numerics.ensemble import check_steps, ensemble, trajectories
+from solvable.timegrid import check_times
 
 if TYPE_CHECKING:
     from solvable.models.linear_estimator.model import LinearEstimator

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.engines.spectra import MarchenkoPastur, trapezoid_rule
+from solvable.models.linear_estimator.spectra import MarchenkoPastur, trapezoid_rule
 from solvable.models.linear_estimator.theory import Losses, rate
 
 if TYPE_CHECKING:

@@ -10,24 +10,15 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.engines.ensemble import ensemble
-from solvable.engines.kappa import kappa, learnability
-from solvable.engines.laplace import NODES
-from solvable.engines.regression_flow import FlowState, flow_state, kappa_or_zero
-from solvable.engines.timegrid import check_times
-from solvable.models.base import (
-    VARIABLES,
-    Meaning,
-    Model,
-    Stopwatch,
-    check_choice,
-    check_count,
-    make_dataset,
-    parameter,
-    provenance,
-    rules,
-)
+from solvable.checks import check_choice, check_count, rules
+from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
+from solvable.model import Model, parameter
+from solvable.models.linear_features.laplace import NODES
+from solvable.models.linear_features.regression_flow import FlowState, flow_state, kappa_or_zero
 from solvable.models.linear_features.simulation import Run, train_once
+from solvable.numerics.ensemble import ensemble
+from solvable.numerics.kappa import kappa, learnability
+from solvable.timegrid import check_times
 
 _MEANINGS = {
     **VARIABLES,

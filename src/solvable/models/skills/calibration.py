@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from solvable.engines.fits import straight_line
 from solvable.models.skills.dynamics import frequencies, law
+from solvable.numerics.fits import straight_line
 
 if TYPE_CHECKING:
     from solvable.models.skills.model import SkillModel

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from solvable.models.base import check_count
+from solvable.checks import check_count
 from solvable.models.skills.dynamics import frequencies, growth, law, plain
 
 if TYPE_CHECKING:

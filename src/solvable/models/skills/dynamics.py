@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from solvable.engines.binomial import gauss_rule, small_count_chances
-from solvable.engines.tail_sums import power_sum, rounded_up
+from solvable.models.skills.binomial import gauss_rule, small_count_chances
+from solvable.models.skills.tail_sums import power_sum, rounded_up
 
 if TYPE_CHECKING:
     from solvable.models.skills.model import SkillModel

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from solvable.engines.binomial import expected_shortfall, small_count_chances
+from solvable.models.skills.binomial import expected_shortfall, small_count_chances
 from solvable.models.skills.dynamics import frequencies, growth, law, plain, shares
 
 if TYPE_CHECKING:

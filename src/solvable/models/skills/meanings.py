@@ -1,6 +1,6 @@
 """What the variables of the skill model are, for people and for plots."""
 
-from solvable.models.base import Meaning
+from solvable.dataset import Meaning
 
 MEANINGS = {
     "strength": Meaning("skill strength", "1", "R_k"),

@@ -8,20 +8,9 @@ import jax
 import numpy as np
 import xarray as xr
 
-from solvable.engines.cost import check_cost
-from solvable.engines.ensemble import trajectories
-from solvable.engines.timegrid import check_times
-from solvable.models.base import (
-    Model,
-    Stopwatch,
-    check_choice,
-    check_count,
-    choice,
-    make_dataset,
-    parameter,
-    provenance,
-    rules,
-)
+from solvable.checks import check_choice, check_count, rules
+from solvable.dataset import Stopwatch, make_dataset, provenance
+from solvable.model import Model, choice, parameter
 from solvable.models.skills import calibration, dynamics, emergence, scaling, simulation, totals
 from solvable.models.skills.checks import (
     check_counts,
@@ -32,6 +21,9 @@ from solvable.models.skills.checks import (
     shown_skills,
 )
 from solvable.models.skills.meanings import EXPONENTS, MEANINGS, PREFACTORS
+from solvable.numerics.cost import check_cost
+from solvable.numerics.ensemble import trajectories
+from solvable.timegrid import check_times
 
 
 class SkillModel(Model):

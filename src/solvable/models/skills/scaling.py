@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from solvable.engines.roots import differentiable_root
 from solvable.models.skills.dynamics import Law, law, midpoint, unlearned
 from solvable.models.skills.totals import time_losses
+from solvable.numerics.roots import differentiable_root
 
 if TYPE_CHECKING:
     from solvable.models.skills.model import SkillModel

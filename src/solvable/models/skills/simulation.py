@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from solvable.engines.ensemble import ensemble
 from solvable.models.skills.dynamics import frequencies, law, shares
+from solvable.numerics.ensemble import ensemble
 
 if TYPE_CHECKING:
     from solvable.models.skills.model import SkillModel

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from solvable.engines.tail_sums import SumGrid, partial_sums, power_sum, rounded_up, sum_grid
 from solvable.models.skills.dynamics import (
     GAUSS_NODES,
     SATURATED,
@@ -24,6 +23,7 @@ from solvable.models.skills.dynamics import (
     unlearned,
 )
 from solvable.models.skills.emergence import unseen
+from solvable.models.skills.tail_sums import SumGrid, partial_sums, power_sum, rounded_up, sum_grid
 
 if TYPE_CHECKING:
     from solvable.models.skills.model import SkillModel

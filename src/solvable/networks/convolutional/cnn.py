@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from solvable.models.base import check_choice, check_count
+from solvable.checks import check_choice, check_count
 from solvable.networks.convolutional.layers import (
     Convolution,
     Shape,

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from solvable.models.base import check_count
+from solvable.checks import check_count
 from solvable.networks.mlp import Dense
 from solvable.networks.parts import Constant, Running
 

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from solvable.models.base import check_count
+from solvable.checks import check_count
 from solvable.networks.data.cache import data_folder, new_file
 from solvable.networks.sources import Fresh
 

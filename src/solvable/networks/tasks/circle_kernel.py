@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from solvable.models.base import check_count
+from solvable.checks import check_count
 from solvable.networks.layer_kernel import layer_kernel
 from solvable.networks.mlp import MLP
 from solvable.networks.tasks.circle import circle_grid, circle_inputs

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from solvable.models.base import check_choice, check_count
+from solvable.checks import check_choice, check_count
 from solvable.networks.sources import Fixed
 
 Operation = Literal["division", "addition", "subtraction", "multiplication"]

@@ -8,10 +8,10 @@ the loss at the start is nearly the same in wide networks, but in narrow ones it
 import numpy as np
 import xarray as xr
 
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import LEARNED, LOSSES, fall_time, paper_task
 from solvable.plotting import COLOURS, draw_curve, log_losses, new_figure, set_axis
+from solvable.timegrid import log_times, whole_steps
 
 EPSILON = 0.05
 DIMENSION, SAMPLES = 100, 450

@@ -10,7 +10,6 @@ import numpy as np
 import xarray as xr
 
 from solvable import solvers
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import (
     LOSSES,
@@ -22,6 +21,7 @@ from solvable.papers.delayed_features._shared import (
     z_scores,
 )
 from solvable.plotting import COLOURS, log_losses, new_figure, set_axis
+from solvable.timegrid import log_times, whole_steps
 
 # (samples per dimension, output scale, epsilon)
 CENTRE = (2.0, 1.0, 0.5)

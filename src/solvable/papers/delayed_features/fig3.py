@@ -8,10 +8,10 @@ import numpy as np
 import xarray as xr
 
 from solvable import solvers
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import at_least, paper_task, root_mean_square, z_scores
 from solvable.plotting import COLOURS, draw_curve, draw_plane, new_figure, set_axis
+from solvable.timegrid import log_times, whole_steps
 
 GAMMA, ALPHA, EPSILON = 2.0, 1.0, 0.5
 STEP, LAST_TIME = 0.2, 12.0

@@ -8,7 +8,6 @@ import numpy as np
 import xarray as xr
 
 from solvable import solvers
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import (
     against_simulation,
@@ -20,6 +19,7 @@ from solvable.papers.delayed_features._shared import (
     paper_task,
 )
 from solvable.plotting import COLOURS, new_figure
+from solvable.timegrid import log_times, whole_steps
 
 GAMMA, EPSILON = 4.5, 0.05
 ALIGNMENT = (0.1, -0.1, 0.1, -0.1)

@@ -6,10 +6,10 @@ from functools import lru_cache
 import xarray as xr
 from scipy.special import zeta
 
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.fits import power_law
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Scale
+from solvable.timegrid import log_times, whole_steps
 
 CAPACITY = 2.0
 TASKS = {"easy": 1.2, "hard": 0.2}

@@ -6,9 +6,9 @@ import numpy as np
 import xarray as xr
 
 from solvable import fits
-from solvable.engines.envelope import lowest
 from solvable.fits import power_law
 from solvable.models.feature_scaling import FeatureScaling
+from solvable.numerics.envelope import lowest
 from solvable.papers.claims import Claim
 from solvable.plotting import draw_curve
 

@@ -7,11 +7,11 @@ import numpy as np
 import xarray as xr
 from scipy.optimize import brentq
 
-from solvable.engines.timegrid import log_times
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.feature_scaling._shared import CAPACITY, draw_power, fall, fitted
 from solvable.plotting import COLOURS, draw_curve, new_figure
+from solvable.timegrid import log_times
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

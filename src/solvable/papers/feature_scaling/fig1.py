@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from solvable.engines.timegrid import log_times
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.feature_scaling._shared import CAPACITY, fitted, rich_exponent
 from solvable.plotting import COLOURS, draw_plane, new_figure
+from solvable.timegrid import log_times
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import xarray as xr
 
-from solvable.engines.timegrid import log_times
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.feature_scaling._shared import CAPACITY, fitted, local_exponent, rich_exponent, shades
 from solvable.plotting import new_figure
+from solvable.timegrid import log_times
 
 LEVELS = range(7)
 SOURCE = 0.4

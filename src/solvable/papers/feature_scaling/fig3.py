@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.feature_scaling._shared import (
@@ -19,6 +18,7 @@ from solvable.papers.feature_scaling._shared import (
     shades,
 )
 from solvable.plotting import COLOURS, draw_curve, log_losses, new_figure
+from solvable.timegrid import log_times, whole_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.feature_scaling._shared import CAPACITY, agreement, fitted, noisy_envelope, shades
 from solvable.papers.feature_scaling.table1 import tabulated
 from solvable.plotting import draw_curve, log_losses, new_figure
+from solvable.timegrid import log_times, whole_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

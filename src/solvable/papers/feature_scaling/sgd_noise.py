@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.feature_scaling._shared import CAPACITY, agreement, fitted, local_exponent, rich_exponent
 from solvable.plotting import COLOURS, draw_curve, new_figure
+from solvable.timegrid import log_times, whole_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from solvable.engines.timegrid import log_times
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.feature_scaling._shared import CAPACITY, fitted, noisy_envelope
 from solvable.plotting import COLOURS, new_figure
+from solvable.timegrid import log_times
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from solvable.models.base import Meaning, make_dataset
+from solvable.dataset import Meaning, make_dataset
 from solvable.networks import MLP
 from solvable.networks.tasks.parity import HeldOut, SparseParity
 from solvable.papers.claims import Claim

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from solvable.models.base import Meaning, make_dataset
+from solvable.dataset import Meaning, make_dataset
 from solvable.networks import MLP, Fixed, Images, feature_record, load_images, train
 from solvable.networks.convolutional.cnn import CNN
 from solvable.networks.convolutional.resnet import ResNet18

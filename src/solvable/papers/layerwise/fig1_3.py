@@ -3,7 +3,6 @@
 import numpy as np
 import xarray as xr
 
-from solvable.engines.timegrid import log_times
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise._features import (
     GRID,
@@ -18,6 +17,7 @@ from solvable.papers.layerwise._features import (
     head_and_tail,
 )
 from solvable.plotting import new_figure
+from solvable.timegrid import log_times
 
 TARGET_MODE = 1
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from solvable.engines.timegrid import log_times
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise._features import GRID, HEAD, TAIL, agreement, draw_fit, draw_phases, head_and_tail
 from solvable.plotting import new_figure
+from solvable.timegrid import log_times
 
 TARGET_MODE = 10
 

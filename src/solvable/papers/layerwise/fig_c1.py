@@ -2,10 +2,10 @@
 
 import xarray as xr
 
-from solvable.engines.timegrid import log_times
 from solvable.models.skills import SkillModel
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.plotting import COLOURS, new_figure, set_axis
+from solvable.timegrid import log_times
 
 EXPONENTS = (0.1, 0.3, 0.6)
 SKILLS = 50_000

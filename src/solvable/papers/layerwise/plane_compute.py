@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from solvable.engines.timegrid import log_times
 from solvable.fits import envelope, power_law
 from solvable.models.skills import SkillModel
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.plotting import COLOURS, draw_plane, new_figure, set_axis
+from solvable.timegrid import log_times
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

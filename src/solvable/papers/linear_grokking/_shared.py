@@ -12,10 +12,10 @@ from scipy.special import ive
 from scipy.stats import ncx2
 
 from solvable.comparison import compare
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Scale
 from solvable.plotting import draw_curve, log_losses, set_axis
+from solvable.timegrid import log_times, whole_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

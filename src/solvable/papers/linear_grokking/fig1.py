@@ -3,12 +3,12 @@
 import numpy as np
 import xarray as xr
 
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.models.linear_estimator.grokking import loss_threshold
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.linear_grokking._shared import agreement, closed_form_times, draw_run, held_against_simulation
 from solvable.plotting import COLOURS, new_figure, set_axis
+from solvable.timegrid import log_times, whole_steps
 
 ASPECT_RATIOS = (0.1, 0.9, 1.5)
 # Where each run is still doing something: later its losses are rounding noise.

@@ -3,11 +3,11 @@
 import numpy as np
 import xarray as xr
 
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.linear_grokking._shared import agreement, draw_run, held_against_simulation
 from solvable.plotting import COLOURS, new_figure, set_axis
+from solvable.timegrid import log_times, whole_steps
 
 ACCURACY_REASON = "the chi-square law with effective degrees of freedom is an approximation at finite input dimension"
 

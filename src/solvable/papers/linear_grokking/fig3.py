@@ -5,7 +5,6 @@ import xarray as xr
 from scipy.optimize import brentq
 from scipy.special import erf
 
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.models.linear_estimator.grokking import loss_threshold
 from solvable.papers.claims import Claim, Reproduction, Scale
@@ -17,6 +16,7 @@ from solvable.papers.linear_grokking._shared import (
     resolvent_square,
 )
 from solvable.plotting import COLOURS, new_figure, set_axis
+from solvable.timegrid import log_times, whole_steps
 
 
 def reproduce(scale: Scale) -> Reproduction:

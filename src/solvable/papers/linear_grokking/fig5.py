@@ -4,11 +4,11 @@ import numpy as np
 import xarray as xr
 
 from solvable.comparison import compare
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.linear_grokking._shared import agreement, draw_run, smooth
 from solvable.plotting import COLOURS, new_figure
+from solvable.timegrid import log_times, whole_steps
 
 # The paper trains at 0.01; the same flow at 0.5 takes fifty times fewer steps, and theory is for whole steps anyway.
 RATE = 0.5

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from solvable.engines.timegrid import log_times
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.linear_grokking._shared import bessel_train_loss, marcum_test_loss
 from solvable.plotting import COLOURS, draw_curve, log_losses, new_figure, set_axis
+from solvable.timegrid import log_times
 
 
 def reproduce(scale: Scale) -> Reproduction:

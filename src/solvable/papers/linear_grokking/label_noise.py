@@ -3,11 +3,11 @@
 import numpy as np
 import xarray as xr
 
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.linear_grokking._shared import agreement, draw_run, held_against_simulation, quadrature_losses
 from solvable.plotting import COLOURS, new_figure
+from solvable.timegrid import log_times, whole_steps
 
 NOISE = 0.1
 

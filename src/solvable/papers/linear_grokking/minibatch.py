@@ -3,11 +3,11 @@
 import xarray as xr
 
 from solvable.comparison import compare
-from solvable.engines.timegrid import log_times, whole_steps
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.linear_grokking._shared import agreement, draw_run, smooth
 from solvable.plotting import COLOURS, draw_curve, new_figure
+from solvable.timegrid import log_times, whole_steps
 
 
 def reproduce(scale: Scale) -> Reproduction:

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from solvable.engines.cost import unlimited
 from solvable.files import data_ending, save, write_atomically
+from solvable.numerics.cost import unlimited
 from solvable.papers import home
 from solvable.papers.report.environment import now
 from solvable.plotting import save_figure

@@ -9,7 +9,8 @@ and a product of two resolvents around ``diag(rho)`` to the product of the equiv
 
     gamma(z, z') = 1/n sum_k rho_k^2 / ((rho_k + kappa)(rho_k + kappa')).
 
-Everything about the flow from zero is an inverse Laplace transform of these (:mod:`solvable.engines.laplace`):
+Everything about the flow from zero is an inverse Laplace transform of these
+(:mod:`solvable.models.linear_features.laplace`):
 
     share of mode k still to be learned      L^-1[kappa / (z (rho_k + kappa))](t)
     share of training noise not yet fitted   L^-1[1 / kappa](t)
@@ -22,7 +23,7 @@ Everything about the flow from zero is an inverse Laplace transform of these (:m
 The equivalents are exact as n and the number of modes grow together; at finite n they are off by O(1/n).
 
 >>> import jax.numpy as jnp
->>> from solvable.engines.regression_flow import kappa_or_zero
+>>> from solvable.models.linear_features.regression_flow import kappa_or_zero
 >>> spectrum = 1 / jnp.arange(1.0, 9.0) ** 2
 >>> ridge = kappa_or_zero(spectrum, jnp.array(4.0))
 >>> round(float((spectrum / (spectrum + ridge)).sum()), 8), float(kappa_or_zero(spectrum, jnp.array(9.0)))
@@ -35,8 +36,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
-from solvable.engines.kappa import kappa, shares
-from solvable.engines.laplace import Contour, hyperbola, invert, invert_twice
+from solvable.models.linear_features.laplace import Contour, hyperbola, invert, invert_twice
+from solvable.numerics.kappa import kappa, shares
 
 _NEWTON_STEPS = 40
 

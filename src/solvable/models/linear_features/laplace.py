@@ -6,7 +6,7 @@ the negative axis converges geometrically (Weideman and Trefethen, Math. Comp. 7
 on the axis are: a dense spectrum, gaps and eigenvalues many decades apart cost nothing.
 
 >>> import jax.numpy as jnp
->>> from solvable.engines.laplace import hyperbola, invert
+>>> from solvable.models.linear_features.laplace import hyperbola, invert
 >>> contour = hyperbola(jnp.array(2.0))
 >>> round(float(invert(contour, 1 / (contour.points + 1)) - jnp.exp(-2.0)), 8)
 -0.0

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from solvable.engines.anderson import anderson
-from solvable.engines.mode_quadrature import Modes
+from solvable.models.feature_scaling.anderson import anderson
+from solvable.models.feature_scaling.mode_quadrature import Modes
 
 _MATRICES = ("Hw", "P", "G", "R3", "R1", "S", "X", "C0", "F", "C3", "RR")
 _TOLERANCE = 1e-10

@@ -7,7 +7,7 @@ stable up to ``step * rate = 0.65 (s^2 - 1)``: the cost of a step grows only as 
 States may grow: a velocity may have more columns (last axis) than the state it belongs to. Columns missing count as
 zero.
 
->>> from solvable.engines.stabilised import stages_needed
+>>> from solvable.models.committee.stabilised import stages_needed
 >>> stages_needed(step=1.0, rate=1.0), stages_needed(step=1.0, rate=1000.0)
 (2, 40)
 """

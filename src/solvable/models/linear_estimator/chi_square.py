@@ -1,6 +1,6 @@
 """How often the mean square of Gaussian errors stays below a threshold, and the inverse of that.
 
->>> from solvable.engines.chi_square import probability_below
+>>> from solvable.models.linear_estimator.chi_square import probability_below
 >>> round(float(probability_below(1e-3, 0.26032e-3, 1)), 4)
 0.95
 """

@@ -19,8 +19,8 @@ t needs earlier rows only, so that one pass solves what the paper iterates.
 
 The work of a row are products with one matrix, all ``H_k`` beside each other; it is bound by memory bandwidth.
 
->>> from solvable.engines.mode_quadrature import power_law_modes
->>> from solvable.engines.two_time import Descent, march
+>>> from solvable.models.feature_scaling.mode_quadrature import power_law_modes
+>>> from solvable.models.feature_scaling.two_time import Descent, march
 >>> modes = power_law_modes(capacity=1.5, source=0.5, modes=100, scale=100.0)
 >>> solution = march(modes, Descent(learning_rate=0.1, richness=1.0), steps=20)
 >>> solution.test_loss.shape, bool(solution.test_loss[-1] < solution.test_loss[0])
@@ -35,8 +35,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.engines.mode_quadrature import Modes
-from solvable.engines.progress import progress_bar
+from solvable.models.feature_scaling.mode_quadrature import Modes
+from solvable.progress import progress_bar
 
 
 class Descent(NamedTuple):

@@ -1,9 +1,10 @@
-"""The two-time equations of :mod:`solvable.engines.two_time` for gradient flow, on logarithmic times.
+"""The two-time equations of :mod:`solvable.models.feature_scaling.two_time` for gradient flow, on logarithmic times.
 
 Time is cut into steps that grow, each step into slots: with noise a *kick* at its beginning, then the two stages of an
 L-stable, stiffly accurate Runge-Kutta scheme (SDIRK2). Integrals over time become sums over slots with the
 lower triangular weights U: the scheme's own within a step, ``h b`` for earlier steps, 1 for earlier kicks. With
-E the projector on stages, ``o`` the product entry by entry and c the drift of :mod:`solvable.engines.slot_noise`,
+E the projector on stages, ``o`` the product entry by entry and c the drift of
+:mod:`solvable.models.feature_scaling.slot_noise`,
 
     H^w = [1 - gamma U (U o C3 + diag c)]^-1 U       G = H^w + gamma U o C_w          J = G R3 R1
     Z_k = 1 - lambda_k (1 + lambda_k J E)^-1 J       (on stages H_k, on kicks minus the response to a kick)
@@ -19,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from solvable.engines.mode_quadrature import Modes
-from solvable.engines.progress import progress_bar
-from solvable.engines.slot_noise import STAGE, FastModes, impulse_share
-from solvable.engines.slot_rows import Rows, Unknowns
+from solvable.models.feature_scaling.mode_quadrature import Modes
+from solvable.models.feature_scaling.slot_noise import STAGE, FastModes, impulse_share
+from solvable.models.feature_scaling.slot_rows import Rows, Unknowns
+from solvable.progress import progress_bar
 
 # The noise-driven drift of a step, beyond which the equations of a row have wrong solutions, too.
 _LARGEST_DRIFT = 0.3

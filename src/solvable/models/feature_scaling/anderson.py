@@ -1,7 +1,7 @@
 """Fixed points of maps that plain iteration does not reach: Anderson acceleration.
 
 >>> import numpy as np
->>> from solvable.engines.anderson import anderson
+>>> from solvable.models.feature_scaling.anderson import anderson
 >>> point, residual, passes = anderson(np.cos, np.array([1.0]))
 >>> point.round(8), residual < 1e-10
 (array([0.73908513]), True)

@@ -14,7 +14,7 @@ Every sum above has positive terms only, once the smaller of ``K + S`` and ``K -
 one: that is what keeps all digits at tiny and at opposed layers. P and Q must come from sums and differences of the
 layers, never from ``sum a^2 + b^2`` and ``sum a b``, whose difference cancels.
 
->>> from solvable.engines.layer_product import flow, time_to_reach
+>>> from solvable.numerics.layer_product import flow, time_to_reach
 >>> half = time_to_reach(0.5, 1e-4, 0.0, 1.0)
 >>> round(float(half), 3), round(float(flow(1e-4, 0.0, 1.0, half).remaining), 6)
 (4.952, 0.500025)
@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from solvable.engines.precision import require_float64
+from solvable.precision import require_float64
 
 # Squares of squares of the layers must neither overflow nor vanish.
 SMALLEST, LARGEST = 1e-70, 1e70

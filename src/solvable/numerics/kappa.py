@@ -11,7 +11,7 @@ one with up to infinitely many modes as a few thousand weighted ones.
 The equation is solved in ``log kappa``, so that intensities of any size are handled alike.
 
 >>> import numpy as np
->>> from solvable.engines.kappa import kappa, learnability
+>>> from solvable.numerics.kappa import kappa, learnability
 >>> intensities = np.arange(1, 101) ** -2.0
 >>> shrunk = kappa(intensities, samples=10)
 >>> round(float(learnability(intensities, shrunk).sum()), 8)
@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.engines.precision import require_float64
+from solvable.precision import require_float64
 
 Bracket = tuple[Array, Array, Array, Array, Array]
 

@@ -1,7 +1,7 @@
 """First crossings of smooth curves: vectorised, differentiable, and honest about "never".
 
 >>> import jax.numpy as jnp
->>> from solvable.engines.roots import root_in_bracket
+>>> from solvable.numerics.roots import root_in_bracket
 >>> round(float(root_in_bracket(jnp.cos, jnp.array(1.0), jnp.array(2.0))), 6)
 1.570796
 """

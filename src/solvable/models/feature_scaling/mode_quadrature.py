@@ -10,7 +10,7 @@ Some seventy nodes then do the work of a million modes:
   interpolated to Chebyshev nodes. It sums over the modes that are there, so that the last mode's exponential decay is
   right too, which an integral over modes gets wrong.
 
->>> from solvable.engines.mode_quadrature import power_law_modes
+>>> from solvable.models.feature_scaling.mode_quadrature import power_law_modes
 >>> nodes = power_law_modes(capacity=1.5, source=0.5, modes=1e6, scale=1e4)
 >>> len(nodes.ranks) < 100, round(float((nodes.counts * nodes.eigenvalues).sum()), 3)
 (True, 2.61)

@@ -1,7 +1,7 @@
 """Expectations over a binomial number, exact or to rounding, for few trials and for 10^12 alike.
 
 >>> import jax.numpy as jnp
->>> from solvable.engines.binomial import expected_shortfall
+>>> from solvable.models.skills.binomial import expected_shortfall
 >>> round(float(expected_shortfall(10, jnp.array([0.5]), 1)[0]) * 1024, 8)
 1.0
 """

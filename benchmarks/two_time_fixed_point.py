@@ -1,6 +1,6 @@
 """The two-time equations by damped iteration of whole matrices, as the paper solves them: the baseline of the march.
 
-The equations are those of :mod:`solvable.engines.two_time`, written as they are derived, without the rearrangements
+The equations are those of :mod:`solvable.models.feature_scaling.two_time`, written as they are derived, without the rearrangements
 that the march uses, so that the two are independent routes to the same numbers. Every sweep inverts one triangular
 matrix a mode.
 """
@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from solvable.engines.mode_quadrature import Modes
-from solvable.engines.two_time import Descent
+from solvable.models.feature_scaling.mode_quadrature import Modes
+from solvable.models.feature_scaling.two_time import Descent
 
 _MODES_AT_ONCE = 32
 

@@ -1,6 +1,6 @@
 """Time grids, and the rules that times handed in by a user must keep.
 
->>> from solvable.engines.timegrid import log_times, whole_steps
+>>> from solvable.timegrid import log_times, whole_steps
 >>> whole_steps(log_times(1, 1000, 7))
 array([   1.,    3.,   10.,   32.,  100.,  316., 1000.])
 """
@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from solvable.engines.precision import require_float64
+from solvable.precision import require_float64
 
 
 def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
@@ -44,8 +44,8 @@ def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
     if whole and (array != np.round(array)).any():
         place = int(np.argmax(array != np.round(array)))
         raise ValueError(
-            f"times count whole descent steps here, but times[{place}] = {array[place]:g}: "
-            "round them (solvable.engines.timegrid.whole_steps)"
+            f"times count the steps of this training, but times[{place}] = {array[place]:g}: round them "
+            "(solvable.timegrid.whole_steps), or use GradientFlow"
         )
     return array
 
@@ -120,7 +120,7 @@ def count_steps(times: Any, step: float) -> Int[np.ndarray, "time"]:
         place = int(np.argmax(off))
         raise ValueError(
             f"times must be whole numbers of steps of {step:g}, but times[{place}] = {array[place]:g}: "
-            f"round them (solvable.engines.timegrid.whole_steps(times, {step:g})), or use a solver of the flow"
+            f"round them (solvable.timegrid.whole_steps(times, {step:g})), or use a solver of the flow"
         )
     return counts.astype(int)
 

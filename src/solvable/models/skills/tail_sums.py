@@ -6,7 +6,7 @@ numbers around ``a`` (Euler-Maclaurin, with derivatives replaced by central diff
 that are asked for share one set of points.
 
 >>> from math import pi
->>> from solvable.engines.tail_sums import power_sum
+>>> from solvable.models.skills.tail_sums import power_sum
 >>> round(float(power_sum(2.0, 1)) - pi**2 / 6, 12)
 0.0
 """

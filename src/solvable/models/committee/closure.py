@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from solvable.engines.gaussian_samples import sobol_normals
+from solvable.models.committee.gaussian_samples import sobol_normals
 
 _BLOCK = 128
 _EVEN_BLOCKS = 2

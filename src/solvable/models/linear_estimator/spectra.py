@@ -12,7 +12,7 @@ turns the bulk into the whole line in ``y``, where the integrand is analytic and
 that the plain trapezoid rule converges geometrically. The weights do not depend on ``lambda``: one set of nodes serves
 every aspect ratio, which is what makes whole phase diagrams cheap.
 
->>> from solvable.engines.spectra import MarchenkoPastur
+>>> from solvable.models.linear_estimator.spectra import MarchenkoPastur
 >>> law = MarchenkoPastur(0.5)
 >>> round(float(law.weights.sum()), 10), round(float(law.weights @ law.nodes), 10)
 (1.0, 1.5)
@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.engines.precision import require_float64
+from solvable.precision import require_float64
 
 
 class TrapezoidRule(NamedTuple):

@@ -8,7 +8,7 @@ work at the same time. Several CPU devices (there are such if XLA is told so) ta
 and factorising matrices on two of them at once, sharded or not, makes each wait for the other for ever.
 
 >>> import jax
->>> from solvable.engines.ensemble import ensemble
+>>> from solvable.numerics.ensemble import ensemble
 >>> draws = ensemble(lambda key: jax.random.normal(key), seeds=3, key=0)
 >>> draws.shape, bool((draws[:2] == ensemble(lambda key: jax.random.normal(key), seeds=2, key=0)).all())
 ((3,), True)
@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from solvable.engines.cost import STEP, check_cost
-from solvable.engines.progress import progress_bar
+from solvable.numerics.cost import STEP, check_cost
+from solvable.progress import progress_bar
 
 PyTree = Any
 _CPU_MEMORY = 2 * 2**30

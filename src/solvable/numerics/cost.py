@@ -4,7 +4,7 @@ Two limits hold: six hours of work (:data:`LONGEST`), which one core of a CPU is
 and an accelerator at 1e12, and half of the memory that is free now. Estimates are rough, to a factor of a few; they
 tell seconds from years. Work that is wanted although it is long is begun inside :func:`unlimited`.
 
->>> from solvable.engines.cost import check_cost
+>>> from solvable.numerics.cost import check_cost
 >>> check_cost("a plane", seconds=60.0)
 >>> check_cost("a plane", memory=1e3, seconds=1e9, remedy="ask for fewer cells")
 Traceback (most recent call last):
@@ -60,7 +60,7 @@ def check_cost(
         import jax
 
         seconds = max(seconds, operations / _SPEEDS.get(jax.default_backend(), _SPEEDS["gpu"]))
-        remedy = f"{remedy}, or run it inside solvable.engines.cost.unlimited()"
+        remedy = f"{remedy}, or run it inside solvable.numerics.cost.unlimited()"
     estimates = [f"{in_bytes(memory)} of memory"] if memory else []
     estimates += [in_time(seconds)] if seconds else []
     cost = f"{what} would take about {' and '.join(estimates)}"
@@ -70,19 +70,10 @@ def check_cost(
         raise ValueError(f"{cost}, and {in_bytes(free)} are free: {remedy}")
 
 
-def check_descent_cost(name: str, steps: float, seeds: int, operations: float, method: str) -> None:
-    """Refuse too many steps of so many operations a run; a step of the flow is of fourth order, hence four."""
-    check_cost(
-        f"simulating {name} for {steps:.3g} steps and {seeds:.3g} seeds",
-        operations=steps * (STEP + seeds * operations) * (4 if method == "flow" else 1),
-        remedy="ask for earlier times, fewer seeds or a larger learning_rate",
-    )
-
-
 def in_bytes(count: float) -> str:
     """A number of bytes for people.
 
-    >>> from solvable.engines.cost import in_bytes
+    >>> from solvable.numerics.cost import in_bytes
     >>> in_bytes(26e12)
     '26 TB'
     """
@@ -96,7 +87,7 @@ def in_bytes(count: float) -> str:
 def in_time(seconds: float) -> str:
     """A time for people.
 
-    >>> from solvable.engines.cost import in_time
+    >>> from solvable.numerics.cost import in_time
     >>> in_time(7200)
     '2 hours'
     """

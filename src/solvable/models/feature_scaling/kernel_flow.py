@@ -10,8 +10,8 @@ eqs. 51, 52, which hold as printed):
 gradient descent on the network itself. Modes of one eigenvalue stay parallel to the target, so nodes do for modes.
 
 >>> import numpy as np
->>> from solvable.engines.kernel_flow import flow
->>> from solvable.engines.mode_quadrature import power_law_modes
+>>> from solvable.models.feature_scaling.kernel_flow import flow
+>>> from solvable.models.feature_scaling.mode_quadrature import power_law_modes
 >>> modes = power_law_modes(capacity=1.5, source=0.5, modes=100, scale=100.0)
 >>> lazy, rich = (flow(modes, richness, np.array([1.0, 100.0])).node_loss.sum(1) for richness in (0.0, 1.0))
 >>> bool(rich[-1] < lazy[-1])
@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.engines.mode_quadrature import Modes
+from solvable.models.feature_scaling.mode_quadrature import Modes
 
 
 class Curve(NamedTuple):

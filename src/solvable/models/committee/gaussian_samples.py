@@ -3,7 +3,7 @@
 Scrambled Sobol points are low-discrepancy and, scrambled, unbiased: for the averages of this library one run has 3-9
 times less spread than pseudo-random draws of the same number, and independent scrambles give honest error bars.
 
->>> from solvable.engines.gaussian_samples import sobol_normals
+>>> from solvable.models.committee.gaussian_samples import sobol_normals
 >>> normals = sobol_normals(1024, 3, key=0)
 >>> normals.shape, bool(abs(normals.mean(0)).max() < 0.01)
 ((1024, 3), True)

@@ -1,0 +1,218 @@
+"""The contract that every model keeps: validated parameters in, labelled and documented datasets out."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import jax
+import numpy as np
+import xarray as xr
+
+from solvable.checks import Rule, as_number, check_array, check_value
+from solvable.display import table
+from solvable.precision import in_float64
+from solvable.timegrid import check_times
+from solvable.training import Covers, GradientFlow, Training, check_training
+
+
+def parameter(
+    help: str,
+    rule: Rule,
+    *,
+    symbol: str,
+    default: Any = dataclasses.MISSING,
+    optional: bool = False,
+    infinite: bool = False,
+) -> Any:
+    """Declare a field of a model.
+
+    Lists and matrices are stored as NumPy arrays, numbers as plain Python numbers.
+
+    Parameters
+    ----------
+    help
+        What the parameter means, in a few words; shown by ``--help``, on the page and in error messages.
+    rule
+        The rule that its values must keep.
+    symbol
+        The letter that the paper gives it.
+    default
+        The default value.
+    optional
+        Whether the value may be None.
+    infinite
+        Whether None stands for infinitely many; infinity is then accepted as well, and shown as ``inf``.
+    """
+    metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": optional or infinite, "infinite": infinite}
+    convert = _as_array if rule.dimensions else _as_finite_number if infinite else as_number
+    return eqx.field(default=default, metadata=metadata, converter=convert)
+
+
+def choice(help: str, *, symbol: str, default: str, choices: tuple[str, ...]) -> Any:
+    """Declare a field that takes one of a few names; it is part of the structure, not a number to differentiate."""
+    rule = Rule("one of " + ", ".join(choices), choices.__contains__)
+    metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": False}
+    return eqx.field(default=default, metadata=metadata, static=True)
+
+
+def function(help: str, parse: Callable[[Any], Any], *, symbol: str, default: Callable[..., Any]) -> Any:
+    """Declare a field that is a function; ``parse`` turns the names of known functions into functions."""
+    rule = Rule("a function, or the name of one", callable, function=True)
+    metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": False}
+    return eqx.field(default=default, metadata=metadata, converter=parse, static=True)
+
+
+def _as_finite_number(value: Any) -> Any:
+    """As :func:`as_number`, but None in place of infinity."""
+    number = as_number(value)
+    return None if isinstance(number, float) and number == math.inf else number
+
+
+def _as_array(value: Any) -> Any:
+    """Convert to a float64 array. Values that cannot be converted are returned unchanged; the check rejects them."""
+    if value is None or isinstance(value, str | jax.core.Tracer):
+        return value
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        return value
+
+
+class Model(eqx.Module):
+    """Base class of the models: what learns what, from which start. How it is trained is a :class:`Training`.
+
+    Subclasses declare their fields with :func:`parameter`, and define ``predict(times, training=None, ...)`` and
+    ``simulate(times, training=None, *, seeds, key, ...)``, which both return an :class:`xarray.Dataset` with the shared
+    names of :data:`solvable.dataset.VARIABLES`.
+
+    A model is a PyTree. Building one inside a function that JAX transforms works: the fields may be traced, rules are
+    then not checked, and ``predict`` returns a dataset that holds traced arrays. All public methods compute in float64
+    (see :mod:`solvable.precision`).
+
+    >>> import solvable
+    >>> model = solvable.ParityMode(target_scale=5.0)
+    >>> model.replace(target_scale=2.0).target_scale
+    2.0
+    >>> model.replace(target_scale="large")
+    Traceback (most recent call last):
+        ...
+    ValueError: target_scale must be a positive finite number, not 'large' (size of the target)
+    """
+
+    # The name under which the model is registered.
+    name: ClassVar[str]
+    # The training of ``predict`` and ``simulate`` if none is given: that of the paper.
+    default_training: ClassVar[Training] = GradientFlow()
+    # What ``predict`` and ``simulate`` cover.
+    theory_covers: ClassVar[tuple[Covers, ...]] = (Covers(GradientFlow),)
+    simulation_covers: ClassVar[tuple[Covers, ...]] = (Covers(GradientFlow),)
+    # The times that the command line and the page ask for if they are given none, for the default training.
+    usual_times: ClassVar[str] = "1:1e5:60log"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, attribute in list(vars(cls).items()):
+            if name.startswith("_"):
+                continue
+            if isinstance(attribute, property) and attribute.fget is not None:
+                setattr(cls, name, property(in_float64(attribute.fget), doc=attribute.__doc__))
+            elif callable(attribute) and not isinstance(attribute, type):
+                setattr(cls, name, in_float64(attribute))
+
+    def __check_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if "rule" in field.metadata:
+                check_field(field, getattr(self, field.name))
+
+    def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
+        """Predict the curves at the given times from theory."""
+        raise NotImplementedError
+
+    def simulate(self, times: Any, training: Training | None = None, *, seeds: int = 10, key: int = 0) -> xr.Dataset:
+        """Train the finite-size system described by the theory, once for each seed."""
+        raise NotImplementedError
+
+    def check_run(self, times: Any, training: Training | None, verb: str) -> tuple[np.ndarray, Training]:
+        """Return checked times and the training (or the default one), if ``verb`` covers it at these times.
+
+        Times count whole steps unless the training is a flow. Schedules are evaluated up to the last time, so that a
+        rate that is negative or NaN at some step is refused before the work begins.
+        """
+        training = self.check_training(training, verb)
+        times = check_times(times, whole=training.counts_steps)
+        training.check_schedules(int(times[-1]))
+        return times, training
+
+    def check_training(self, training: Training | None, verb: str) -> Training:
+        """Return the training, or the default one, if ``verb`` (``"predict"`` or ``"simulate"``) covers it."""
+        chosen = self.default_training if training is None else training
+        if verb == "predict":
+            nearest = self._covers_simulation(chosen)
+            otherwise = "simulate covers it" if nearest else f"The default is {self.default_training!r}"
+            return check_training(chosen, self.theory_covers, f"the theory of {self.name}", f"{otherwise}.")
+        otherwise = f"The default is {self.default_training!r}."
+        return check_training(chosen, self.simulation_covers, f"the simulation of {self.name}", otherwise)
+
+    def _covers_simulation(self, training: Any) -> bool:
+        try:
+            check_training(training, self.simulation_covers, "", "")
+        except ValueError:
+            return False
+        return True
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters by name, as plain numbers."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some parameters changed, checked like any other."""
+        known = self.parameters()
+        unknown = sorted(set(changes) - set(known))
+        if unknown:
+            raise ValueError(f"{type(self).__name__} has no parameter {unknown[0]!r}; it has {', '.join(known)}")
+        return type(self)(**{**known, **changes})
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value}" for name, value in self._shown().items())
+        return f"{type(self).__name__}({values})"
+
+    def _shown(self) -> dict[str, str]:
+        """The parameters as they are written in Python; infinitely many is ``inf`` for every model."""
+        infinite = {field.name for field in dataclasses.fields(self) if field.metadata.get("infinite")}
+        return {
+            name: "inf" if value is None and name in infinite else _short(value)
+            for name, value in self.parameters().items()
+        }
+
+    def _repr_html_(self) -> str:
+        """For notebooks: every parameter with its symbol, its value and what it means."""
+        shown = self._shown()
+        rows = [
+            (about.get("symbol", ""), name, shown[name], about.get("help", ""))
+            for name, about in ((field.name, field.metadata) for field in dataclasses.fields(self))
+        ]
+        return table(f"{type(self).__name__} ({self.name})", ("symbol", "parameter", "value", "meaning"), rows)
+
+
+def _short(value: Any) -> str:
+    """A value as it is written in Python; of long arrays the beginning."""
+    if isinstance(value, np.ndarray):
+        return np.array2string(value, separator=", ", threshold=6, edgeitems=3, precision=6)
+    return repr(value)
+
+
+def check_field(field: dataclasses.Field[Any], value: Any) -> None:
+    """Raise a ValueError that names the parameter, its value and its rule, if the value breaks it."""
+    about = field.metadata
+    if isinstance(value, jax.core.Tracer) or (value is None and about["optional"]):
+        return
+    rule: Rule = about["rule"]
+    if rule.function or isinstance(field.default, str):
+        if not rule.test(value):
+            raise ValueError(f"{field.name} must be {rule.text}, not {value!r} ({about['help']})")
+    elif rule.dimensions:
+        check_array(field.name, value, rule)
+    else:
+        check_value(field.name, value, rule, about["optional"], about["help"], about.get("infinite", False))

@@ -1,0 +1,198 @@
+"""Gradient flow and gradient descent of a state that JAX can follow, with the numerical error of what is measured.
+
+>>> import numpy as np
+>>> from solvable import GradientFlow
+>>> from solvable.numerics.descent import train_with_error
+>>> values, errors = train_with_error(lambda x: x, lambda x: x, 1.0, np.array([0.0, 1.0, 2.0]), GradientFlow(), 2.0)
+>>> np.asarray(values).round(4)
+array([1.    , 0.3679, 0.1353])
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from solvable.numerics.cost import STEP, check_cost
+from solvable.training import Covers, GradientDescent, GradientFlow, Schedule, Training
+
+PyTree = Any
+# A Runge-Kutta step is at most this fraction of the learning rate from which gradient descent is unstable; its relative
+# error is then about 1e-8.
+_FLOW_STEP = 0.02
+# What can be trained with the functions here.
+SIMULATED = (
+    Covers(GradientFlow, options=("weight_decay",)),
+    Covers(GradientDescent, options=("momentum", "nesterov", "weight_decay"), schedules=("learning_rate",)),
+)
+
+
+def train_with_error(
+    gradient: Callable[[PyTree], PyTree],
+    measure: Callable[[PyTree], PyTree],
+    state: PyTree,
+    times: Float[np.ndarray, "time"],
+    training: Training,
+    stable_rate: float,
+) -> tuple[PyTree, PyTree]:
+    """Train, and measure at each time; both trees that come back have time as their first axis.
+
+    Parameters
+    ----------
+    gradient
+        Gradient of the loss as a function of the state.
+    measure
+        What to measure of a state.
+    state
+        The initial state, a PyTree of numbers.
+    times
+        Increasing times, in the units of the training.
+    training
+        ``GradientFlow``, which is integrated by fourth-order Runge-Kutta steps, or ``GradientDescent``.
+    stable_rate
+        The learning rate from which gradient descent is unstable; it sets the length of the Runge-Kutta steps.
+
+    Returns
+    -------
+    values, errors
+        The measured values and their estimated numerical errors. Gradient descent has no error but rounding. The flow
+        is computed with two step lengths, whose difference is about fifteen times the error of the finer one. Rounding
+        adds up to at most N times the machine precision over N steps; what that changes in the measured values is
+        tried out.
+    """
+    if isinstance(training, GradientDescent):
+        states = _descended(gradient, state, times.astype(int), training)
+        values = jax.vmap(measure)(states)
+        errors, taken = jax.tree.map(jnp.zeros_like, values), times
+    else:
+        clock = training.flow_time(times)
+        counts, lengths = flow_steps(clock, stable_rate)
+        pull = _decayed(gradient, training)
+        states = _flowed(pull, state, 2 * counts, lengths / 2)
+        values = jax.vmap(measure)(states)
+        errors = _distance(values, jax.vmap(measure)(_flowed(pull, state, counts, lengths)))
+        # A Runge-Kutta step evaluates the gradient four times.
+        taken = 8 * np.cumsum(counts)
+    for moved in _rounded(states, np.finfo(float).eps * (taken + 1.0)):
+        errors = jax.tree.map(jnp.add, errors, _distance(values, jax.vmap(measure)(moved)))
+    return values, errors
+
+
+def flow_steps(
+    clock: Float[np.ndarray, "time"], stable_rate: float
+) -> tuple[Int[np.ndarray, "time"], Float[np.ndarray, "time"]]:
+    """Number and length of the Runge-Kutta steps that lead from each flow time to the next."""
+    spans = np.diff(clock, prepend=0.0)
+    counts = np.ceil(spans / (_FLOW_STEP * stable_rate)).astype(int)
+    return counts, spans / np.maximum(counts, 1)
+
+
+def check_training_cost(
+    name: str,
+    times: Float[np.ndarray, "time"],
+    training: Training,
+    stable_rate: float,
+    seeds: int,
+    operations: float,
+) -> None:
+    """Refuse a run whose steps, of so many operations each, would take too long."""
+    if isinstance(training, GradientDescent):
+        steps, evaluations = float(times[-1]), 1
+    else:
+        steps, evaluations = float(training.flow_time(times[-1:])[0]) / (_FLOW_STEP * stable_rate), 12
+    check_cost(
+        f"simulating {name} for {steps:.3g} steps and {seeds:.3g} seeds",
+        operations=evaluations * steps * (STEP + seeds * operations),
+        remedy="ask for earlier times or fewer seeds",
+    )
+
+
+def check_stable(training: Training, stable_rate: float, last: float) -> None:
+    """Refuse gradient descent whose largest learning rate is not below the largest stable one."""
+    if not isinstance(training, GradientDescent):
+        return
+    # Heavy-ball momentum is stable up to 2 (1 + momentum) over the curvature, Nesterov's up to less.
+    momentum = float(training.momentum)
+    limit = stable_rate * ((1 + momentum) / (1 + 2 * momentum) if training.nesterov else 1 + momentum)
+    rate = training.learning_rate
+    largest = float(np.max(training.learning_rates(0, min(int(last), 10**6)))) if isinstance(rate, Schedule) else rate
+    if largest >= limit:
+        raise ValueError(
+            f"learning_rate = {largest:g} is not below {limit:.4g}, from which gradient descent is unstable: lower it"
+        )
+
+
+def _descended(
+    gradient: Callable[[PyTree], PyTree], state: PyTree, steps: Int[np.ndarray, "time"], training: GradientDescent
+) -> PyTree:
+    """The state after each number of steps."""
+    rate, momentum = training.learning_rate, training.momentum
+    pull = _decayed(gradient, training)
+
+    def step(count: Any, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        position, velocity = carry
+        slope = pull(position)
+        velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, slope)
+        move = jax.tree.map(lambda v, g: g + momentum * v, velocity, slope) if training.nesterov else velocity
+        length = rate(count) if isinstance(rate, Schedule) else rate
+        return _moved(position, move, -length), velocity
+
+    def stretch(carry: tuple[PyTree, PyTree], ends: tuple[Any, Any]) -> tuple[tuple[PyTree, PyTree], PyTree]:
+        carry = jax.lax.fori_loop(ends[0], ends[1], step, carry)
+        return carry, carry[0]
+
+    start = jax.tree.map(lambda value: jnp.asarray(value, float), state)
+    ends = (jnp.asarray(np.concatenate([[0], steps[:-1]])), jnp.asarray(steps))
+    return jax.lax.scan(stretch, (start, jax.tree.map(jnp.zeros_like, start)), ends)[1]
+
+
+def _flowed(gradient: Callable[[PyTree], PyTree], state: PyTree, counts: Any, lengths: Any) -> PyTree:
+    """The state at the end of each stretch of equal Runge-Kutta steps."""
+
+    def stretch(state: PyTree, plan: tuple[jax.Array, jax.Array]) -> tuple[PyTree, PyTree]:
+        count, length = plan
+        state = jax.lax.fori_loop(0, count, lambda _, inner: _runge_kutta(gradient, inner, -length), state)
+        return state, state
+
+    start = jax.tree.map(lambda value: jnp.asarray(value, float), state)
+    return jax.lax.scan(stretch, start, (jnp.asarray(counts), jnp.asarray(lengths)))[1]
+
+
+def _decayed(gradient: Callable[[PyTree], PyTree], training: Any) -> Callable[[PyTree], PyTree]:
+    """The gradient of the loss with the penalty of weight decay."""
+    return lambda state: _moved(gradient(state), state, training.weight_decay)
+
+
+def _distance(one: PyTree, two: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.abs(a - b), one, two)
+
+
+def _rounded(states: PyTree, share: Float[np.ndarray, "time"]) -> Iterator[PyTree]:
+    """The states with every number changed by a fraction of itself: all upwards, then neighbours in turn.
+
+    Products of two layers change by the first, differences of their squares by the second.
+    """
+    leaves, structure = jax.tree.flatten(states)
+    for alternate in (False, True):
+        moved = []
+        for place, leaf in enumerate(leaves):
+            signs = (-1.0) ** (place + np.arange(leaf[0].size)) if alternate else np.ones(leaf[0].size)
+            each = share.reshape(-1, *[1] * (leaf.ndim - 1))
+            moved.append(leaf * (1 + each * signs.reshape(leaf.shape[1:])))
+        yield jax.tree.unflatten(structure, moved)
+
+
+def _runge_kutta(slope: Callable[[PyTree], PyTree], state: PyTree, length: jax.Array) -> PyTree:
+    first = slope(state)
+    second = slope(_moved(state, first, length / 2))
+    third = slope(_moved(state, second, length / 2))
+    fourth = slope(_moved(state, third, length))
+    mean = jax.tree.map(lambda a, b, c, d: (a + 2 * b + 2 * c + d) / 6, first, second, third, fourth)
+    return _moved(state, mean, length)
+
+
+def _moved(state: PyTree, direction: PyTree, length: Any) -> PyTree:
+    return jax.tree.map(lambda value, speed: value + length * speed, state, direction)

@@ -1,0 +1,325 @@
+"""How a model is trained: gradient flow, gradient descent or mini-batch SGD.
+
+The same training object goes to ``predict`` and to ``simulate``, so that theory and simulation are about the same run:
+
+>>> import solvable
+>>> model = solvable.LinearEstimator(aspect_ratio=0.9)
+>>> training = solvable.GradientDescent(learning_rate=0.02)
+>>> curve = model.predict([0, 100, 1000], training)
+>>> curve.flow_time.values
+array([ 0.,  2., 20.])
+
+Learning rates and batch sizes are numbers or *schedules*: functions of the step, in Optax's convention, so that
+``optax.cosine_decay_schedule(0.1, 1000)`` works as it is. Step ``s`` leads from time ``s`` to time ``s + 1``.
+"""
+
+import dataclasses
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from solvable.checks import Rule, as_number, check_value, rules
+
+# Schedules are evaluated this many steps at a time, so that a long run does not need a long list of rates.
+_CHUNK = 65536
+SAMPLING = ("online", "subsets", "replacement", "epochs", "cyclic")
+
+
+class Schedule(eqx.Module):
+    """A function of the step, as Optax makes them; equal functions are equal schedules, and hash alike."""
+
+    function: Callable[[Any], Any] = eqx.field(static=True)
+
+    def __call__(self, step: Any) -> Any:
+        return self.function(step)
+
+    def __repr__(self) -> str:
+        return getattr(self.function, "__qualname__", None) or repr(self.function)
+
+
+Rate = float | Schedule
+
+
+def _number_or_schedule(value: Any) -> Any:
+    if isinstance(value, Schedule) or not callable(value):
+        return as_number(value)
+    return Schedule(value)
+
+
+def option(
+    help: str, rule: Rule, *, default: Any = dataclasses.MISSING, schedule: bool = False, symbol: str = ""
+) -> Any:
+    """A field of a training: what it means, the rule it must keep, and whether it may be a schedule."""
+    metadata = {"help": help, "rule": rule, "schedule": schedule, "symbol": symbol, "optional": default is None}
+    return eqx.field(default=default, metadata=metadata, converter=_number_or_schedule)
+
+
+_MOMENTUM = Rule("a number from 0 up to, but not including, 1", lambda value: 0 <= value < 1)
+_FRACTION = Rule("a number above 0 and at most 1", lambda value: 0 < value <= 1)
+
+
+class Training(eqx.Module):
+    """Base class of the ways to train. Use :class:`GradientFlow`, :class:`GradientDescent` or :class:`SGD`."""
+
+    # What the command line and the page call this training.
+    name: ClassVar[str]
+    # Whether time counts steps. Otherwise it is flow time divided by the learning rate.
+    counts_steps: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if "rule" not in field.metadata:
+                continue
+            if isinstance(value, Schedule):
+                if not field.metadata["schedule"]:
+                    raise ValueError(f"{field.name} must be {field.metadata['rule'].text}, not a schedule")
+                continue
+            check_value(field.name, value, field.metadata["rule"], field.metadata["optional"], field.metadata["help"])
+
+    def parameters(self) -> dict[str, Any]:
+        """The options by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some options changed, checked like any other."""
+        known = self.parameters()
+        unknown = sorted(set(changes) - set(known))
+        if unknown:
+            raise ValueError(f"{type(self).__name__} has no option {unknown[0]!r}; it has {', '.join(known)}")
+        return type(self)(**{**known, **changes})
+
+    def __repr__(self) -> str:
+        fields = dataclasses.fields(self)
+        shown = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields
+            if isinstance(getattr(self, field.name), jax.core.Tracer | Schedule)
+            or field.default is dataclasses.MISSING
+            or getattr(self, field.name) != field.default
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether nothing follows a schedule."""
+        return not any(isinstance(value, Schedule) for value in self.parameters().values())
+
+    def check_schedules(self, last: int) -> None:
+        """Raise a ValueError that names the first step before ``last`` at which a schedule breaks its rule."""
+        for name, value in self.parameters().items():
+            if isinstance(value, Schedule):
+                for first in range(0, last, _CHUNK):
+                    self._scheduled(name, first, min(first + _CHUNK, last))
+
+    def learning_rates(self, first: int, last: int) -> np.ndarray:
+        """The learning rate of each step from ``first`` up to, but not including, ``last``; checked step by step."""
+        return self._scheduled("learning_rate", first, last)
+
+    def flow_time(self, times: Any) -> Any:
+        """The flow time ``sum_s learning_rate(s)`` that has passed at each time."""
+        times = np.asarray(times, float)
+        rate: Any = self.learning_rate  # type: ignore[attr-defined]
+        if not isinstance(rate, Schedule):
+            return times * rate
+        passed, found, begin = 0.0, np.zeros(times.size), 0
+        for place, time in enumerate(times):
+            for first in range(begin, int(time), _CHUNK):
+                passed += float(np.sum(self.learning_rates(first, min(first + _CHUNK, int(time)))))
+            found[place], begin = passed, int(time)
+        return found
+
+    def _scheduled(self, name: str, first: int, last: int) -> np.ndarray:
+        value = getattr(self, name)
+        if not isinstance(value, Schedule):
+            return np.full(last - first, value, float)
+        steps = np.arange(first, last)
+        with jax.enable_x64(True):
+            found = np.asarray(jax.vmap(value)(steps), float) if steps.size else np.zeros(0)
+        rule = next(field.metadata["rule"] for field in dataclasses.fields(self) if field.name == name)
+        # A schedule may end at zero: warm-ups begin there and decays end there.
+        bad = ~(np.isfinite(found) & (found >= 0)) if name == "learning_rate" else ~np.vectorize(rule.test)(found)
+        if bad.any():
+            place = int(np.argmax(bad))
+            wanted = "a finite number, zero or more" if name == "learning_rate" else rule.text
+            raise ValueError(
+                f"{name} must be {wanted} at every step, but its schedule gives {found[place]:g} at step "
+                f"{first + place}: change the schedule"
+            )
+        return found
+
+
+class GradientFlow(Training):
+    """Gradient flow, the limit of small learning rates: ``dw/dt = -learning_rate (grad L + weight_decay w)``.
+
+    Time is flow time divided by the learning rate; with the default learning rate of 1 it is flow time.
+
+    Parameters
+    ----------
+    learning_rate
+        How fast time passes. With the learning rate of a gradient descent, times are comparable to its steps.
+    weight_decay
+        Strength of the penalty ``weight_decay / 2 |w|^2``, in the units of the model's loss.
+    """
+
+    name: ClassVar[str] = "flow"
+    counts_steps: ClassVar[bool] = False
+
+    learning_rate: float = option("how fast time passes", rules.positive, default=1.0, symbol="η")
+    weight_decay: float = option("strength of weight decay", rules.not_negative, default=0.0, symbol="γ")
+
+
+class GradientDescent(Training):
+    """Full-batch gradient descent: ``w <- w - learning_rate (grad L + weight_decay w)`` at every step.
+
+    With momentum, ``v <- momentum v + grad L + weight_decay w``, ``w <- w - learning_rate v`` (heavy ball);
+    Nesterov's variant moves by ``grad L + weight_decay w + momentum v``. PyTorch and Optax have the same conventions.
+
+    Parameters
+    ----------
+    learning_rate
+        Learning rate, or a schedule: a function of the step.
+    momentum
+        Momentum, from 0 (plain gradient descent) up to, but not including, 1.
+    nesterov
+        Whether momentum is Nesterov's rather than the heavy ball's.
+    weight_decay
+        Strength of the penalty ``weight_decay / 2 |w|^2``, in the units of the model's loss.
+    """
+
+    name: ClassVar[str] = "descent"
+
+    learning_rate: Any = option("learning rate, or a schedule", rules.positive, schedule=True, symbol="η")
+    momentum: float = option("momentum", _MOMENTUM, default=0.0)
+    nesterov: bool = eqx.field(default=False, static=True, metadata={"help": "whether momentum is Nesterov's"})
+    weight_decay: float = option("strength of weight decay", rules.not_negative, default=0.0, symbol="γ")
+
+    def __check_init__(self) -> None:
+        Training.__check_init__(self)
+        if not isinstance(self.nesterov, bool):
+            raise ValueError(f"nesterov must be True or False, not {self.nesterov!r}")
+        if self.nesterov and not isinstance(self.momentum, jax.core.Tracer) and not self.momentum:
+            raise ValueError("nesterov=True needs a momentum above 0")
+
+
+class SGD(GradientDescent):
+    """Mini-batch stochastic gradient descent: as :class:`GradientDescent`, with the gradient of a batch at every step.
+
+    Parameters
+    ----------
+    learning_rate, momentum, nesterov, weight_decay
+        As in :class:`GradientDescent`.
+    batch_size
+        Number of samples in each batch, or a schedule: a function of the step.
+    batch_fraction
+        The batch as a fraction of the training set, in place of ``batch_size``.
+    sampling
+        Where a batch comes from. ``"online"``: new samples at every step, none is reused. From a training set that is
+        kept: ``"subsets"``, an independent random subset at each step; ``"replacement"``, samples drawn with
+        replacement; ``"epochs"``, all samples in a new order every epoch; ``"cyclic"``, in the same order every epoch.
+        Left out, it is ``"online"`` where the model keeps no training set, and what its paper does otherwise.
+    """
+
+    name: ClassVar[str] = "sgd"
+
+    batch_size: Any = option("samples in each batch", rules.count, default=None, schedule=True, symbol="B")
+    batch_fraction: float | None = option("batch as a fraction of the training set", _FRACTION, default=None)
+    sampling: str | None = eqx.field(default=None, static=True, metadata={"help": "where a batch comes from"})
+
+    def __check_init__(self) -> None:
+        GradientDescent.__check_init__(self)
+        if (self.batch_size is None) == (self.batch_fraction is None):
+            raise ValueError(
+                "give batch_size, or batch_fraction, but not both: SGD needs to know how large a batch is "
+                "(full batches are GradientDescent)"
+            )
+        if self.sampling is not None and self.sampling not in SAMPLING:
+            raise ValueError(f"sampling must be one of {', '.join(map(repr, SAMPLING))}, not {self.sampling!r}")
+
+    def batch_sizes(self, first: int, last: int) -> np.ndarray:
+        """The batch size of each step from ``first`` up to, but not including, ``last``; checked step by step."""
+        return self._scheduled("batch_size", first, last).astype(int)
+
+    def samples_per_batch(self, samples: float = math.inf) -> Any:
+        """Batch size for a training set of ``samples``, which it must not exceed."""
+        if self.batch_fraction is None:
+            size = self.batch_size
+        elif samples == math.inf:
+            raise ValueError("batch_fraction needs a training set of finite size: give batch_size")
+        else:
+            size = max(1, round(self.batch_fraction * samples))
+        if self.sampling != "replacement" and isinstance(size, numbers.Real) and size > samples:
+            raise ValueError(f"batch_size = {size} is larger than the training set of {samples:g} samples: lower it")
+        return size
+
+
+TRAININGS: Mapping[str, type[Training]] = {kind.name: kind for kind in (GradientFlow, GradientDescent, SGD)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Covers:
+    """What a theory or a simulation covers of one kind of training; everything not named is not covered.
+
+    Parameters
+    ----------
+    kind
+        :class:`GradientFlow`, :class:`GradientDescent` or :class:`SGD`.
+    options
+        Options that may differ from their defaults, besides a constant learning rate and batch size.
+    sampling
+        For SGD, the ways of drawing batches; the first is meant where none is given.
+    schedules
+        Options that may follow a schedule.
+    """
+
+    kind: type[Training]
+    options: tuple[str, ...] = ()
+    sampling: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        names = [*self.options, *(f"schedules of {name}" for name in self.schedules)]
+        words = f"{self.kind.__name__}" + (f" with {', '.join(names)}" if names else "")
+        return words + (f" (sampling {' or '.join(map(repr, self.sampling))})" if self.sampling else "")
+
+    def trouble(self, training: Training) -> str | None:
+        """What of a training of this kind is not covered, in words; None if all is."""
+        for field in dataclasses.fields(training):
+            value = getattr(training, field.name)
+            if isinstance(value, Schedule):
+                if field.name not in self.schedules:
+                    return f"a schedule of {field.name}"
+            elif field.name == "sampling":
+                if value is not None and value not in self.sampling:
+                    return f"sampling={value!r}"
+            elif field.name not in ("learning_rate", "batch_size", *self.options) and (
+                isinstance(value, jax.core.Tracer) or value != field.default
+            ):
+                return f"{field.name}={value!r}"
+        return None
+
+
+def check_training(training: Any, covered: Iterable[Covers], what: str, otherwise: str) -> Training:
+    """The training with its sampling filled in, or a ValueError that says what is covered and what comes nearest."""
+    covered = tuple(covered)
+    if not isinstance(training, Training):
+        hint = f": write {training.__name__}(...)" if inspect.isclass(training) else ""
+        raise ValueError(
+            f"training must be GradientFlow(...), GradientDescent(...) or SGD(...), not {training!r}{hint}"
+        )
+    listed = "; ".join(map(str, covered))
+    for cover in covered:
+        if type(training) is cover.kind:
+            trouble = cover.trouble(training)
+            if trouble is None:
+                if isinstance(training, SGD) and training.sampling is None and cover.sampling:
+                    return training.replace(sampling=cover.sampling[0])
+                return training
+            raise ValueError(f"{what} does not cover {trouble}; it covers {listed}. {otherwise}")
+    raise ValueError(f"{what} does not cover {type(training).__name__}; it covers {listed}. {otherwise}")
