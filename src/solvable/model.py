@@ -108,6 +108,8 @@ class Model(eqx.Module):
     # What ``predict`` and ``simulate`` cover.
     theory_covers: ClassVar[tuple[Covers, ...]] = (Covers(GradientFlow),)
     simulation_covers: ClassVar[tuple[Covers, ...]] = (Covers(GradientFlow),)
+    # The learning rate of gradient descent on the command line and the page, where the default training is a flow.
+    usual_learning_rate: ClassVar[float] = 0.01
     # The times that the command line and the page ask for if they are given none, for the default training.
     usual_times: ClassVar[str] = "1:1e5:60log"
 
