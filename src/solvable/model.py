@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from solvable.checks import Rule, as_number, check_array, check_value
+from solvable.controls import Controls
 from solvable.display import table
 from solvable.precision import in_float64
 from solvable.timegrid import check_times
@@ -112,6 +113,9 @@ class Model(eqx.Module):
     usual_learning_rate: ClassVar[float] = 0.01
     # The times that the command line and the page ask for if they are given none, for the default training.
     usual_times: ClassVar[str] = "1:1e5:60log"
+
+    # What the page shows of the model: sliders, cards, planes.
+    controls: ClassVar[Controls] = Controls()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -22,7 +22,7 @@ from solvable.explorer.workers import Workers
 from solvable.plotting import describe
 
 Hold = Callable[[], contextlib.AbstractContextManager[Any]]
-_SCALES = {"auto": "as suits", "log": "log", "linear": "linear"}
+_SCALES = {"auto": "automatic", "log": "log", "linear": "linear"}
 
 
 class View:
@@ -223,7 +223,7 @@ class View:
     def _open_b(self, errors: dict[str, str]) -> None:
         assert self.state.b is not None
         form = Form(
-            fields=[described(field) for field in self.state.b.fields.values() if field.role != "training"],
+            fields=[described(field) for field in self.state.b.fields.values() if field.role != "simulation"],
             texts=self.state.b.all_texts(),
             errors=errors,
             title="Setting B (dashed)",
