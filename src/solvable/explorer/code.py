@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+import solvable
 from solvable import models
 from solvable.explorer.fields import Field, write
 from solvable.explorer.settings import Setting, theory_options
@@ -24,7 +25,7 @@ def python(setting: Setting) -> str:
     lines = ["import numpy as np", "import solvable"]
     if rounded:
         lines.append("from solvable.timegrid import whole_steps")
-    if setting.model not in dir_names():
+    if cls.__name__ not in solvable.__all__:
         lines.append(f"from {cls.__module__} import {cls.__name__}")
     else:
         model = f"solvable.{model}"
@@ -35,22 +36,14 @@ def python(setting: Setting) -> str:
     lines.append("theory = " + _call("model.predict", ["times", *said, *theory]))
     lines += ["", "# The finite-size system, once for each seed, and how well theory describes it:"]
     lines.append("simulation = " + _call("model.simulate", ["times", *said, *simulation]))
-    shared = [
-        f"{name}={value!r}" for name, value in theory_options(setting).items() if value != _default(setting, name)
-    ]
+    options = theory_options(setting)
+    shared = [f"{name}={value!r}" for name, value in options.items() if value != _default(setting, name)]
     expected = "theory"
     if shared != theory:
         expected = "expected"
         lines.append(f"expected = {_call('model.predict', ['times', *said, *shared])}")
     lines.append(f"comparison = solvable.compare({expected}, simulation)")
     return "\n".join(lines) + "\n"
-
-
-def dir_names() -> set[str]:
-    """Names of the models that the package exports at its top."""
-    import solvable
-
-    return {name for name in models.names() if models.get(name).__name__ in solvable.__all__}
 
 
 def command(setting: Setting, verb: str = "predict") -> str:

@@ -172,7 +172,7 @@ def write_array(value: Any) -> str:
 
 @lru_cache(maxsize=64)
 def fields_of(model: str) -> dict[str, Field]:
-    """Every control of a model's page by key, in order: parameters, training, times, options of theory and simulation."""
+    """Every control of a model's page by key: parameters, training, times, options of theory and of simulation."""
     cls = models.get(model)
     parameters = [*_parameters(cls), *_training(cls), _times(cls)]
     # An option that is called like a parameter, such as a number of modes, is the parameter's: one number, not two.
