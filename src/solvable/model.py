@@ -114,6 +114,8 @@ class Model(eqx.Module):
     # The times that the command line and the page ask for if they are given none, for the default training.
     usual_times: ClassVar[str] = "1:1e5:60log"
 
+    # Numeric fields over which ``jax.vmap`` of ``predict`` is promised to work.
+    vectorised_fields: ClassVar[tuple[str, ...]] = ()
     # What the page shows of the model: sliders, cards, planes.
     controls: ClassVar[Controls] = Controls()
 
