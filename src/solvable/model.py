@@ -104,6 +104,8 @@ class Model(eqx.Module):
 
     # The name under which the model is registered.
     name: ClassVar[str]
+    # The convention of the losses, such as "mean square over samples, without a factor 1/2".
+    loss_convention: ClassVar[str] = ""
     # The training of ``predict`` and ``simulate`` if none is given: that of the paper.
     default_training: ClassVar[Training] = GradientFlow()
     # What ``predict`` and ``simulate`` cover.

@@ -18,6 +18,7 @@ import xarray as xr
 from solvable.dataset import for_json
 from solvable.model import Model
 from solvable.precision import in_float64
+from solvable.ranges import parse_range
 from solvable.timegrid import whole_steps
 from solvable.training import SGD, GradientDescent, Training
 from solvable.training_choice import make_training, training_options
@@ -135,7 +136,7 @@ def _tree(model: Model, seeds: int) -> Iterator[str]:
 
 
 def _signatures(model: Model, seeds: int) -> Iterator[str]:
-    """Both verbs take times and the training; options have allowed names, a help text, and types that flags can have."""
+    """Both verbs take times and the training; options have allowed names, and types that flags can have."""
     for verb in ("predict", "simulate"):
         method = getattr(type(model), verb)
         parameters = list(inspect.signature(method).parameters.values())[1:]
@@ -153,11 +154,14 @@ def _signatures(model: Model, seeds: int) -> Iterator[str]:
             hint = hints.get(parameter.name)
             if typing.get_origin(hint) is Annotated and not _fits_a_flag(typing.get_args(hint)[0]):
                 yield f"the option {parameter.name} of {verb} has a help text and a type that no flag can have: {hint}"
-        for parameter in parameters:
-            if not re.search(
-                rf"^ *{parameter.name}(, \w+)*\n|^ *(\w+, )*{parameter.name}\n", method.__doc__ or "", re.M
-            ):
-                yield f"the docstring of {verb} does not describe {parameter.name} on a line of its own"
+        yield from _undescribed(verb, method)
+
+
+def _undescribed(name: str, method: Any) -> Iterator[str]:
+    """Arguments of a method that its docstring does not describe on a line of their own."""
+    for argument in list(inspect.signature(method).parameters)[1:]:
+        if not re.search(rf"^ *(\**\w+, )*\**{argument}(, \**\w+)*\n", method.__doc__ or "", re.MULTILINE):
+            yield f"the docstring of {name} does not describe {argument} on a line of its own"
 
 
 def _fits_a_flag(annotation: Any) -> bool:
@@ -206,8 +210,6 @@ def _verbs(model: Model, seeds: int) -> Iterator[str]:
 
 
 def _few_times(model: Model) -> np.ndarray:
-    from solvable.ranges import parse_range
-
     usual = parse_range(type(model).usual_times)
     times = usual[np.unique(np.linspace(0, usual.size // 2, _MOST_TIMES).astype(int))]
     return whole_steps(times) if model.default_training.counts_steps else times
@@ -326,14 +328,12 @@ def _methods(model: Model, seeds: int) -> Iterator[str]:
         method = inspect.getattr_static(type(model), name)
         if name.startswith("_") or hasattr(Model, name) or not inspect.isfunction(method):
             continue
-        text = method.__doc__ or ""
-        if not text:
+        if not method.__doc__:
             yield f"{name} has no docstring"
+        yield from _undescribed(name, method)
         for parameter in list(inspect.signature(method).parameters.values())[1:]:
             if parameter.name in FORBIDDEN_NAMES:
                 yield f"the argument {parameter.name} of {name} should be {FORBIDDEN_NAMES[parameter.name]}"
-            if not re.search(rf"^ *(\**\w+, )*\**{parameter.name}(, \**\w+)*\n", text, re.M):
-                yield f"the docstring of {name} does not describe {parameter.name} on a line of its own"
 
 
 def _vectorised(model: Model, seeds: int) -> Iterator[str]:
