@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import io
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -26,10 +27,9 @@ FALSE_ALARMS = 1e-5
 class Claim:
     """A measured number and what it must be. ``measured`` is always the raw measurement.
 
-    The kinds are made by functions of the same names: ``Claim(...)`` and :meth:`equals` are the same,
-    ``|measured - expected| <= tolerance`` (with ``relative``, a fraction of the expected value);
-    :meth:`at_least`, :meth:`at_most`, :meth:`ordered` and :meth:`agrees` are described there. Two NaNs are equal: "never
-    reached" is a statement, too.
+    Each kind has a constructor of the same name. ``Claim(...)`` itself is :meth:`equals`: ``|measured - expected|`` is
+    at most ``tolerance`` or, with ``relative``, at most that fraction of the expected value. Two NaNs are equal: "never
+    reached" is a statement, too. The others are :meth:`at_least`, :meth:`at_most`, :meth:`ordered` and :meth:`agrees`.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Claim:
         numbers = tuple(float(value) for value in values)
         if len(numbers) < 2:
             raise ValueError(f"an order needs at least 2 numbers, not {len(numbers)}")
-        steps = [later - earlier for earlier, later in zip(numbers, numbers[1:], strict=False)]
+        steps = [later - earlier for earlier, later in itertools.pairwise(numbers)]
         smallest = math.nan if any(map(math.isnan, steps)) else min(steps)
         return cls(name, smallest, 0.0, 0.0, because, printed=printed, kind="ordered", values=numbers)
 
