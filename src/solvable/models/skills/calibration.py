@@ -26,7 +26,9 @@ def check_curve(where: str, points: np.ndarray, strength: object, model: "SkillM
     return values / model.target_scale
 
 
-def time_fit(model: "SkillModel", times: np.ndarray, curve: np.ndarray, skill: int) -> dict[str, object]:
+def time_fit(
+    model: "SkillModel", learning_rate: float, times: np.ndarray, curve: np.ndarray, skill: int
+) -> dict[str, object]:
     """Fit ``rate`` and ``initial_strength`` together to a sigmoid.
 
     In terms of the midpoint ``t_half = log(S/R0 - 1) / g`` and the slope ``g`` the curve is well determined; the two
@@ -35,7 +37,7 @@ def time_fit(model: "SkillModel", times: np.ndarray, curve: np.ndarray, skill: i
     """
     from scipy.optimize import least_squares
 
-    per_rate = 2 * model.learning_rate * model.target_scale * float(frequencies(law(model), float(skill)))
+    per_rate = 2 * learning_rate * model.target_scale * float(frequencies(law(model), float(skill)))
 
     def curve_of(odds: float, slope: float) -> np.ndarray:
         return 1 / (1 + np.exp(np.clip(odds - slope * times, -700, 700)))
@@ -102,11 +104,13 @@ def _first_guess(times: np.ndarray, curve: np.ndarray) -> tuple[float, float]:
     return -float(intercept), float(slope)
 
 
-def linear_fit(model: "SkillModel", times: np.ndarray, curve: np.ndarray, skill: int) -> dict[str, object]:
+def linear_fit(
+    model: "SkillModel", learning_rate: float, times: np.ndarray, curve: np.ndarray, skill: int
+) -> dict[str, object]:
     """Fit ``rate`` to the exponential saturation of the linear model (eq. C.4)."""
     from scipy.optimize import least_squares
 
-    per_rate = model.learning_rate * float(frequencies(law(model), float(skill)))
+    per_rate = learning_rate * float(frequencies(law(model), float(skill)))
     if not (curve > 0).any():
         raise ValueError("the curve does not rise, so no rate fits it: check that strength grows with time")
     half = times[np.argmax(curve >= curve.max() / 2)] or times[1]

@@ -1,9 +1,25 @@
-"""How one skill is learned: frequencies, growth, and the expectation over how often the data shows it."""
+"""How one skill is learned: frequencies, growth, and the expectation over how often the data shows it.
+
+Time is flow time here. A learning rate multiplies ``rate`` in every equation, so that :func:`in_units_of` a training
+gives the model whose flow time is the time of that training.
+
+========== ================== ===========================================================
+symbol     name               meaning
+========== ================== ===========================================================
+α          ``exponent``       frequencies fall as ``k^-(α + 1)``
+A          ``normalisation``  makes the frequencies sum to one
+P_k        ``chance``         frequency of skill k (eq. 4.1)
+g          ``growth``         2 B S (linear model: B); progress is ``g P_k t``
+φ          ``unlearned**2``   skill loss relative to S²/2, as a function of the progress
+r          ``share``          share of its basis functions that a skill has (eq. 5.7)
+========== ================== ===========================================================
+"""
 
 import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +27,7 @@ from jaxtyping import Array
 
 from solvable.models.skills.binomial import gauss_rule, small_count_chances
 from solvable.models.skills.tail_sums import power_sum, rounded_up
+from solvable.training import Training
 
 if TYPE_CHECKING:
     from solvable.models.skills.model import SkillModel
@@ -24,13 +41,18 @@ _LARGEST_TABLE = 2**22
 
 
 def growth(model: "SkillModel") -> Any:
-    """How fast a skill of frequency one is learned: 2 η B S for the sigmoid (eqs. 4.11, 5.2), η B for the linear model.
+    """How fast a skill of frequency one is learned: 2 B S for the sigmoid (eqs. 4.11, 5.2), B for the linear model.
 
-    Equation 5.2 prints B squared where gradient flow of the model of eq. 5.1 gives B; see docs/errata. ``rate`` is
-    whatever stands there.
+    Equation 5.2 prints B squared where gradient flow of the model of eq. 5.1 gives B (corrected: see docs/errata).
+    ``rate`` is whatever stands there.
     """
-    speed = model.learning_rate * model.rate
-    return 2 * speed * model.target_scale if model.kind == "multilinear" else speed
+    return 2 * model.rate * model.target_scale if model.kind == "multilinear" else model.rate
+
+
+def in_units_of(model: "SkillModel", training: Training) -> "SkillModel":
+    """The model whose flow time is the time of ``training``: its ``rate`` is multiplied by the learning rate."""
+    rate: Any = training.learning_rate  # type: ignore[attr-defined]
+    return eqx.tree_at(lambda one: one.rate, model, model.rate * rate)
 
 
 class Law(NamedTuple):
@@ -74,10 +96,6 @@ def unlearned(rules: Law, progress: Any) -> Array:
 def midpoint(rules: Law) -> Any:
     """The progress at which a skill is half learned, or zero where it is from the start."""
     return jnp.zeros(()) if rules.log_odds is None else jnp.maximum(rules.log_odds, 0.0)
-
-
-def is_traced(model: "SkillModel") -> bool:
-    return any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves(model))
 
 
 def plain(model: "SkillModel", name: str) -> float:

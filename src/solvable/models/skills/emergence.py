@@ -1,4 +1,4 @@
-"""What has been learned: after training on some samples or with some basis functions, and when a level is reached."""
+"""What is learned from some samples or with some basis functions, and when a fraction of the target is reached."""
 
 import math
 from functools import partial
@@ -73,17 +73,17 @@ def learned_with_basis(model: "SkillModel", basis: np.ndarray, skills: np.ndarra
     return np.stack([shares(model, skills, float(count)) for count in basis])
 
 
-def times_to_reach(model: "SkillModel", level: float, skills: np.ndarray) -> Array:
-    """Equation 5.2 (eq. C.4 for the linear model) solved for the time; infinite where the end is below the level.
+def times_to_reach(model: "SkillModel", fraction: float, skills: np.ndarray) -> Array:
+    """Equation 5.2 (eq. C.4 for the linear model) solved for the time; infinite where the end is below ``fraction``.
 
-    A skill with a share ``r`` of its basis functions reaches the part ``level / r`` of its own end, at a rate lower
-    by ``sqrt(r)``; see :func:`solvable.models.skills.dynamics.strengths_and_losses`.
+    A skill with a share ``r`` of its basis functions reaches ``fraction / r`` of its own end, at a rate that is lower by
+    ``sqrt(r)``; see :func:`solvable.models.skills.dynamics.strengths_and_losses`.
     """
     share, rules = shares(model, skills), law(model)
-    reached = share > level
+    reached = share > fraction
     # Skills that never get there take part with harmless numbers.
     own = np.where(reached, share, 1.0)
-    relative = np.where(reached, level / own, 0.5)
+    relative = np.where(reached, fraction / own, 0.5)
     if rules.log_odds is None:
         needed, slower = jnp.asarray(-np.log1p(-relative)), np.ones_like(own)
     else:

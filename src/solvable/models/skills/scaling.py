@@ -22,13 +22,13 @@ _BLOCK = 64
 
 
 def exponents(model: "SkillModel") -> dict[str, Any]:
-    """Table 4.1: the powers of the loss in each resource, and those of the optimal time and basis in the budget."""
+    """Table 4.1: the loss falls as ``resource^-exponent``; the optimal time and basis grow as ``budget^exponent``."""
     alpha = model.exponent
     return {
-        "time": -alpha / (alpha + 1),
-        "samples": -alpha / (alpha + 1),
-        "basis": -alpha,
-        "budget": -alpha / (alpha + 2),
+        "time": alpha / (alpha + 1),
+        "samples": alpha / (alpha + 1),
+        "basis": alpha,
+        "budget": alpha / (alpha + 2),
         "optimal_time": (alpha + 1) / (alpha + 2),
         "optimal_basis": 1 / (alpha + 2),
     }

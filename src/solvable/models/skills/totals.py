@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from solvable.checks import is_traced
 from solvable.models.skills.dynamics import (
     GAUSS_NODES,
     SATURATED,
     Law,
     expected_rest,
     frequencies,
-    is_traced,
     law,
     midpoint,
     plain,
