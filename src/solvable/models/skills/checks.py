@@ -11,7 +11,7 @@ from solvable.numerics.descent import check_stable
 from solvable.training import SGD, GradientDescent, Training
 
 if TYPE_CHECKING:
-    from solvable.models.skills.model import SkillModel
+    from solvable.models.skills.parameters import SkillParameters
 
 # All skills are returned if there are at most so many, and otherwise the first few.
 _ALL_SKILLS, _FEW_SKILLS = 10_000, 10
@@ -36,7 +36,7 @@ def check_counts(name: str, values: Any, infinite: bool = True) -> np.ndarray:
     return array
 
 
-def first_skills(model: "SkillModel", max_skills: int | None) -> np.ndarray:
+def first_skills(model: "SkillParameters", max_skills: int | None) -> np.ndarray:
     """The numbers, from 1, of the skills whose curves are returned."""
     skills = plain(model, "skills")
     if max_skills is None:
@@ -46,14 +46,14 @@ def first_skills(model: "SkillModel", max_skills: int | None) -> np.ndarray:
     return np.arange(1, max_skills + 1)
 
 
-def check_skill(model: "SkillModel", skill: int) -> int:
+def check_skill(model: "SkillParameters", skill: int) -> int:
     """The number of one skill, from one on."""
     if check_count("skill", skill) > plain(model, "skills"):
         raise ValueError(f"skill = {skill}, but there are only {model.skills:g} skills: choose one of them")
     return skill
 
 
-def check_time_theory(model: "SkillModel") -> None:
+def check_time_theory(model: "SkillParameters") -> None:
     """Refuse finite samples with several shots or neurons for each skill: in time this is not solved."""
     samples = plain(model, "samples")
     for name in ("shots", "neurons_per_skill"):
@@ -64,7 +64,7 @@ def check_time_theory(model: "SkillModel") -> None:
             )
 
 
-def check_step(model: "SkillModel", training: Training, last: float) -> None:
+def check_step(model: "SkillParameters", training: Training, last: float) -> None:
     """Refuse steps that are too long for the first skill, which has the largest curvature: 2 B S P_1 at the target.
 
     Drawn data shows the skill more often than P_1, by up to four standard deviations.
@@ -78,7 +78,7 @@ def check_step(model: "SkillModel", training: Training, last: float) -> None:
     check_stable(training, 2 / (float(growth(model)) * chance + training.weight_decay), last)
 
 
-def check_infinite(model: "SkillModel", what: str, name: str) -> None:
+def check_infinite(model: "SkillParameters", what: str, name: str) -> None:
     """Refuse a finite number where a result is for infinitely many."""
     if math.isfinite(plain(model, name)):
         raise ValueError(

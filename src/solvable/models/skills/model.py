@@ -110,7 +110,8 @@ class SkillModel(ScalingLaws):
         skills = first_skills(self, max_skills)
         timed = dynamics.in_units_of(self, training)
         strength, loss = dynamics.strengths_and_losses(timed, skills, times)
-        total, error = totals.with_error(lambda coarser: totals.time_losses(timed, times, self._basis(), coarser)[:, 0])
+        basis = np.array([float(dynamics.plain(self, "basis"))])
+        total, error = totals.with_error(lambda coarser: totals.time_losses(timed, times, basis, coarser)[:, 0])
         variables = {
             "strength": (("time", "skill"), strength),
             "skill_loss": (("time", "skill"), loss),
@@ -280,10 +281,7 @@ class SkillModel(ScalingLaws):
             "progress": progress,
             "label": f"simulating {self.name}",
         }
-        if isinstance(training, GradientFlow):
-            run = partial(simulation.flow, self, training, tuple(times.tolist()), skills.size)
-            measured = ensemble(run, **options)
-        else:
+        if isinstance(training, GradientDescent):
             measured = trajectories(
                 partial(simulation.begin, self),
                 partial(simulation.advance, self, training),
@@ -291,6 +289,8 @@ class SkillModel(ScalingLaws):
                 times.astype(int).tolist(),
                 **options,
             )
+        else:
+            measured = ensemble(partial(simulation.flow, self, training, tuple(times.tolist()), skills.size), **options)
         variables = {name: (("seed", "time", "skill")[: values.ndim], values) for name, values in measured.items()}
         coordinates = {"time": times, "skill": skills, "seed": np.arange(seeds)}
         settings = {"seeds": seeds, "key": key, "max_skills": max_skills}

@@ -4,13 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import xarray as xr
 
 from solvable.checks import is_traced, rules
 from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, choice, parameter
-from solvable.models.skills import dynamics
 from solvable.models.skills.meanings import LOSS, MEANINGS, meanings_in
 from solvable.training import Training
 
@@ -71,6 +69,3 @@ class SkillParameters(Model):
         if meanings is None:
             meanings = MEANINGS if training is None else meanings_in(training)
         return make_dataset(variables, coordinates, {**found, "loss": LOSS}, meanings, training=training)
-
-    def _basis(self) -> np.ndarray:
-        return np.array([float(dynamics.plain(self, "basis"))])

@@ -9,10 +9,10 @@ from jaxtyping import Array
 
 from solvable.models.skills.dynamics import frequencies, law, shares
 from solvable.numerics.ensemble import ensemble
-from solvable.training import SGD, GradientDescent, GradientFlow, Schedule
+from solvable.training import SGD, GradientDescent, Schedule, Training
 
 if TYPE_CHECKING:
-    from solvable.models.skills.model import SkillModel
+    from solvable.models.skills.parameters import SkillParameters
 
 
 # Squared singular values below this, relative to the largest, are rounding: the direction was not drawn.
@@ -36,7 +36,7 @@ class Learner(NamedTuple):
     """Relative rounding error of the product of the factors, in units of the machine precision."""
 
 
-def begin(model: "SkillModel", key: Array) -> Learner:
+def begin(model: "SkillParameters", key: Array) -> Learner:
     """Draw a training set of ``samples`` points, and let the factors start equal, as eq. 4.11 requires."""
     skills = _skills(model)
     chance = frequencies(law(model), skills)
@@ -52,7 +52,7 @@ def begin(model: "SkillModel", key: Array) -> Learner:
     return Learner(start, start, still, shown, later, zero)
 
 
-def flow(model: "SkillModel", training: GradientFlow, times: tuple[float, ...], shown: int, key: Array) -> Any:
+def flow(model: "SkillParameters", training: Training, times: tuple[float, ...], shown: int, key: Array) -> Any:
     """Measure one run of gradient flow at each time.
 
     Skills do not interact, so that the flow on drawn data has a closed form. Equal factors stay equal, and their
@@ -65,21 +65,20 @@ def flow(model: "SkillModel", training: GradientFlow, times: tuple[float, ...], 
 
     def measured(clock: Array) -> dict[str, Array]:
         if model.kind == "linear":
-            moved = first - jnp.expm1(-speed * clock) * (target - first)
-            return measure(model, shown, learner._replace(first=moved))
+            return measure(model, shown, learner._replace(first=-jnp.expm1(-speed * clock) * target))
         progress = 2 * speed * target * clock
         later = first * second + (target - first * second) * jnp.exp(-progress)
         # A skill without basis functions has no target, and stays where it is: at zero.
         growth = jnp.sqrt(jnp.where(later > 0, target / jnp.where(later > 0, later, 1.0), 1.0))
         # The exponential of a rounded number of e-folds, where it still matters.
         rest = jnp.where(target > 0, 1 - first * second * growth**2 / jnp.where(target > 0, target, 1.0), 0.0)
-        moved_both = {"first": growth * first, "second": growth * second, "rounding": progress * jnp.abs(rest)}
-        return measure(model, shown, learner._replace(**moved_both))
+        moved = learner._replace(first=growth * first, second=growth * second, rounding=progress * jnp.abs(rest))
+        return measure(model, shown, moved)
 
     return jax.lax.map(measured, training.flow_time(np.array(times)))
 
 
-def advance(model: "SkillModel", training: GradientDescent, learner: Learner, count: Array) -> Learner:
+def advance(model: "SkillParameters", training: GradientDescent, learner: Learner, count: Array) -> Learner:
     """One step along minus the gradient of the loss on the training set or, with SGD, on a batch drawn from it."""
     shown = learner.frequency
     if isinstance(training, SGD):
@@ -104,7 +103,7 @@ def advance(model: "SkillModel", training: GradientDescent, learner: Learner, co
     )
 
 
-def measure(model: "SkillModel", shown: int, learner: Learner) -> dict[str, Array]:
+def measure(model: "SkillParameters", shown: int, learner: Learner) -> dict[str, Array]:
     """Strengths and skill losses of the first ``shown`` skills (eqs. 4.7, 4.8), the loss over all, and their rounding.
 
     Each step rounds a factor a few times, which is a few machine precisions of it; N steps at most N times that.
@@ -118,7 +117,7 @@ def measure(model: "SkillModel", shown: int, learner: Learner) -> dict[str, Arra
     chance = frequencies(law(model), skills)
     return {
         "strength": (product * jnp.sqrt(share))[:shown],
-        "skill_loss": loss[:shown],
+        "skill_loss": jnp.asarray(loss)[:shown],
         "test_loss": jnp.sum(chance * loss),
         "strength_error": (rounding * jnp.sqrt(share))[:shown],
         "skill_loss_error": loss_rounding[:shown],
@@ -126,17 +125,17 @@ def measure(model: "SkillModel", shown: int, learner: Learner) -> dict[str, Arra
     }
 
 
-def _skills(model: "SkillModel") -> np.ndarray:
+def _skills(model: "SkillParameters") -> np.ndarray:
     return np.arange(1.0, model.skills + 1)
 
 
-def _target(model: "SkillModel") -> np.ndarray:
+def _target(model: "SkillParameters") -> np.ndarray:
     """What the product of the factors tends to: with a share r of the basis functions, sqrt(r) S."""
     return model.target_scale * np.sqrt(shares(model, _skills(model)))
 
 
 def trained_strengths(
-    model: "SkillModel", samples: np.ndarray, skills: np.ndarray, features: str, options: dict[str, Any]
+    model: "SkillParameters", samples: np.ndarray, skills: np.ndarray, features: str, options: dict[str, Any]
 ) -> dict[str, np.ndarray]:
     """Strengths after training the model of eq. 5.3 on drawn data: minimum-norm regression for each skill.
 
