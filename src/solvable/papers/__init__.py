@@ -13,6 +13,7 @@ from importlib.resources import files
 from types import ModuleType
 
 from solvable.papers.claims import Claim, Reproduction
+from solvable.precision import in_float64
 
 __all__ = ["Claim", "Reproduction", "errata", "figures", "home", "load_figure", "papers", "title"]
 
@@ -71,13 +72,16 @@ def home(paper: str, figure: str) -> str:
 
 
 def load_figure(paper: str, figure: str) -> ModuleType:
-    """The module that reproduces a figure.
+    """The module that reproduces a figure. Its ``reproduce`` computes in float64, whatever JAX is set to.
 
     >>> from solvable import papers
     >>> papers.load_figure("linear-grokking", "eq12").__name__
     'solvable.papers.linear_grokking.eq12'
     """
-    return importlib.import_module(home(paper, figure))
+    module = importlib.import_module(home(paper, figure))
+    if not hasattr(module.reproduce, "__wrapped__"):
+        module.reproduce = in_float64(module.reproduce)  # type: ignore[attr-defined]
+    return module
 
 
 def _package(paper: str) -> str:

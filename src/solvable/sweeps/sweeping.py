@@ -18,6 +18,7 @@ from solvable._version import __version__
 from solvable.checks import check_count
 from solvable.dataset import Stopwatch
 from solvable.numerics.cost import DAY, check_cost
+from solvable.precision import in_float64
 from solvable.sweeps import execution
 from solvable.sweeps.cells import Cells, find_cells
 from solvable.sweeps.design import Design, as_design
@@ -39,6 +40,7 @@ class SweepWarning(UserWarning):
     """Some cells of a sweep failed; the others are there."""
 
 
+@in_float64
 def sweep(
     model: Any,
     over: Any,
@@ -98,6 +100,7 @@ def sweep(
     return dataset
 
 
+@in_float64
 def plan(
     model: Any,
     over: Any,

@@ -23,6 +23,7 @@ from solvable.numerics.cost import unlimited
 from solvable.papers import home
 from solvable.papers.report.environment import now
 from solvable.plotting import save_figure
+from solvable.precision import in_float64
 
 _LONGEST_ERROR = 4000
 
@@ -128,7 +129,7 @@ def title(paper: str, figure: str) -> str:
 def _run(task: Task) -> tuple[list[dict[str, Any]], dict[str, str]]:
     # The sizes of a figure are chosen and its duration is told; no estimate is to stop it.
     with unlimited():
-        result = importlib.import_module(home(task.paper, task.figure)).reproduce(task.scale)
+        result = in_float64(importlib.import_module(home(task.paper, task.figure)).reproduce)(task.scale)
     claims = [claim.to_dict() for claim in result.claims]
     draft = Path(tempfile.mkdtemp(prefix=f".{task.figure}.", dir=task.folder))
     try:
