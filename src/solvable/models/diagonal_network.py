@@ -1,6 +1,6 @@
 """The diagonal linear network: independent modes, each a product of two layers, solved for any start."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.checks import check_fraction, is_traced, rules
+from solvable.controls import Controls, Slider, Summary, log_slider
 from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
 from solvable.numerics import layer_product
@@ -18,6 +19,30 @@ from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples,
 from solvable.training import Covers, Training
 
 LOSS = "E[(f - f*)^2] / 2: half of the mean square over inputs"
+
+
+def _learned(which: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda model, training: which(model.emergence_time(fraction=0.5).emergence_time.data)
+
+
+CONTROLS = Controls(
+    sliders={
+        "variances": log_slider(0.01, 10),
+        "target_scales": Slider(-5, 5),
+        "initial_first": log_slider(1e-6, 3),
+        "initial_second": log_slider(1e-6, 3),
+    },
+    summaries=(
+        Summary("first", "first mode half learned at", _learned(lambda times: times.min())),
+        Summary("last", "last mode half learned at", _learned(lambda times: times.max())),
+        Summary(
+            "overlap",
+            "largest overlap of stages, ε",
+            lambda model, training: model.stage_overlap()["overlap"].data.max(),
+        ),
+    ),
+    plane=("overlap", "variances.1", "variances.2"),
+)
 
 
 class DiagonalNetwork(Model):
@@ -35,6 +60,7 @@ class DiagonalNetwork(Model):
     """
 
     name: ClassVar[str] = "diagonal-network"
+    controls: ClassVar[Controls] = CONTROLS
     simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
     # Modes emerge at 2.7, 3.8 and 7.0 with the default layers.
     usual_times: ClassVar[str] = "0:9:46"

@@ -1,5 +1,6 @@
 """Two linear layers: singular modes learned one after the other, low rank, and neural collapse."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -10,6 +11,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from solvable.checks import check_choice, check_count, check_fraction, rules
+from solvable.controls import Controls, Slider, Summary, log_slider
 from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
 from solvable.numerics.ensemble import ensemble
@@ -44,6 +46,25 @@ _MEANINGS = {
 }
 
 
+def _learned(which: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda model, training: which(model.emergence_time(fraction=0.5).emergence_time.data)
+
+
+CONTROLS = Controls(
+    sliders={
+        "singular_values": Slider(0, 5),
+        "width": log_slider(1, 300, whole=True),
+        "initial_scale": log_slider(1e-8, 1),
+    },
+    start={"singular_values": "3,2,1", "seeds": "6"},
+    summaries=(
+        Summary("first", "first mode half learned at", _learned(lambda times: times.min())),
+        Summary("last", "last mode half learned at", _learned(lambda times: times.max())),
+    ),
+    plane=("last", "initial_scale", "singular_values.1"),
+)
+
+
 class LinearNetwork(Model):
     """``f(x) = x^T W1 W2`` on whitened inputs, trained by gradient flow on ``E|f - f*|^2 / 2`` from a small start.
 
@@ -70,6 +91,7 @@ class LinearNetwork(Model):
     """
 
     name: ClassVar[str] = "linear-network"
+    controls: ClassVar[Controls] = CONTROLS
     usual_times: ClassVar[str] = "0:10:51"
 
     singular_values: np.ndarray | None = parameter(

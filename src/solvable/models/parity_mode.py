@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from solvable.checks import check_count, check_fraction, is_traced, rules
+from solvable.controls import Controls, Slider, Summary, log_slider
 from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, choice, parameter
 from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
@@ -27,6 +28,27 @@ LOSS = "E[(f - f*)^2] / 2: half of the mean square over the 8 inputs, whichever 
 # How near to its end the flow counts as linear, over the square root of the tolerance; and squarings of a matrix
 # exponential, enough for times of 1e15 over the fastest rate.
 _LINEAR, _SQUARINGS = 0.1, 64
+
+
+def _half_learned(mode: int, word: str) -> Summary:
+    def of(model: Any, training: Any) -> Any:
+        return model.emergence_time(fraction=0.5).emergence_time.data[mode - 1]
+
+    return Summary(f"half_{mode}", f"{word} mode half learned at", of)
+
+
+CONTROLS = Controls(
+    sliders={
+        "target_scale": log_slider(0.1, 10),
+        "initial_first": log_slider(1e-4, 1),
+        "initial_second": log_slider(1e-4, 1),
+        "initial_third": log_slider(1e-4, 1),
+        "initial_offset": Slider(-2, 2),
+    },
+    start={"seeds": "4"},
+    summaries=tuple(_half_learned(mode, word) for mode, word in enumerate(("first", "second", "third"), 1)),
+    plane=("end_loss", "initial_first", "target_scale"),
+)
 
 
 class ParityMode(Model):
@@ -56,6 +78,7 @@ class ParityMode(Model):
     """
 
     name: ClassVar[str] = "parity-mode"
+    controls: ClassVar[Controls] = CONTROLS
     usual_times: ClassVar[str] = "0:30:61"
     simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
 

@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.checks import check_choice, check_count, check_fraction, is_traced, rules
+from solvable.controls import Controls, Slider, Summary, log_slider, of_method
 from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
 from solvable.numerics import layer_product
@@ -19,6 +20,29 @@ from solvable.training import Covers, Training
 
 WAYS = ("target", "input", "weights", "output")
 LOSS = "E[(f - f*)^2] / 2: half of the mean square over inputs"
+
+
+def _regime(model: Any, training: Any) -> str:
+    distance = float(model.distance_from_linear().distance_from_linear)
+    return "lazy" if distance < 0.1 else "rich" if distance > 0.5 else "in between"
+
+
+CONTROLS = Controls(
+    sliders={
+        "initial_first": Slider(-3, 3, count=120),
+        "initial_second": Slider(-3, 3, count=120),
+        "target": Slider(-5, 5),
+        "output_scale": log_slider(0.01, 100),
+        "input_power": log_slider(0.01, 100),
+    },
+    summaries=(
+        Summary("regime", "regime", _regime, planar=False),
+        Summary("distance", "distance from linear", of_method("distance_from_linear", "distance_from_linear")),
+        Summary("kernel_ratio", "kernel, end over start", of_method("kernel_ratio", "kernel_ratio")),
+        Summary("weight_size", "size of the weights, Σ₀", lambda model, training: model.weight_size),
+    ),
+    plane=("distance", "initial_first.1", "target"),
+)
 
 
 class ScalarNetwork(Model):
@@ -38,6 +62,7 @@ class ScalarNetwork(Model):
     """
 
     name: ClassVar[str] = "scalar-network"
+    controls: ClassVar[Controls] = CONTROLS
     usual_times: ClassVar[str] = "0:6:31"
     simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
 

@@ -9,9 +9,11 @@ import numpy as np
 import xarray as xr
 
 from solvable.checks import Rule, check_choice, check_count, is_traced, rules
+from solvable.controls import Controls
 from solvable.dataset import Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
 from solvable.models.feature_scaling import compute, exponents, limits, simulation
+from solvable.models.feature_scaling.controls import CONTROLS
 from solvable.models.feature_scaling.meanings import LOSS, MEANINGS
 from solvable.models.feature_scaling.spectrum import listed, nodes
 from solvable.models.feature_scaling.theory import SOLVERS, Curves, batch_size, curves, largest_rate
@@ -56,6 +58,7 @@ class FeatureScaling(Model):
     """
 
     name: ClassVar[str] = "feature-scaling"
+    controls: ClassVar[Controls] = CONTROLS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.1)
     simulation_covers: ClassVar[tuple[Covers, ...]] = (
         Covers(GradientDescent, options=("momentum", "nesterov"), schedules=("learning_rate",)),

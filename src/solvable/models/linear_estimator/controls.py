@@ -28,7 +28,7 @@ CONTROLS = Controls(
         "outputs": log_slider(1, 1000, whole=True),
         "learning_rate": log_slider(1e-4, 1),
         "threshold": log_slider(1e-6, 0.1),
-        "student_scale": Slider(0, 4, count=80),
+        "initial_scale": Slider(0, 4, count=80),
         "label_noise": Slider(0, 1),
         "width": log_slider(1, 1000, whole=True, before=("",)),
     },

@@ -11,9 +11,11 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.checks import check_count, check_fraction, is_traced, rules
+from solvable.controls import Controls
 from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
 from solvable.models.linear_estimator import grokking, late_time, simulation, theory, two_layer
+from solvable.models.linear_estimator.controls import CONTROLS
 from solvable.models.linear_estimator.curves import loss_curve
 from solvable.models.linear_estimator.phase_diagram import checked_axes, times_on_grid
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
@@ -46,6 +48,7 @@ class LinearEstimator(Model):
     """
 
     name: ClassVar[str] = "linear-estimator"
+    controls: ClassVar[Controls] = CONTROLS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.01)
     theory_covers: ClassVar[tuple[Covers, ...]] = (
         Covers(GradientFlow, options=("weight_decay",)),

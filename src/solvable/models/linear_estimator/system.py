@@ -102,7 +102,7 @@ def measure_linear(
         return measure_squares(model, train_square, jnp.mean((system.test_inputs @ error) ** 2, axis=1))
     test_loss = jnp.sum(error**2) / model.outputs
     test_accuracy = _population_accuracy(model, system, error, test_loss)
-    return Measured(jnp.mean(train_square), test_loss, jnp.mean(train_square <= model.threshold), test_accuracy)
+    return Measured(jnp.mean(train_square), test_loss, jnp.mean(train_square <= model.threshold, dtype=float), test_accuracy)
 
 
 def measure_squares(

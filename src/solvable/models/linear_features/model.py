@@ -11,8 +11,10 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.checks import check_choice, check_count, check_fraction, is_traced, rules
+from solvable.controls import Controls
 from solvable.dataset import Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
+from solvable.models.linear_features.controls import CONTROLS
 from solvable.models.linear_features.laplace import NODES
 from solvable.models.linear_features.meanings import LOSS, MEANINGS
 from solvable.models.linear_features.regression_flow import FlowState, flow_state, kappa_or_zero
@@ -46,6 +48,7 @@ class LinearFeatures(Model):
     """
 
     name: ClassVar[str] = "linear-features"
+    controls: ClassVar[Controls] = CONTROLS
     usual_times: ClassVar[str] = "0.1:1e3:41log"
 
     intensities: np.ndarray = parameter(

@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from solvable.checks import is_traced, rules
+from solvable.controls import Controls
 from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, choice, parameter
+from solvable.models.skills.controls import CONTROLS
 from solvable.models.skills.meanings import LOSS, MEANINGS, meanings_in
 from solvable.training import Training
 
@@ -17,6 +19,7 @@ class SkillParameters(Model):
     """The fields of :class:`solvable.SkillModel`, which adds its methods."""
 
     name: ClassVar[str] = "skills"
+    controls: ClassVar[Controls] = CONTROLS
 
     exponent: float = parameter("skills have frequencies k^-(exponent + 1)", rules.positive, symbol="α", default=0.6)
     skills: float = parameter("number of skills", rules.count_or_infinite, symbol="n_s", default=100)
