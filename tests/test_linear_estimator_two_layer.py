@@ -147,8 +147,8 @@ def test_limits_without_weight_decay() -> None:
     ],
 )
 def test_simulation_within_error_bars(changes: dict, decay: float) -> None:
-    """40 runs of dimension 300, |z| < 4 (false alarm about 1 in 1000, key fixed). With weight decay the layers leave the
-    frozen kernel by a factor, which the frozen formula misses by tens of standard errors; the isotropy of the
+    """40 runs of dimension 300, |z| < 4 (false alarm about 1 in 1000, key fixed). With weight decay the layers leave
+    the frozen kernel by a factor, which the frozen formula misses by tens of standard errors; the isotropy of the
     teacher's second layer is then good to 5 %, which is allowed for."""
     model, training = MODEL.replace(**changes), DESCENT.replace(weight_decay=decay)
     steps = [0, 10, 40, 150, 400]

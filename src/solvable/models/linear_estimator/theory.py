@@ -204,6 +204,7 @@ def _log_sum(log_first: Array, second: Array) -> Array:
     return jnp.where(positive, jnp.logaddexp(log_first, jnp.log(jnp.where(positive, second, 1.0))), at_zero)
 
 
+@jax.jit
 def limits(model: "LinearEstimator", training: AnyTraining, spectrum: MarchenkoPastur) -> tuple[Array, Array]:
     """Training and test loss as ``t -> infinity`` (eq. 16 corrected, at any weight decay).
 

@@ -29,7 +29,7 @@ def reproduce(scale: Scale) -> Reproduction:
         theory, simulation, comparison = held_against_simulation(model, DESCENT, times, scale, key=7)
         datasets |= {f"theory-{ratio:g}": theory, f"simulation-{ratio:g}": simulation}
         draw_run(panels, theory, simulation, colour, f"λ = {ratio:g}")
-        # For an input dimension above the number of samples the training loss reaches zero, in a run as in theory: compare what is left.
+        # With fewer samples than dimensions the training loss reaches zero, in runs and in theory: compare before that.
         fitted = comparison.sel(time=slice(0, 3000)) if ratio > 1 else comparison
         claims += agreement(f"λ = {ratio:g}", fitted)
         claims.append(_plateau(model))

@@ -43,7 +43,8 @@ def _amplification(model: LinearEstimator, training: SGD, scale: Scale) -> Claim
     error = float(ratio.std("seed", ddof=1)) / seeds**0.5
     theory = model.predict([100], training, dimension=dimension).train_loss[0]
     expected = float(theory / model.predict([100], DESCENT).train_loss[0])
+    part = dimension // training.batch_size
     return Claim(
-        f"λ = {model.aspect_ratio:g}, batches of d/{dimension // training.batch_size}: training loss over full batch, step 100",
+        f"λ = {model.aspect_ratio:g}, batches of d/{part}: training loss over full batch, step 100",
         float(ratio.mean()), expected, 3 * error, "three standard errors over paired runs",
     )  # fmt: skip
