@@ -12,11 +12,10 @@ from solvable import activations, teachers
 from solvable.checks import check_choice, is_traced, rules
 from solvable.dataset import Stopwatch, make_dataset, provenance
 from solvable.model import Model, function, parameter
-from solvable.models.committee import simulation, summaries
+from solvable.models.committee import one_pass, simulation, summaries
 from solvable.models.committee.flow import Flow
-from solvable.models.committee.latent import Latent
 from solvable.models.committee.online import Online
-from solvable.models.committee.outputs import DIMS, LOSS, MEANINGS, OutputRequest, Solver
+from solvable.models.committee.outputs import DIMS, LOSS, MEANINGS, DivergedError, OutputRequest, Solver
 from solvable.models.committee.problem import check_activation, check_readout, check_start, check_teacher, problem_of
 from solvable.models.committee.theory import ON_DIVERGENCE, coordinates, solve
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training, check_training
@@ -51,7 +50,9 @@ class Committee(Model):
     name: ClassVar[str] = "committee"
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.25)
     theory_covers: ClassVar[tuple[Covers, ...]] = Online.covers
-    simulation_covers: ClassVar[tuple[Covers, ...]] = Latent.covers
+    simulation_covers: ClassVar[tuple[Covers, ...]] = tuple(
+        cover for cover in Online.covers if cover.kind is not GradientFlow
+    )
     usual_times: ClassVar[str] = "0:112:29"
 
     samples_per_dimension: float = parameter(
@@ -174,10 +175,11 @@ class Committee(Model):
         Parameters
         ----------
         times
-            Increasing numbers of steps.
+            Increasing numbers of steps; of D steps for SGD.
         training
             ``GradientDescent`` (the default, with a learning rate of 0.25), with or without momentum, weight decay and
-            a learning-rate schedule.
+            a learning-rate schedule; or, where ``samples_per_dimension`` is infinite, ``SGD(learning_rate,
+            batch_size=1)``, which has no training set and no training loss.
         dimension
             Input dimension D.
         seeds
@@ -201,29 +203,38 @@ class Committee(Model):
         watch = Stopwatch()
         times, training = self._check_run(times, training, "simulate")
         check_choice("on_divergence", on_divergence, ON_DIVERGENCE)
-        steps = times.astype(int).tolist()
-        setup = simulation.set_up(problem_of(self, training), steps[-1], dimension=dimension, dtype=dtype, form=form)
-        measured = simulation.simulate(
-            setup, steps, seeds=seeds, key=key, devices=devices, memory_limit=memory_limit, progress=progress
-        )
-        settings = {"samples": setup.samples, "seeds": seeds, "key": key, "dtype": dtype, "form": form}
-        system = {"dimension": dimension, "samples_per_dimension": float(self.samples_per_dimension)}
+        options = {"seeds": seeds, "key": key, "devices": devices, "memory_limit": memory_limit, "progress": progress}
+        problem, steps = problem_of(self, training), times.astype(int).tolist()
+        error: DivergedError | None = None
+        settings: dict[str, Any] = {"seeds": seeds, "key": key, "dtype": dtype}
+        if isinstance(training, SGD):
+            values = one_pass.simulate_one_pass(problem, steps, dimension=dimension, dtype=dtype, **options)
+            error = one_pass.one_pass_divergence(problem, times, values["test_loss"])
+        else:
+            setup = simulation.set_up(problem, steps[-1], dimension=dimension, dtype=dtype, form=form)
+            measured = simulation.simulate(setup, steps, **options)
+            values = {name: value for name, value in measured._asdict().items() if name in DIMS}
+            settings |= {"samples": setup.samples, "form": form}
+            if (measured.diverged >= 0).any() and on_divergence == "raise":
+                error = simulation.divergence(setup, measured, key)
         # Each step adds a sum over the samples, rounded by the precision of the runs; errors of steps add up.
-        rounding = float(np.finfo(dtype).eps) * (1 + steps[-1])
+        rounding = float(np.finfo(dtype).eps) * (1 + steps[-1] * (dimension if isinstance(training, SGD) else 1))
+        ratio = None if isinstance(training, SGD) else float(self.samples_per_dimension)
+        system = {"dimension": dimension, "samples_per_dimension": ratio}
         attributes = provenance(
             self, "simulation", settings, watch, rounding, training=training, error_scale="maximum", system=system
         )
-        names = ("train_loss", "test_loss", "alignment", "overlap", "kernel_alignment")
         dataset = make_dataset(
-            {name: (("seed", *DIMS[name]), getattr(measured, name)) for name in names},
+            {name: (("seed", *DIMS[name]), value) for name, value in values.items()},
             {"seed": np.arange(seeds), "time": times, **coordinates(self)},
             {**attributes, "loss": LOSS},
             MEANINGS,
             may_diverge=True,
             training=training,
         )
-        if (measured.diverged >= 0).any() and on_divergence == "raise":
-            error = simulation.divergence(setup, measured, key)
+        if isinstance(training, SGD):
+            dataset["time"].attrs["units"] = "D steps"
+        if error is not None and on_divergence == "raise":
             error.partial = dataset
             raise error
         return dataset
