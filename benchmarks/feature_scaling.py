@@ -11,11 +11,12 @@ import jax
 import numpy as np
 
 from benchmarks.timing import Result, seconds
+from benchmarks.two_time_fixed_point import fixed_point
+from solvable.models.feature_scaling import FeatureScaling
 from solvable.models.feature_scaling.mode_quadrature import Modes, power_law_modes
 from solvable.models.feature_scaling.slot_march import Flow, slot_march
 from solvable.models.feature_scaling.two_time import Descent, march
-from benchmarks.two_time_fixed_point import fixed_point
-from solvable.models.feature_scaling import FeatureScaling
+from solvable.training import SGD, GradientFlow
 
 PLAN = Descent(0.2, 0.5, features=64, batch=16)
 STEPS = 200
@@ -53,20 +54,19 @@ def iteration_against_march() -> list[Result]:
 
 
 def many_modes() -> list[Result]:
-    models = [
-        FeatureScaling(1.5, 0.4, features=64, batch=16, learning_rate=0.2, modes=count) for count in (10**3, 10**6)
-    ]
-    few, many = (seconds(lambda model=model: model.predict([150]).test_loss.values) for model in models)
+    training = SGD(0.2, batch_size=16)
+    models = [FeatureScaling(1.5, 0.4, features=64, modes=count) for count in (10**3, 10**6)]
+    few, many = (seconds(lambda model=model: model.predict([150], training).test_loss.values) for model in models)
     return [Result("1e6 modes against 1e3, time of a prediction", many / few, "x", at_most=1.5)]
 
 
 def late_times() -> list[Result]:
     times = np.geomspace(1, 1e8, 30)
     endless = seconds(
-        lambda: FeatureScaling(1.5, 0.4, modes=math.inf).predict(times, descent="flow").test_loss.values, repeats=2
+        lambda: FeatureScaling(1.5, 0.4, modes=math.inf).predict(times, GradientFlow()).test_loss.values, repeats=2
     )
     finite = seconds(
-        lambda: FeatureScaling(1.5, 0.4, features=512, modes=math.inf).predict([1e6], descent="flow").test_loss.values,
+        lambda: FeatureScaling(1.5, 0.4, features=512, modes=math.inf).predict([1e6], GradientFlow()).test_loss.values,
         repeats=2,
     )
     return [

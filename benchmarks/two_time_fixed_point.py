@@ -1,8 +1,8 @@
 """The two-time equations by damped iteration of whole matrices, as the paper solves them: the baseline of the march.
 
-The equations are those of :mod:`solvable.models.feature_scaling.two_time`, written as they are derived, without the rearrangements
-that the march uses, so that the two are independent routes to the same numbers. Every sweep inverts one triangular
-matrix a mode.
+The equations are those of :mod:`solvable.models.feature_scaling.two_time`, written as they are derived, without the
+rearrangements that the march uses, so that the two are independent routes to the same numbers. Every sweep inverts one
+triangular matrix for each mode.
 """
 
 from typing import NamedTuple
@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from solvable.models.feature_scaling.mode_quadrature import Modes
+from solvable.models.feature_scaling.optimiser import update_kernel
 from solvable.models.feature_scaling.two_time import Descent
 
 _MODES_AT_ONCE = 32
@@ -29,20 +30,20 @@ class FixedPoint(NamedTuple):
 def fixed_point(
     modes: Modes, descent: Descent, steps: int, *, damping: float = 0.3, tolerance: float = 1e-12, sweeps: int = 1000
 ) -> FixedPoint:
-    """Iterate from the lazy start until C3 changes by less than ``tolerance``; ``damping`` is the share of the old.
+    """Iterate from the lazy start until C3 changes by less than ``tolerance``; ``damping`` is the fraction of the old.
 
     Batches of reused samples are not covered. Undamped iteration overflows for hard tasks with learning features.
     """
-    rate, richness = float(descent.learning_rate), float(descent.richness)
+    richness = float(descent.richness)
     if np.isfinite(descent.samples) and np.isfinite(descent.batch):
         raise ValueError("the fixed point knows batches of new samples or all of the reused ones: use the march")
     identity = np.eye(steps)
-    theta = rate * np.tril(np.ones((steps, steps)), -1)
+    theta = np.asarray(update_kernel(descent.learning_rate, steps, descent.momentum, descent.nesterov))
     c3, c1 = np.zeros((steps, steps)), np.zeros((steps, steps))
     r3, r1, change = identity, identity, np.inf
     for sweep in range(1, sweeps + 1):
-        of_weights = np.linalg.solve(identity - rate * richness * theta @ np.tril(c3, -1), theta)
-        push = of_weights + rate * richness * np.tril(of_weights @ c3 @ of_weights.T, -1)
+        of_weights = np.linalg.solve(identity - richness * theta @ (theta * c3), theta)
+        push = of_weights + richness * theta * (of_weights @ c3 @ of_weights.T)
         new = _sweep(modes, descent, push, c3, c1, r3, r1)
         change = float(np.max(np.abs(new[0] - c3)) / np.max(np.abs(new[0])))
         keep = damping if sweep > 1 else 0.0

@@ -31,7 +31,15 @@ install_import_hook(
         *(f"solvable.models.committee.{name}" for name in ("closure", "flow")),
         *(
             f"solvable.models.feature_scaling.{name}"
-            for name in ("anderson", "kernel_flow", "mode_quadrature", "slot_march", "slot_noise", "slot_rows", "two_time")
+            for name in (
+                "anderson",
+                "kernel_flow",
+                "mode_quadrature",
+                "slot_march",
+                "slot_noise",
+                "slot_rows",
+                "two_time",
+            )
         ),
         *(f"solvable.models.linear_estimator.{name}" for name in ("chi_square", "spectra")),
         *(f"solvable.models.linear_features.{name}" for name in ("laplace", "regression_flow")),

@@ -12,8 +12,9 @@ import pytest
 import xarray as xr
 
 from solvable.models.feature_scaling import FeatureScaling, simulation
+from solvable.training import SGD, GradientDescent, Training
 
-BASE = FeatureScaling(1.5, 0.4, modes=100, learning_rate=0.2)
+BASE = FeatureScaling(1.5, 0.4, modes=100)
 
 
 def within(theory: xr.DataArray, runs: xr.DataArray, share: float = 0.03) -> None:
@@ -25,17 +26,25 @@ def within(theory: xr.DataArray, runs: xr.DataArray, share: float = 0.03) -> Non
     )
 
 
+def training(rate: float, batch: int | None = None, **options: Any) -> Training:
+    return GradientDescent(rate, **options) if batch is None else SGD(rate, batch_size=batch, **options)
+
+
 QUICK: list[dict[str, Any]] = [
     {"source": 0.4, "richness": 1.0, "features": 128, "batch": 16},
     {"source": 1.2, "richness": 1.0, "features": 128, "samples": 64, "batch": 8},
+    {"source": 0.4, "richness": 1.0, "features": 128, "batch": 32, "momentum": 0.5},
+    {"source": 0.4, "richness": 1.0, "features": 128, "samples": 64, "momentum": 0.5, "nesterov": True},
 ]
+OF_TRAINING = ("batch", "momentum", "nesterov")
 
 
 @pytest.mark.parametrize("changes", QUICK, ids=str)
 def test_runs_agree_with_theory(changes: dict[str, Any]) -> None:
-    model = BASE.replace(**changes)
+    how = training(0.2, **{name: changes[name] for name in changes if name in OF_TRAINING})
+    model = BASE.replace(**{name: changes[name] for name in changes if name not in OF_TRAINING})
     times = np.array([0, 1, 2, 4, 8, 16, 32, 48, 63])
-    theory, runs = model.predict(times), model.simulate(times, seeds=60, key=1)
+    theory, runs = model.predict(times, how), model.simulate(times, how, seeds=60, key=1)
     for name in ("test_loss", "kernel_growth", *(["train_loss"] if "samples" in changes else [])):
         within(theory[name], runs[name])
 
@@ -56,17 +65,28 @@ ALL = [
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", ALL, ids=str)
 def test_runs_agree_with_theory_in_sixteen_settings(changes: dict[str, Any]) -> None:
-    model = BASE.replace(modes=300, learning_rate=0.1, **changes)
+    how = training(0.1, changes.get("batch"))
+    model = BASE.replace(modes=300, **{name: changes[name] for name in changes if name not in OF_TRAINING})
     times = np.unique(np.geomspace(1, 200, 10).round())
-    theory, runs = model.predict(times), model.simulate(times, seeds=100, key=2)
+    theory, runs = model.predict(times, how), model.simulate(times, how, seeds=100, key=2)
     for name in ("test_loss", "kernel_growth", *(["train_loss"] if "samples" in changes else [])):
         within(theory[name], runs[name])
 
 
-def test_without_noise_runs_are_the_theory_of_infinite_features() -> None:
+@pytest.mark.parametrize(
+    "how",
+    [
+        GradientDescent(0.2),
+        GradientDescent(0.1, momentum=0.6),
+        GradientDescent(0.1, momentum=0.6, nesterov=True),
+        GradientDescent(lambda step: 0.3 / (1 + step / 10)),
+    ],
+    ids=["plain", "heavy-ball", "nesterov", "schedule"],
+)
+def test_without_noise_runs_are_the_theory_of_infinite_features(how: Training) -> None:
     model = BASE.replace(modes=20, richness=0.7)
     times = [0, 1, 5, 30]
-    runs, theory = model.simulate(times, seeds=1), model.predict(times)
+    runs, theory = model.simulate(times, how, seeds=1), model.predict(times, how)
     np.testing.assert_allclose(runs.test_loss[0], theory.test_loss, rtol=1e-10)
     np.testing.assert_allclose(runs.kernel_growth[0], theory.kernel_growth, rtol=1e-10)
 
@@ -75,11 +95,11 @@ def test_the_cheap_form_is_equation_4() -> None:
     """Eq. 4 written out with the whole matrix A."""
     import jax
 
-    model = FeatureScaling(1.5, 0.4, features=6, samples=9, richness=0.8, learning_rate=0.2, modes=11)
-    runs = model.simulate([0, 1, 2, 7], seeds=1, key=5)
+    model = FeatureScaling(1.5, 0.4, features=6, samples=9, richness=0.8, modes=11)
+    runs = model.simulate([0, 1, 2, 7], GradientDescent(0.2), seeds=1, key=5)
     ranks = np.arange(1, 12.0)
     lam, goal = ranks**-1.5, ranks**-0.05
-    plan = simulation.Plan(6, None, 9, 0.2, 0.8, tuple(lam), tuple(goal))
+    plan = simulation.Plan(6, None, 9, GradientDescent(0.2), 0.8, lam, goal)
     begin = simulation.start(plan, jax.random.fold_in(jax.random.key(5), 0))
     first, inputs = np.asarray(begin["A"]), np.asarray(begin["inputs"])
     layer, weights, losses = first.copy(), np.zeros(6), []
@@ -93,7 +113,7 @@ def test_the_cheap_form_is_equation_4() -> None:
 
 
 def test_linear_network_is_lazy_for_little_richness_and_grows_a_spike_for_more() -> None:
-    model = FeatureScaling(2.0, 1.2, features=200, richness=1e-3, learning_rate=0.1, modes=60)
+    model = FeatureScaling(2.0, 1.2, features=200, richness=1e-3, modes=60)
     lazy = model.simulate_linear_network([0, 50], seeds=4)
     lam = np.arange(1, 61.0) ** -2.0
     signal = np.arange(1, 61.0) ** (-2.0 * 1.2 - 1)

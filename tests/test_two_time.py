@@ -3,11 +3,11 @@
 import jax
 import numpy as np
 import pytest
+from benchmarks.two_time_fixed_point import fixed_point
 
 from solvable.models.feature_scaling.kernel_flow import descend, flow
 from solvable.models.feature_scaling.mode_quadrature import Modes, power_law_modes
 from solvable.models.feature_scaling.two_time import Descent, march
-from benchmarks.two_time_fixed_point import fixed_point
 
 # All marches here have 64 rows of 24 nodes, so that each kind of them is compiled once.
 ROWS = 64
@@ -18,7 +18,14 @@ EASY = power_law_modes(1.5, 1.2, 24, 10.0)
 @pytest.mark.parametrize("modes", [SMALL, EASY], ids=["hard", "easy"])
 @pytest.mark.parametrize(
     "sizes",
-    [{}, {"features": 16, "batch": 8}, {"batch": 4}, {"features": 30, "samples": 12}, {"features": 8}],
+    [
+        {},
+        {"features": 16, "batch": 8},
+        {"batch": 4},
+        {"features": 30, "samples": 12},
+        {"features": 8},
+        {"features": 16, "batch": 8, "momentum": 0.4, "nesterov": True},
+    ],
     ids=str,
 )
 def test_one_pass_is_the_fixed_point(modes: Modes, sizes: dict[str, float]) -> None:

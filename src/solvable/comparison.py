@@ -332,6 +332,57 @@ def _verdict(judged: list[_Judgement], limits: dict[str, Any], seeds: int) -> st
     return text + ("; they agree in: " + "; ".join(agreed) if agreed else "")
 
 
+class Agreement(NamedTuple):
+    """Of one variable: the joint chance of its differences, and the largest of them in words."""
+
+    chance: float
+    score: float
+    words: str
+
+
+def agreement(
+    theory: xr.Dataset,
+    simulation: xr.Dataset,
+    variable: str,
+    *,
+    bias: float = 0.0,
+    allow_different: bool | str | Collection[str] = False,
+) -> Agreement:
+    """How well theory and the mean over seeds agree in one variable, as :func:`compare` judges it.
+
+    Parameters
+    ----------
+    theory, simulation
+        The datasets, as for :func:`compare`. Theory may be at more coordinates than the simulation.
+    variable
+        The variable to compare.
+    bias
+        A fraction of theory's value by which the mean may be off without counting against theory.
+    allow_different
+        What may differ between the two systems, as for :func:`compare`.
+    """
+    seeds = _check_seeds(theory, simulation)
+    _check_same_system(theory, simulation, allow_different)
+    shared = [dim for dim in simulation[variable].dims if dim in theory[variable].dims and dim in theory.coords]
+    theory = theory.sel({dim: simulation[dim].values for dim in shared})
+    theory = _at_the_same_coordinates(theory, simulation)
+    errors = _errors(theory, simulation, variable, seeds)
+    difference = abs(simulation[variable].mean("seed") - theory[variable])
+    excess = (difference - bias * abs(theory[variable])).clip(0)
+    total = errors.total
+    scores = xr.where(excess == 0, 0.0, excess / total.where(total > 0, 1e-300))
+    freedom = errors.freedom.broadcast_like(scores).transpose(*scores.dims)
+    known = scores.notnull().values
+    chance = combined_chance(two_sided(scores.fillna(0.0).values, freedom.values)[known])
+    largest = float(abs(theory[variable]).max()) or 1.0
+    besides = f" beyond a bias of {_percent(bias)}" if bias else ""
+    words = (
+        f"within {_percent(float(difference.max()) / largest)} of the largest value, at most "
+        f"{float(scores.max()):.2g} standard errors{besides} ({seeds} seeds)"
+    )
+    return Agreement(chance, float(scores.max()), words)
+
+
 def two_sided(scores: np.ndarray, freedom: np.ndarray) -> np.ndarray:
     """The chance that a t-variate of so many degrees of freedom is at least as far from zero."""
     from scipy.special import ndtr, stdtr

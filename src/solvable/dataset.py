@@ -227,6 +227,8 @@ def provenance(
         "device": jax.devices()[0].device_kind,
         "seconds": watch.seconds(),
     }
+    if model.loss_convention:
+        attributes["loss"] = model.loss_convention
     if training is not None:
         described = {"training": type(training).__name__, **training.parameters()}
         attributes["training"] = json.dumps(described, default=for_json)

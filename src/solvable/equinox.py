@@ -19,6 +19,7 @@ from solvable.diagnostics.batches import whole_arrays
 from solvable.diagnostics.outputs import Field, chosen, find_outputs
 from solvable.diagnostics.tracking import History
 from solvable.diagnostics.training import NOT_GIVEN, measured_training
+from solvable.diagnostics.users_precision import precision_of
 from solvable.progress import progress_bar
 
 __all__ = ["Tracker", "collapse", "diagnose", "statistics"]
@@ -178,8 +179,10 @@ def _stream(
                     _check(model, last_layer, inputs, apply, output_field)
                 parts = _split(model, last_layer or _find(model, inputs, apply, output_field))
                 field = _outputs(model, inputs, apply, output_field)[1]
-            features, outputs = _run(*parts, apply, jnp.asarray(inputs), field=field)
-            yield features, outputs, jnp.asarray(targets)
+            with precision_of(parts, inputs, targets):
+                features, outputs = _run(*parts, apply, jnp.asarray(inputs), field=field)
+                targets = jnp.asarray(targets)
+            yield features, outputs, targets
             advance()
 
 
@@ -199,7 +202,12 @@ def features_and_outputs(
     itself is computed in full, so that outputs are what the layer makes of these features.
     """
     parts = _split(model, last_layer)
-    return lambda inputs: _run(*parts, _vmapped, inputs, precision)
+
+    def run(inputs: Array) -> tuple[Array, Array]:
+        with precision_of(parts, inputs):
+            return _run(*parts, _vmapped, inputs, precision)
+
+    return run
 
 
 def find_last_layer(model: Any, inputs: Any) -> Where:
@@ -234,10 +242,10 @@ def _outputs(model: Any, inputs: Any, apply: Apply, field: Field | None) -> tupl
     """The network's outputs on a few points, and the field of what it returns that holds them."""
     if not callable(model) and apply is _vmapped:
         raise ValueError(f"model must be an Equinox module, not {type(model).__name__}")
-    few = jnp.asarray(inputs)[:_FEW]
-    with jax.default_matmul_precision("highest"):
+    with precision_of(model, inputs), jax.default_matmul_precision("highest"):
+        few = jnp.asarray(inputs)[:_FEW]
         returned = apply(eqx.nn.inference_mode(model), few)
-    return find_outputs(returned, field, samples=len(few))
+        return find_outputs(returned, field, samples=len(few))
 
 
 def _split(model: Any, where: Where) -> tuple[Any, eqx.nn.Linear]:
@@ -303,9 +311,10 @@ def _check(model: Any, where: Where, inputs: Any, apply: Apply, field: Field | N
 
 def _is_last(model: Any, where: Where, inputs: Any, apply: Apply, outputs: Array, field: Field | None) -> bool:
     """Whether the network is its own body, followed by this layer: seen on a few points."""
-    few = jnp.asarray(inputs)[:_FEW]
     try:
-        _, found = _run(*_split(model, where), apply, few, field=field)
+        with precision_of(model, inputs):
+            few = jnp.asarray(inputs)[:_FEW]
+            _, found = _run(*_split(model, where), apply, few, field=field)
     except (TypeError, ValueError):  # the rest of the network cannot take the features: the layer is inside
         return False
     whole = np.asarray(outputs)

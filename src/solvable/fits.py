@@ -1,8 +1,8 @@
 """Fits over curves and sweeps: local exponents, power laws with errors, and the compute-optimal envelope.
 
-An exponent p means ``y = prefactor x^p``: decay has a negative one. Values are :class:`xarray.DataArray`, of any
-number of dimensions, or plain arrays, whose last axis is then fitted. With a dimension ``seed`` the mean over seeds is
-fitted, and the seeds give the errors.
+An exponent means ``y = prefactor x^-exponent``, as in every model: it is positive where values fall, and negative where
+they grow. Values are :class:`xarray.DataArray`, of any number of dimensions, or plain arrays, whose last axis is then
+fitted. With a dimension ``seed`` the mean over seeds is fitted, and the seeds give the errors.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from solvable.checks import check_fraction
 from solvable.numerics import envelope as envelopes
 from solvable.numerics import fits
 
@@ -20,29 +21,58 @@ _FEWEST_RESAMPLES = 100
 
 
 def local_exponent(values: Any, x: Any = "time", *, errors: Any = None) -> xr.Dataset:
-    """``d log y / d log x`` at every point, of second order on uneven grids, the ends included.
+    """Compute ``-d log y / d log x`` at every point, of second order on uneven grids, the ends included.
 
-    ``x`` names a dimension, or is an array. Gives ``exponent`` and, with seeds or with standard ``errors`` of the
-    values, ``exponent_error``. Errors are taken to be independent from point to point; those from seeds need not be.
+    Parameters
+    ----------
+    values
+        The positive values y.
+    x
+        Name of a dimension of the values, or an array.
+    errors
+        Standard errors of the values, taken to be independent from point to point. Errors from seeds need not be.
+
+    Returns
+    -------
+    Dataset
+        ``exponent`` and, with seeds or errors, its standard error ``exponent_error``.
     """
     curve = _Curve(values, x, errors)
     slopes, error = curve.slopes()
-    found = {"exponent": slopes} | ({} if error is None else {"exponent_error": error})
+    found = {"exponent": -slopes} | ({} if error is None else {"exponent_error": error})
     return xr.Dataset(
         {name: ((*curve.others, curve.dim), array, _MEANINGS[name]) for name, array in found.items()}, curve.coords()
     )
 
 
-def straight_window(values: Any, x: Any = "time", *, drift: float = 0.02, errors: Any = None) -> tuple[float, float]:
-    """The longest window, in the logarithm of x, in which one exponent describes all local ones.
+def straight_window(values: Any, x: Any = "time", *, drift: float = 0.02, errors: Any = None) -> xr.Dataset:
+    """Find the longest window, in the logarithm of x, in which one exponent describes all local ones.
 
-    It may miss each by ``drift / 2``, and by three standard errors where the values have errors or seeds. Of two equal
-    windows the later one is taken. For one curve.
+    Of two equal windows the later one is taken.
+
+    Parameters
+    ----------
+    values
+        The positive values of one curve.
+    x
+        Name of a dimension of the values, or an array.
+    drift
+        The exponent may differ from each local one by half of this, and by three standard errors where the values have
+        errors or seeds.
+    errors
+        Standard errors of the values.
+
+    Returns
+    -------
+    Dataset
+        ``first`` and ``last``, the values of x at the ends of the window, both included.
     """
     curve = _Curve(values, x, errors)
     if curve.others:
         raise ValueError(f"a window is found for one curve: select along {', '.join(curve.others)}")
-    return curve.limits(fits.straight_window(curve.x, *_window_arguments(curve, drift)))
+    ends = curve.limits(fits.straight_window(curve.x, *_window_arguments(curve, drift)))
+    described = {name: ((), end, _describe(name, 0.0)) for name, end in zip(("first", "last"), ends, strict=True)}
+    return xr.Dataset(described)
 
 
 def power_law(
@@ -58,17 +88,44 @@ def power_law(
     confidence: float = 0.68,
     key: int = 0,
 ) -> xr.Dataset:
-    """Fit ``y = prefactor x^exponent``, with ``offset=True`` plus a constant, along one dimension of any data.
+    """Fit ``y = prefactor x^-exponent``, with ``offset=True`` plus a constant, along one dimension of any data.
 
-    ``window`` is a pair of x, both included, or "straight" for that of :func:`straight_window` with ``drift``, for each
-    curve anew. Least squares weigh all points alike in the logarithm, or by standard ``errors``.
+    Every parameter comes with its standard error and an interval (``_low``, ``_high``) from fits to resampled data.
+    Resampling knows of noise alone; how far a curve is from a power is ``exponent_drift``, the exponent of the later
+    half of the window less that of the earlier half (NaN with fewer than four points, or where values lie on both sides
+    of the offset).
 
-    Every parameter comes with its standard error and an interval (``_low``, ``_high``) that holds the truth with
-    probability ``confidence``, from ``resamples`` fits to data drawn anew: ``resample`` whole runs ("seeds", the
-    default where there is such a dimension), Gaussian noise ("errors", where those are given), "residuals" (noise
-    alike at all points), or "pairs" (points with their noise). With ``resamples=0`` there are none. Noise is all they
-    know of: how far a curve is from a power is ``exponent_drift``, the exponent of the later half of the window less
-    that of the earlier half (NaN with fewer than four points, or where values lie on both sides of the offset).
+    Parameters
+    ----------
+    values
+        The values to fit; positive, unless there are ``errors`` and an offset.
+    x
+        Name of a dimension of the values, or an array.
+    window
+        A pair of x, both included, or ``"straight"`` for that of :func:`straight_window`, found for each curve. Values
+        outside of a given window may be zero, negative or missing.
+    drift
+        The drift that ``window="straight"`` allows.
+    errors
+        Standard errors of the values, which weigh them. Otherwise all points count the same in the logarithm.
+    offset
+        Whether a constant is fitted, too.
+    resample
+        What is resampled: ``"seeds"``, whole runs (the default where there is such a dimension); ``"errors"``, Gaussian
+        noise (the default where errors are given); ``"residuals"``, for the same noise at all points (the default
+        otherwise); or ``"pairs"``, points with their noise.
+    resamples
+        Number of resampled fits, at least 100; or 0, for no errors.
+    confidence
+        Probability with which an interval holds the truth.
+    key
+        Random seed of the resampling.
+
+    Returns
+    -------
+    Dataset
+        ``exponent``, ``prefactor``, ``offset`` with errors and intervals, ``exponent_drift``, and the ends ``first``
+        and ``last`` of the window, over all dimensions but x and the seeds.
     """
     # What lies outside a window that is given is not looked at: it may be zero, negative or missing.
     within = window if isinstance(window, tuple | list) else None
@@ -78,8 +135,7 @@ def power_law(
     how = fits.check_resampling(resample, curve.seeds, errors) if resamples else resample
     if resamples and resamples < _FEWEST_RESAMPLES:
         raise ValueError(f"resamples must be 0, or at least {_FEWEST_RESAMPLES}, not {resamples!r}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, both excluded, not {confidence!r}")
+    check_fraction(confidence, "confidence")
     fewest = (4 if offset else 3) if resamples and how != "seeds" else (3 if offset else 2)
     rows = []
     for row, runs in enumerate(curve.rows()):
@@ -115,7 +171,7 @@ def _fitted(x: np.ndarray, runs: np.ndarray, errors: np.ndarray | None, offset: 
     if x.size >= 4 and (mean - law.offset > 0).all():
         parts = (slice(half), slice(half, None))
         early, late = (fits.straight_line(np.log(x[part]), np.log(mean[part] - law.offset[()]))[0] for part in parts)
-        found["exponent_drift"] = float(late - early)
+        found["exponent_drift"] = float(early - late)
     else:
         found["exponent_drift"] = float("nan")
     return found
@@ -135,13 +191,29 @@ def _spreads(again: fits.Resampled, offset: bool, confidence: float) -> dict[str
 
 
 def envelope(cost: xr.DataArray, loss: xr.DataArray, budgets: Any = None, *, along: str = "time") -> xr.Dataset:
-    """The least loss that each budget buys, over a family of runs, and which member of the family attains it.
+    """Find the smallest loss that each budget allows over a family of runs, and the member of the family that has it.
 
-    ``loss`` has a dimension ``along`` which each run is bought (its ``cost`` rises), and another which numbers the
-    family, the size of a network say; further dimensions are kept. Runs are interpolated to each budget, and the
-    minimum over the family is that of a parabola through the best member and its neighbours, all in the logarithms: a
-    coarse family gives a smooth envelope. ``bracketed`` says where that was possible; elsewhere the best member lies
-    at the end of the family, and errors are infinite. With seeds the mean is taken; their jackknife joins the error.
+    Runs are interpolated to each budget, and the minimum over the family is that of a parabola through the best member
+    and its neighbours, all in the logarithms: a coarse family gives a smooth envelope.
+
+    Parameters
+    ----------
+    cost
+        The cost of each run so far, over ``along`` and the dimension that numbers the family, such as sizes * times.
+    loss
+        The loss over these dimensions; further dimensions are kept. The mean over a dimension ``seed`` is taken, and
+        the jackknife over seeds contributes to the error.
+    budgets
+        Costs at which the envelope is computed; by default 31 between the smallest and the largest cost.
+    along
+        The dimension along which the cost of a run rises.
+
+    Returns
+    -------
+    Dataset
+        The loss under its own name with its error, ``optimal_<member>`` with its error, ``optimal_<along>``, and
+        ``bracketed``. Where that is False, the best member is the first or the last of the family, and errors are
+        infinite.
     """
     members = [dim for dim in cost.dims if dim != along and dim in loss.dims]
     if along not in loss.dims or along not in cost.dims or len(members) != 1:
@@ -348,7 +420,7 @@ def _describe(name: str, confidence: float) -> dict[str, str]:
 
 def _envelope_meaning(base: str, suffix: str, loss: xr.DataArray, member: str, along: str) -> dict[str, str]:
     if base == "bracketed":
-        return {"long_name": "whether the best lies inside of the family", "units": "1"}
+        return {"long_name": "whether the best member lies inside of the family", "units": "1"}
     source = loss if base == "loss" else loss[member if base == "place" else along]
     name = f"best {source.attrs.get('long_name', str(source.name))}"
     return {

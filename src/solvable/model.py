@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from solvable.checks import Rule, as_number, check_array, check_value
+from solvable.controls import Controls
 from solvable.display import table
 from solvable.precision import in_float64
 from solvable.timegrid import check_times
@@ -103,13 +104,22 @@ class Model(eqx.Module):
 
     # The name under which the model is registered.
     name: ClassVar[str]
+    # The convention of the losses, such as "mean square over samples, without a factor 1/2".
+    loss_convention: ClassVar[str] = ""
     # The training of ``predict`` and ``simulate`` if none is given: that of the paper.
     default_training: ClassVar[Training] = GradientFlow()
     # What ``predict`` and ``simulate`` cover.
     theory_covers: ClassVar[tuple[Covers, ...]] = (Covers(GradientFlow),)
     simulation_covers: ClassVar[tuple[Covers, ...]] = (Covers(GradientFlow),)
+    # The learning rate of gradient descent on the command line and the page, where the default training is a flow.
+    usual_learning_rate: ClassVar[float] = 0.01
     # The times that the command line and the page ask for if they are given none, for the default training.
     usual_times: ClassVar[str] = "1:1e5:60log"
+
+    # Numeric fields over which ``jax.vmap`` of ``predict`` is promised to work.
+    vectorised_fields: ClassVar[tuple[str, ...]] = ()
+    # What the page shows of the model: sliders, cards, planes.
+    controls: ClassVar[Controls] = Controls()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

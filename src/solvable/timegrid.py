@@ -12,8 +12,6 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from solvable.precision import require_float64
-
 
 def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
     """Times as a float64 array: one-dimensional, not empty, finite, not negative, increasing, and whole if asked.
@@ -21,7 +19,6 @@ def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
     Only real numbers are times: complex ones, dates, durations, strings, truth values, and masked arrays with entries
     that are not there, are refused although NumPy would make numbers of them.
     """
-    require_float64()
     array = np.atleast_1d(_real_numbers(times))
     if array.ndim != 1:
         raise ValueError(f"times must be one-dimensional, not of shape {array.shape}: pass a flat list")

@@ -171,7 +171,7 @@ class GradientFlow(Training):
     name: ClassVar[str] = "flow"
     counts_steps: ClassVar[bool] = False
 
-    learning_rate: float = option("how fast time passes", rules.positive, default=1.0, symbol="η")
+    learning_rate: float = option("learning rate: how fast time passes", rules.positive, default=1.0, symbol="η")
     weight_decay: float = option("strength of weight decay", rules.not_negative, default=0.0, symbol="γ")
 
 
@@ -195,7 +195,7 @@ class GradientDescent(Training):
 
     name: ClassVar[str] = "descent"
 
-    learning_rate: Any = option("learning rate, or a schedule", rules.positive, schedule=True, symbol="η")
+    learning_rate: Any = option("learning rate", rules.positive, schedule=True, symbol="η")
     momentum: float = option("momentum", _MOMENTUM, default=0.0)
     nesterov: bool = eqx.field(default=False, static=True, metadata={"help": "whether momentum is Nesterov's"})
     weight_decay: float = option("strength of weight decay", rules.not_negative, default=0.0, symbol="γ")

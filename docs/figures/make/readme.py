@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 import solvable
-from solvable.timegrid import log_times, whole_steps
 from solvable.plotting import COLOURS, draw_curve, draw_plane, new_figure, save_figure, set_axis
+from solvable.timegrid import log_times, whole_steps
 
 RATIOS = (0.1, 0.9, 1.5)
 ACCURACIES = ("train_accuracy", "test_accuracy")

@@ -1,6 +1,5 @@
 """A single weight learns a slope from a few samples: every run is exponential, their mean is a power law."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -8,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from solvable.numerics.ensemble import ensemble
-from solvable.timegrid import check_times
 from solvable.checks import check_count, rules
-from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
+from solvable.dataset import Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
+from solvable.numerics.ensemble import ensemble
+from solvable.training import Training
 
 
 class SingleWeight(Model):
@@ -26,54 +25,73 @@ class SingleWeight(Model):
     """
 
     name: ClassVar[str] = "single-weight"
+    loss_convention: ClassVar[str] = "half the mean square error"
+    usual_times: ClassVar[str] = "0:20:41"
+    vectorised_fields: ClassVar[tuple[str, ...]] = ("target",)
 
-    samples: int = parameter("number of training samples", rules.count, symbol="n")
+    samples: int = parameter("number of training samples", rules.count, symbol="n", default=8)
     target: float = parameter("slope of the target", rules.finite, symbol="S", default=1.0)
 
-    def predict(self, times: Any) -> xr.Dataset:
-        """The mean losses over training sets."""
+    def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
+        """Predict the mean losses over training sets.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientFlow``, which is also the default.
+        """
         watch = Stopwatch()
-        times = check_times(times)
-        stretched = 1 + 4 * jnp.asarray(times) / self.samples
+        times, training = self.check_run(times, training, "predict")
+        stretched = 1 + 4 * jnp.asarray(training.flow_time(times)) / self.samples
         test = self.target**2 / 2 * stretched ** (-self.samples / 2)
         return make_dataset(
             {"train_loss": (("time",), test / stretched), "test_loss": (("time",), test)},
             {"time": times},
-            provenance(self, "theory", {}, watch),
-            _MEANINGS,
+            provenance(self, "theory", {}, watch, training=training),
+            training=training,
         )
 
     def simulate(
         self,
         times: Any,
+        training: Training | None = None,
         *,
         seeds: Annotated[int, "number of independent runs"] = 10,
-        key: Annotated[int, "key of the random numbers"] = 0,
+        key: Annotated[int, "random seed of the first run"] = 0,
         progress: bool | None = None,
     ) -> xr.Dataset:
-        """Draw a training set for each seed and follow the flow on it."""
+        """Draw a training set for each seed and follow the flow on it.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientFlow``, which is also the default.
+        seeds
+            Number of independent runs.
+        key
+            Random seed of the first run.
+        progress
+            Whether to show a progress bar; by default on a terminal.
+        """
         watch = Stopwatch()
-        times = check_times(times)
+        times, training = self.check_run(times, training, "simulate")
         check_count("seeds", seeds)
         check_count("key", key, 0)
+        clock = training.flow_time(times)
 
         def run(key: jax.Array) -> dict[str, jax.Array]:
             power = jnp.mean(jax.random.normal(key, (int(self.samples),)) ** 2)
-            test = (self.target * jnp.exp(-power * times)) ** 2 / 2
+            test = (self.target * jnp.exp(-power * clock)) ** 2 / 2
             return {"train_loss": power * test, "test_loss": test}
 
         losses = ensemble(run, seeds=seeds, key=key, bytes_per_run=8 * (self.samples + times.size), progress=progress)
         return make_dataset(
             {name: (("seed", "time"), values) for name, values in losses.items()},
             {"time": times, "seed": np.arange(seeds)},
-            provenance(self, "simulation", {"seeds": seeds, "key": key}, watch),
-            _MEANINGS,
+            provenance(self, "simulation", {"seeds": seeds, "key": key}, watch, training=training),
+            training=training,
         )
-
-
-# Names that differ from solvable.models.base.VARIABLES, or are not there.
-_MEANINGS: Mapping[str, Meaning] = {
-    "train_loss": Meaning("training loss", "1", "L_tr"),
-    "test_loss": Meaning("test loss", "1", "L_gen"),
-    "time": Meaning("training time", "learning rate × steps", "t"),
-}

@@ -13,6 +13,8 @@ import typer
 
 from solvable.model import Model
 from solvable.ranges import parse_matrix, parse_range
+from solvable.training import Training
+from solvable.training_choice import make_training, training_options
 
 # Longer lists are not written out as the default of a flag.
 _LONGEST_DEFAULT = 8
@@ -57,6 +59,24 @@ def option_flags(method: Callable[..., Any], defaults: dict[str, Any] | None = N
             annotation, text = typing.get_args(hint)[:2]
             default = (defaults or {}).get(option.name, option.default)
             flags.append(_flag(option.name, annotation, default, text))
+    return flags
+
+
+def training_flags(model: type[Model]) -> list[inspect.Parameter]:
+    """A flag for each option of the trainings that the model covers; those left out have their defaults."""
+    flags = []
+    for option in training_options(model):
+        annotation: Any = str
+        if option.choices:
+            annotation = Literal[option.choices]
+        elif isinstance(option.default, bool):
+            annotation = bool
+        else:
+            annotation = int if option.whole else float
+        symbol = f" ({option.symbol})" if option.symbol else ""
+        rule = "" if option.choices or annotation is bool else f": {option.rule.text}"
+        usual = "" if option.default is None else f" [default: {option.default}]"
+        flags.append(_flag(option.name, annotation | None, None, f"{option.help}{symbol}{rule}{usual}"))
     return flags
 
 
@@ -147,6 +167,16 @@ def build(model: type[Model], values: dict[str, Any], flags: Iterable[inspect.Pa
             value = parse(value, f"--{name.replace('_', '-')}")
         chosen[name] = value
     return model(**chosen)
+
+
+def build_training(model: type[Model], values: dict[str, Any], flags: Iterable[inspect.Parameter]) -> Training:
+    """The training that the values of its flags mean."""
+    return make_training(model, pick(values, flags))
+
+
+def takes_training(method: Callable[..., Any]) -> bool:
+    """Whether a method of a model is about its training."""
+    return "training" in inspect.signature(method).parameters
 
 
 def left_out(field: dataclasses.Field[Any]) -> bool:

@@ -14,6 +14,7 @@ from solvable.cli.interrupts import announce, farewell
 from solvable.cli.outputs import check_folder
 from solvable.cli.streams import StdoutError, printing
 from solvable.files import write_atomically
+from solvable.papers.claims import relation
 from solvable.papers.report.environment import computed_with, environment
 from solvable.papers.report.fingerprint import fingerprint
 from solvable.papers.report.ledger import as_json, as_markdown, number, sentence, tolerance
@@ -180,7 +181,7 @@ def _print_claims(title: str, outcome: Outcome) -> None:
         [
             claim["name"],
             number(claim["measured"]),
-            number(claim["expected"]),
+            relation(claim),
             " ".join(tolerance(claim)),
             number(claim["printed"]),
             "pass" if claim["passed"] else "FAIL",

@@ -17,7 +17,7 @@ import xarray as xr
 from solvable.checks import check_count
 from solvable.cli import show
 from solvable.cli.cost import check_grid_cost
-from solvable.cli.flags import as_function, check_size, field_flags, pick
+from solvable.cli.flags import as_function, build_training, check_size, field_flags, pick, training_flags
 from solvable.cli.interrupts import INTERRUPTED, announce
 from solvable.cli.outputs import check_outputs, checked, deliver
 from solvable.cli.streams import printing, tell
@@ -32,7 +32,9 @@ from solvable.sweeps.cells import Fixed
 from solvable.sweeps.design import Design
 from solvable.sweeps.execution import SweepInterrupted
 from solvable.sweeps.planning import ENGINES
-from solvable.timegrid import whole_steps
+from solvable.sweeps.quantities import option_names
+from solvable.training import Training
+from solvable.training_choice import times_for, usual_times
 
 Values = dict[str, Any]
 
@@ -73,7 +75,7 @@ _OUTPUT = [
 
 def command_for(verb: str, model: type[Model]) -> Callable[..., None]:
     """The function behind ``solvable sweep <model>``, with the model's flags."""
-    fields = field_flags(model, required=False)
+    fields, trainings = field_flags(model, required=False), training_flags(model)
 
     def body(values: Values) -> None:
         check_outputs(values)
@@ -81,23 +83,30 @@ def command_for(verb: str, model: type[Model]) -> Callable[..., None]:
         design = _design(values)
         fixed = _fixed(model, values, fields, design)
         quantity = values["quantity"].replace("-", "_")
-        options = _options(model, values, quantity, fixed)
+        given = pick(values, trainings)
+        training = None
+        if "training" in option_names(model, quantity):
+            training = _training(model, values, trainings, design)
+        elif any(value is not None for value in given.values()):
+            name = next(name for name, value in given.items() if value is not None)
+            raise ValueError(f"--{name.replace('_', '-')}: {values['quantity']} of {model.name} takes no training")
+        options = _options(model, values, quantity, training)
         call: Values = {name: values[name] for name in ("store", "engine", "workers", "tile", "overwrite")}
         with _client(values["scheduler"]) as client:
             source = Fixed(model, fixed)
             if values["dry_run"]:
-                _show_plan(plan(source, design, quantity, options, client=client, **call), values["json"])
+                _show_plan(plan(source, design, quantity, options, training, client=client, **call), values["json"])
                 return
             extra: Values = {"retry_failed": not values["skip_failed"]}
             extra |= {name: values[name] for name in ("verify", "steal_lock")}
             dataset, failed = _reported(
-                lambda: run_sweep(source, design, quantity, options, client=client, **call, **extra)
+                lambda: run_sweep(source, design, quantity, options, training, client=client, **call, **extra)
             )
         deliver(dataset, values, lambda: plot_plane(dataset, values["variable"]), _summary)
         if failed:
             raise typer.Exit(1)
 
-    return as_function(body, [*_SWEEP, *fields, *_OUTPUT])
+    return as_function(body, [*_SWEEP, *fields, *trainings, *_OUTPUT])
 
 
 def show_status(path: str, as_json: bool) -> None:
@@ -184,18 +193,22 @@ def _fixed(model: type[Model], values: Values, fields: list[inspect.Parameter], 
     return fixed
 
 
-def _options(model: type[Model], values: Values, quantity: str, fixed: Values) -> Values:
+def _training(model: type[Model], values: Values, flags: list[inspect.Parameter], design: Design) -> Training:
+    """The training of the flags. Options that are swept have their first value meanwhile, and imply its kind, too."""
+    first = {flag.name: next(design.cells())[flag.name] for flag in flags if flag.name in design.names}
+    return build_training(model, {**values, **first}, flags)
+
+
+def _options(model: type[Model], values: Values, quantity: str, training: Training | None) -> Values:
     options = {}
     for text in values["option"] or []:
         name, words = _named(text, "--option")
         is_list = ":" in words or "," in words or name == "times"
         options[name] = parse_range(words, "--option") if is_list else parse_scalar(words)
         check_size(f"--option {name}", options[name])
-    if quantity in ("predict", "simulate", "loss_gap"):
-        options.setdefault("times", parse_range(model.usual_times))
-    if quantity == "simulate" and model.simulates_whole_steps:
-        step = fixed.get("step", 1.0) if model.time_step is not Model.time_step else 1.0
-        options["times"] = whole_steps(options["times"], step)
+    if training is not None and "times" in option_names(model, quantity):
+        options.setdefault("times", parse_range(usual_times(model, training)))
+        options["times"] = times_for(np.asarray(options["times"], float), training)
     return options
 
 

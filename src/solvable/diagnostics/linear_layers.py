@@ -139,9 +139,12 @@ def tapped(
     for place, inputs in zip(places, seen.below, strict=True):
         if len(inputs) != 1 or jnp.ndim(inputs[0]) != 1:
             raise NotAnOuterProductError(place)
+    # In the precision of what goes into a layer, which float64 factors must not widen.
+    inside = [below[0] for below in seen.below]
+    scales = [jnp.asarray(factor, below.dtype) for factor, below in zip(factors, inside, strict=True)]
     return values, [
-        jnp.append(factor[0] * below[0], factor[1]) if layer.bias is not None else factor[0] * below[0]
-        for below, layer, factor in zip(seen.below, pick(module), factors, strict=True)
+        jnp.append(scale[0] * below, scale[1]) if layer.bias is not None else scale[0] * below
+        for below, layer, scale in zip(inside, pick(module), scales, strict=True)
     ]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from solvable.diagnostics.batches import check_finite, read_batch, to_numpy
 from solvable.diagnostics.moments import Moments, add, start
 from solvable.diagnostics.rounding import FLOAT64, Rounding, coarser, rounding_of
+from solvable.precision import in_float64
 
 
 class FeatureStatistics:
@@ -31,6 +32,7 @@ class FeatureStatistics:
         self._moments: Moments | None = None
         self._host: Moments | None = None
 
+    @in_float64
     def update(self, features: Any, outputs: Any, targets: Any) -> Self:
         """Add a batch. A batch that is refused with a ValueError leaves the statistics as they were."""
         number = self.batches + 1

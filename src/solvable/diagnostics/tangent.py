@@ -1,8 +1,9 @@
 """Anybody's network as a function of its trainable parameters: outputs, gradients, tangents. JAX, Equinox, PyTorch."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import equinox as eqx
 import jax
@@ -23,9 +24,12 @@ from solvable.diagnostics.linear_layers import (
     worthwhile,
 )
 from solvable.diagnostics.outputs import Field, find_outputs, only_row
+from solvable.diagnostics.users_precision import holds_float64, in_float64_if
 
 PyTree = Any
 Precision = str | None
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Network(Protocol):
@@ -100,8 +104,24 @@ def _call_module(module: Any, one: jax.Array) -> jax.Array:
     return module(one)
 
 
+def _in_own_precision(
+    method: Callable[Concatenate["JaxNetwork", P], R],
+) -> Callable[Concatenate["JaxNetwork", P], R]:
+    """Decorator: run a method with JAX in float64 where the network computes in float64, and otherwise as JAX is."""
+
+    @functools.wraps(method)
+    def call(self: "JaxNetwork", *arguments: P.args, **options: P.kwargs) -> R:
+        with in_float64_if(self.precision == "float64"):
+            return method(self, *arguments, **options)
+
+    return call
+
+
 class JaxNetwork:
-    """A function of a tree of parameters and a batch (``alone``: a single input)."""
+    """A function of a tree of parameters and a batch (``alone``: a single input).
+
+    It runs in the precision of the program that it comes from: see :mod:`solvable.diagnostics.users_precision`.
+    """
 
     library = "jax"
 
@@ -114,25 +134,29 @@ class JaxNetwork:
         output_field: Field | None = None,
     ) -> None:
         trained, rest = eqx.partition(parameters, eqx.is_inexact_array)
-        trained = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), trained)
+        with in_float64_if(dtype == "float64" or (dtype is None and holds_float64(trained))):
+            trained = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), trained)
+            self.precision = str(jnp.result_type(*jax.tree.leaves(trained))) if jax.tree.leaves(trained) else ""
         leaves = jax.tree_util.tree_leaves_with_path(trained)
         self.names = tuple(jax.tree_util.keystr(path).lstrip(".") or "parameters" for path, _ in leaves)
         _check_parameters([leaf.dtype for _, leaf in leaves])
         self.size = sum(leaf.size for _, leaf in leaves)
-        self.precision = str(jnp.result_type(*[leaf for _, leaf in leaves]))
         self._trained = trained
         self._single = _Single(apply, rest, alone, output_field)
         self._layers: tuple[tuple[int, ...], np.ndarray] | None = None
         # BLAS multiplies large matrices on a CPU several times faster than XLA, and reads the same memory.
         self._on_host = all(device.platform == "cpu" for _, leaf in leaves for device in leaf.devices())
 
+    @_in_own_precision
     def outputs(self, inputs: Any) -> np.ndarray:
         return np.asarray(_outputs(self._single, self._trained, self._cast(inputs)))
 
+    @_in_own_precision
     def gradients(self, inputs: Any, weights: np.ndarray) -> list[Any]:
         rows = self._cast(inputs)
         return _gradients(self._single, self._trained, *self._outer_products(rows), rows, jnp.asarray(weights))
 
+    @_in_own_precision
     def gradient_size(self, inputs: Any) -> int:
         layers = linear_layers(self._trained)
         chosen = [layers[place] for place in self._outer_products(self._cast(inputs[:2]))[0]]
@@ -148,15 +172,18 @@ class JaxNetwork:
                 self._layers = _find_outer_products(self._single, self._trained, rows[:2])
         return self._layers
 
+    @_in_own_precision
     def contract(self, left: Sequence[Any], right: Sequence[Any], pairs: bool) -> np.ndarray:
         if self._on_host:
             left, right = ([as_arrays(part) for part in parts] for parts in (left, right))
         with jax.default_matmul_precision("highest"):
             return np.asarray(inner_products(left, right, pairs))
 
+    @_in_own_precision
     def squared_norms(self, gradients: Sequence[Any]) -> np.ndarray:
         return np.asarray(squared_norms(gradients))
 
+    @_in_own_precision
     def tangent(self, inputs: Any, direction: Sequence[np.ndarray]) -> np.ndarray:
         leaves, tree = jax.tree.flatten(self._trained)
         parts = [
@@ -164,11 +191,13 @@ class JaxNetwork:
         ]
         return np.asarray(_tangent(self._single, self._trained, self._cast(inputs), jax.tree.unflatten(tree, parts)))
 
+    @_in_own_precision
     def columns(self, rows: Any, inputs: Any, weights: np.ndarray) -> np.ndarray:
         """The kernel between all outputs of ``rows`` and the weighted outputs of ``inputs``, all four axes."""
         found = _columns(self._single, self._trained, self._cast(rows), self._cast(inputs), jnp.asarray(weights))
         return np.asarray(jnp.transpose(found, (2, 3, 0, 1)))
 
+    @_in_own_precision
     def forward_work(self, inputs: Any) -> float | None:
         """Floating-point operations of the network on one input, as the compiler counts them; None if it does not."""
         of_one = jax.jit(lambda trained, one: self._single(trained, one))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from solvable.diagnostics.tangent import is_torch
+from solvable.diagnostics.users_precision import precision_of
 
 
 def with_arrays(network: Any, arrays: Mapping[str, np.ndarray], name: str = "the file") -> Any:
@@ -55,7 +56,8 @@ def _into_equinox(network: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     def put(path: Any, leaf: Any) -> Any:
         return jnp.asarray(arrays[_path(path)], leaf.dtype) if eqx.is_array(leaf) else leaf
 
-    return jax.tree_util.tree_map_with_path(put, network)
+    with precision_of(network):
+        return jax.tree_util.tree_map_with_path(put, network)
 
 
 def _some(names: Any, most: int = 4) -> str:

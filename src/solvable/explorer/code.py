@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+import solvable
 from solvable import models
 from solvable.explorer.fields import Field, write
-from solvable.explorer.settings import Setting, options_like_simulation
+from solvable.explorer.settings import Setting, theory_options
 
 
 def python(setting: Setting) -> str:
@@ -16,51 +17,47 @@ def python(setting: Setting) -> str:
     fields = setting.fields.values()
     model = _call(cls.__name__, [_argument(field, setting) for field in fields if _said(field, setting, "parameter")])
     theory = [_argument(field, setting) for field in fields if _said(field, setting, "theory")]
-    training = [_argument(field, setting) for field in fields if _said(field, setting, "training")]
-    built = setting.build()
-    steps = "" if built.time_step == 1 else ", model.time_step"
+    simulation = [_argument(field, setting) for field in fields if _said(field, setting, "simulation")]
+    training = setting.training()
+    said = [] if training == cls.default_training else ["training"]
     times = _array(setting.text("times"))
-    whole_theory = not np.array_equal(setting.theory_times(), setting.value("times"))
-    whole_training = not np.array_equal(setting.training_times(), setting.value("times"))
+    rounded = not np.array_equal(setting.times(), setting.value("times"))
     lines = ["import numpy as np", "import solvable"]
-    if whole_theory or whole_training:
+    if rounded:
         lines.append("from solvable.timegrid import whole_steps")
-    if setting.model not in dir_names():
+    if cls.__name__ not in solvable.__all__:
         lines.append(f"from {cls.__module__} import {cls.__name__}")
     else:
         model = f"solvable.{model}"
-    lines += ["", f"model = {model}", f"times = {times}"]
-    theory_times = f"whole_steps(times{steps})" if whole_theory else "times"
-    training_times = f"whole_steps(times{steps})" if whole_training else "times"
-    lines.append("theory = " + _call("model.predict", [theory_times, *theory]))
-    lines += ["", "# The finite-size system, once for each seed, and theory for the same steps:"]
-    lines.append("simulation = " + _call("model.simulate", [training_times, *training]))
-    like = options_like_simulation(setting)
-    spoken = [f"{name}={value!r}" for name, value in like.items() if value != _default(setting, name)]
-    lines.append(f"expected = {_call('model.predict', ['simulation.time.values', *spoken])}")
-    lines.append("comparison = solvable.compare(expected, simulation)")
+    lines += ["", f"model = {model}"]
+    if said:
+        lines.append(f"training = solvable.{training!r}")
+    lines.append(f"times = whole_steps({times})" if rounded else f"times = {times}")
+    lines.append("theory = " + _call("model.predict", ["times", *said, *theory]))
+    lines += ["", "# The finite-size system, once for each seed, and how well theory describes it:"]
+    lines.append("simulation = " + _call("model.simulate", ["times", *said, *simulation]))
+    options = theory_options(setting)
+    shared = [f"{name}={value!r}" for name, value in options.items() if value != _default(setting, name)]
+    expected = "theory"
+    if shared != theory:
+        expected = "expected"
+        lines.append(f"expected = {_call('model.predict', ['times', *said, *shared])}")
+    lines.append(f"comparison = solvable.compare({expected}, simulation)")
     return "\n".join(lines) + "\n"
-
-
-def dir_names() -> set[str]:
-    """Names of the models that the package exports at its top."""
-    import solvable
-
-    return {name for name in models.names() if models.get(name).__name__ in solvable.__all__}
 
 
 def command(setting: Setting, verb: str = "predict") -> str:
     """The same on the command line; ``verb`` is predict, simulate or compare."""
-    roles = {"predict": ("theory",), "simulate": ("training",), "compare": ("training", "theory")}[verb]
+    roles = {"predict": ("theory",), "simulate": ("simulation",), "compare": ("simulation", "theory")}[verb]
     words = ["solvable", verb, setting.model]
-    like = models.get(setting.model).predict_like_simulation if verb == "compare" else {}
     seen: set[str] = set()
-    # Where theory and training know the same option, one flag serves both: that of the training.
+    # Where theory and simulation know the same option, one flag serves both: that of the simulation.
     for field in sorted(setting.fields.values(), key=lambda field: field.role == "theory"):
-        if field.role not in ("parameter", "times", *roles) or field.name in seen or field.name in like:
+        if field.role not in ("parameter", "training", "times", *roles) or field.name in seen:
             continue
         seen.add(field.name)
-        if field.role == "times" or _said(field, setting, field.role):
+        said = field.key in setting.texts if field.role == "training" else _said(field, setting, field.role)
+        if field.role == "times" or said:
             # An empty control of a parameter stands for infinitely many, which the command line writes out.
             text = setting.text(field.key) or ("inf" if field.role == "parameter" else "")
             flag = f"--{field.name.replace('_', '-')}"

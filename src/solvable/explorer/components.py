@@ -87,7 +87,7 @@ def described(field: Any) -> dict[str, Any]:
         "optional": field.optional,
         "choices": list(field.choices),
         "suggestions": list(field.suggestions),
-        "stops": None if field.scale is None else list(field.scale.stops()),
+        "stops": None if field.slider is None else list(field.slider.stops()),
     }
 
 

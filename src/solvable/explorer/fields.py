@@ -17,26 +17,25 @@ import numpy as np
 
 from solvable import models
 from solvable.checks import Rule, rules
-from solvable.explorer import scales
-from solvable.explorer.scales import Scale
+from solvable.controls import SHARED_SLIDERS, Slider
+from solvable.explorer import limits
 from solvable.model import Model
 from solvable.ranges import parse_matrix, parse_range
+from solvable.training_choice import training_options
 
-Role = Literal["parameter", "times", "theory", "training"]
+Role = Literal["parameter", "training", "times", "theory", "simulation"]
 Kind = Literal["number", "choice", "text"]
 
 # Options for scripts: results too large for a page, settings of machines, and switches that hide a divergence.
 _NOT_SHOWN = {
     "activation",
-    "allow_divergence",
     "correlations",
     "devices",
-    "keep_diverged",
     "kernel_alignment",
+    "max_skills",
     "memory_limit",
+    "on_divergence",
     "responses",
-    "shown",
-    "two_time",
     "weights",
 }
 _SUGGESTIONS = {
@@ -68,19 +67,19 @@ class Field:
     units: str = ""
     choices: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
-    scale: Scale | None = None
+    slider: Slider | None = None
     # For fields that are functions: refuses a name that stands for none.
     known: Callable[[str], Any] | None = None
 
     @property
     def allowed(self) -> str:
         text = self.rule.text + (", or empty" if self.optional else "")
-        most = scales.MOST.get(self.name)
+        most = limits.MOST.get(self.name)
         return f"{text}, at most {most:g}" if most and self.kind == "number" else text
 
     def parse(self, text: str) -> Any:
         """The value of a text, or a ValueError that says what is wrong with it."""
-        longest = scales.LONGEST_NUMBER if self.kind == "number" else scales.LONGEST_LIST
+        longest = limits.LONGEST_NUMBER if self.kind == "number" else limits.LONGEST_LIST
         if len(text) > longest:
             raise ValueError(f"{self.name} is {len(text)} characters long, at most {longest} are read")
         text = text.strip()
@@ -109,15 +108,15 @@ class Field:
             value = math.inf
         if math.isnan(value) or not self.rule.test(value):
             raise ValueError(f"{self.name} must be {self.allowed}, not {text[:40]!r}")
-        most = scales.MOST.get(self.name, math.inf)
+        most = limits.MOST.get(self.name, math.inf)
         if math.isfinite(value) and value > most:
             raise ValueError(f"{self.name} = {text} is too large for a page: at most {most:g}, use Python beyond")
         return int(value) if self.whole and math.isfinite(value) else value
 
     def _array(self, text: str) -> np.ndarray:
-        _check_count(self.name, text, scales.MOST_TIMES if self.role == "times" else scales.MOST_ENTRIES)
+        _check_count(self.name, text, limits.MOST_TIMES if self.role == "times" else limits.MOST_ENTRIES)
         values = (parse_range if self.rule.dimensions == 1 else parse_matrix)(text, self.name)
-        if max(values.shape) > (scales.MOST_ENTRIES if values.ndim == 1 else scales.MOST_ROWS):
+        if max(values.shape) > (limits.MOST_ENTRIES if values.ndim == 1 else limits.MOST_ROWS):
             raise ValueError(f"{self.name} has too many entries for a page: {values.shape}")
         if not np.isfinite(values).all() or not all(self.rule.test(value) for value in values.flat):
             raise ValueError(f"{self.name} must be {self.rule.text}, not {text[:60]!r}")
@@ -136,7 +135,7 @@ class Field:
 
     def entries(self, text: str) -> int:
         """How many sliders a list in this text gets: one an entry, if it is written out and short."""
-        if self.scale is None or not self.rule.dimensions or ":" in text or not text.strip():
+        if self.slider is None or not self.rule.dimensions or ":" in text or not text.strip():
             return 0
         count = len(text.replace(";", ",").split(","))
         return count if count <= _MOST_SLIDERS else 0
@@ -173,33 +172,59 @@ def write_array(value: Any) -> str:
 
 @lru_cache(maxsize=64)
 def fields_of(model: str) -> dict[str, Field]:
-    """Every control of a model's page by key, in order: parameters, times, options of theory, options of training."""
+    """Every control of a model's page by key: parameters, training, times, options of theory and of simulation."""
     cls = models.get(model)
-    parameters = [*_parameters(cls), _times(cls)]
+    parameters = [*_parameters(cls), *_training(cls), _times(cls)]
     # An option that is called like a parameter, such as a number of modes, is the parameter's: one number, not two.
     taken = {field.name for field in parameters}
-    theory = [field for field in _options(cls.predict, "theory") if field.name not in taken]
-    training = [field for field in _options(cls.simulate, "training") if field.name not in taken]
-    trained = {field.name for field in training}
+    theory = [field for field in _options(cls, cls.predict, "theory") if field.name not in taken]
+    simulation = [field for field in _options(cls, cls.simulate, "simulation") if field.name not in taken]
+    simulated = {field.name for field in simulation}
     made = [
         *parameters,
-        *(_keyed(field, f"theory_{field.name}" if field.name in trained else field.name) for field in theory),
-        *training,
+        *(_keyed(field, f"theory_{field.name}" if field.name in simulated else field.name) for field in theory),
+        *simulation,
     ]
-    return {field.key: _started(field, model) for field in made}
+    start = cls.controls.start
+    return {field.key: dataclasses.replace(field, start=start.get(field.key, field.start)) for field in made}
 
 
 def _keyed(field: Field, key: str) -> Field:
     return dataclasses.replace(field, key=key)
 
 
-def _started(field: Field, model: str) -> Field:
-    return dataclasses.replace(field, start=scales.START.get(model, {}).get(field.key, field.start))
+def _slider(cls: type[Model], name: str) -> Slider | None:
+    """The model's own slider of a parameter or option, or the one that all models share."""
+    return cls.controls.sliders.get(name) or SHARED_SLIDERS.get(name)
+
+
+def _training(cls: type[Model]) -> Iterable[Field]:
+    """The options of the trainings that the model covers; a choice of one is none."""
+    for option in training_options(cls):
+        choices = ("false", "true") if isinstance(option.default, bool) else option.choices
+        if option.name == "training" and len(choices) < 2:
+            continue
+        optional = option.default is None
+        yield Field(
+            key=option.name,
+            name=option.name,
+            role="training",
+            kind="choice" if choices else "number",
+            symbol=option.symbol,
+            help=option.help,
+            rule=option.rule,
+            start=write(option.default),
+            default=option.default,
+            optional=optional,
+            whole=option.whole,
+            units=cls.controls.units.get(option.name, ""),
+            choices=(("",) if optional and choices else ()) + choices,
+            slider=None if choices else _slider(cls, option.name),
+        )
 
 
 def _parameters(cls: type[Model]) -> Iterable[Field]:
     hints = typing.get_type_hints(cls)
-    ours = scales.SCALES.get(cls.name, {})
     for field in dataclasses.fields(cls):
         about, rule = field.metadata, field.metadata["rule"]
         default = None if field.default is dataclasses.MISSING else field.default
@@ -227,10 +252,10 @@ def _parameters(cls: type[Model]) -> Iterable[Field]:
             default=field.default,
             optional=about["optional"],
             whole=whole,
-            units=scales.UNITS.get(cls.name, {}).get(field.name, ""),
+            units=cls.controls.units.get(field.name, ""),
             choices=choices,
             suggestions=_SUGGESTIONS.get(field.name, ()),
-            scale=ours.get(field.name) or (None if kind != "number" else _guess(rule, default)),
+            slider=cls.controls.sliders.get(field.name) or (None if kind != "number" else _guess(rule, default)),
             known=about.get("converter") if rule.function else None,
         )
         yield made
@@ -243,17 +268,17 @@ def _first_text(rule: Rule) -> str:
     return {0: first, 1: ",".join([first] * 2), 2: f"{first},0;0,{first}"}[rule.dimensions]
 
 
-def _guess(rule: Rule, default: Any) -> Scale:
+def _guess(rule: Rule, default: Any) -> Slider:
     """A slider for a parameter that the table does not know: two decades about its default."""
     centre = abs(default) if isinstance(default, int | float) and default and math.isfinite(default) else 1.0
     if rule in (rules.count, rules.count_or_infinite):
         after = ("inf",) if rule is rules.count_or_infinite else ()
-        return Scale(1, max(100, 10 * centre), log=True, whole=True, after=after)
+        return Slider(1, max(100, 10 * centre), log=True, whole=True, after=after)
     if rule is rules.finite:
-        return Scale(-3 * centre, 3 * centre)
+        return Slider(-3 * centre, 3 * centre)
     before = ("0",) if rule is rules.not_negative else ()
     after = ("inf",) if rule is rules.positive_or_infinite else ()
-    return Scale(centre / 100, centre * 100, log=True, before=before, after=after)
+    return Slider(centre / 100, centre * 100, log=True, before=before, after=after)
 
 
 def _times(cls: type[Model]) -> Field:
@@ -270,7 +295,7 @@ def _times(cls: type[Model]) -> Field:
     )
 
 
-def _options(method: Callable[..., Any], role: Role) -> list[Field]:
+def _options(cls: type[Model], method: Callable[..., Any], role: Role) -> list[Field]:
     made = []
     hints = typing.get_type_hints(method, include_extras=True)
     for option in inspect.signature(method).parameters.values():
@@ -285,7 +310,7 @@ def _options(method: Callable[..., Any], role: Role) -> list[Field]:
             names = ("false", "true")
         whole = int in parts
         rule = rules.count if whole else rules.positive
-        if option.name in ("key", "momentum"):
+        if option.name == "key":
             rule = rules.not_negative
         made.append(
             Field(
@@ -301,7 +326,7 @@ def _options(method: Callable[..., Any], role: Role) -> list[Field]:
                 optional=optional,
                 whole=whole,
                 choices=(("",) if optional and names else ()) + names,
-                scale=None if names else scales.OPTION_SCALES.get(option.name),
+                slider=None if names else _slider(cls, option.name),
             )
         )
     return made

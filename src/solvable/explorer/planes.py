@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from solvable import models
+from solvable.controls import Summary
 from solvable.explorer.fields import Field, write
 from solvable.explorer.settings import Setting
-from solvable.explorer.summaries import SUMMARIES
+from solvable.precision import in_float64
 from solvable.progress import progress_bar
 
 END = "end_loss"
@@ -19,25 +21,15 @@ END = "end_loss"
 _FINE = (64, 48)
 _LEVELS = ((6, 5), (12, 9), (24, 18), (48, 36))
 _SECONDS = 12.0
-_USUAL: Mapping[str, tuple[str, str, str]] = {
-    "linear-estimator": ("delay", "aspect_ratio", "weight_decay"),
-    "linear-features": ("limit", "samples", "noise"),
-    "diagonal-network": ("overlap", "variances.1", "variances.2"),
-    "linear-network": ("last", "initial_scale", "singular_values.1"),
-    "scalar-network": ("distance", "first.1", "target"),
-    "skills": ("fifth", "exponent", "initial_strength"),
-    "committee": ("rate", "output_scale", "weight_decay"),
-    "feature-scaling": ("time", "capacity", "source"),
-    "parity-mode": (END, "first", "target_scale"),
-}
-_NO_AXES = {"hidden", "max_steps"}
+# Numbers that change the equations, and not only a value in them.
+_NO_AXES = {"width", "max_steps"}
 
 
 def axes(setting: Setting) -> dict[str, str]:
     """Parameters that can be an axis, by key, and the entries of short lists as ``name.1``, ``name.2``."""
     found = {}
     for key, field in setting.fields.items():
-        if field.role != "parameter" or field.scale is None or key in _NO_AXES:
+        if field.role not in ("parameter", "training") or field.slider is None or key in _NO_AXES:
             continue
         if field.kind == "number":
             found[key] = f"{field.symbol} {field.help}"
@@ -47,15 +39,15 @@ def axes(setting: Setting) -> dict[str, str]:
 
 
 def quantities(model: str) -> dict[str, str]:
-    found = {
-        one.name: one.label + (f" [{one.unit}]" if one.unit else "") for one in SUMMARIES.get(model, ()) if one.planar
-    }
-    return {**found, END: "test loss at the last time"} if model != "committee" else found
+    """The quantities that can be drawn over two parameters, with their labels."""
+    summaries = models.get(model).controls.summaries
+    found = {one.name: one.label + (f" [{one.unit}]" if one.unit else "") for one in summaries if one.planar}
+    return {**found, END: "test loss at the last time"}
 
 
 def usual(setting: Setting) -> dict[str, str]:
     """What the tab shows at first; other axes if these are not there."""
-    quantity, x, y = _USUAL.get(setting.model, (END, "", ""))
+    quantity, x, y = models.get(setting.model).controls.plane
     there = [x, y] if {x, y} <= set(axes(setting)) else [*axes(setting), "", ""][:2]
     return {"plane": quantity, "px": there[0], "py": there[1]}
 
@@ -90,14 +82,15 @@ def _split(axis: str) -> tuple[str, int | None]:
 
 def grid(field: Field, points: int) -> np.ndarray:
     """Values over the range of the field's slider."""
-    assert field.scale is not None
-    values = (np.geomspace if field.scale.log else np.linspace)(field.scale.low, field.scale.high, points)
-    if field.scale.whole:
+    assert field.slider is not None
+    values = (np.geomspace if field.slider.log else np.linspace)(field.slider.low, field.slider.high, points)
+    if field.slider.whole:
         values = np.unique(np.round(values))
     allowed = [value for value in values if field.rule.test(value)]
     return np.array(allowed)
 
 
+@in_float64
 def compute(setting: Setting, view: Mapping[str, str], send: Callable[[Any], None]) -> dict[str, Any]:
     """The plane of a view. Those found cell by cell are handed on coarse at first, and refined while there is time."""
     quantity, x, y = view["plane"], view["px"], view["py"]
@@ -113,8 +106,8 @@ def compute(setting: Setting, view: Mapping[str, str], send: Callable[[Any], Non
         "label": quantities(setting.model)[quantity],
         "x_label": labels[x],
         "y_label": labels[y],
-        "x_log": fields[0].scale.log if fields[0].scale else False,
-        "y_log": fields[1].scale.log if fields[1].scale else False,
+        "x_log": fields[0].slider.log if fields[0].slider else False,
+        "y_log": fields[1].slider.log if fields[1].slider else False,
     }
     fine = [grid(field, points) for field, points in zip(fields, _FINE, strict=True)]
     values = _together(setting, quantity, (x, y), fine)
@@ -140,21 +133,18 @@ def compute(setting: Setting, view: Mapping[str, str], send: Callable[[Any], Non
 
 def _together(setting: Setting, quantity: str, names: tuple[str, str], grids: list[np.ndarray]) -> np.ndarray | None:
     """The whole plane by one call of the model's own maps, or of its vectorised theory; None if there is no such."""
-    model: Any = setting.build()
-    x, y = names
-    if setting.model == "linear-estimator" and quantity in ("delay", "train_time", "test_time"):
-        if model.hidden is not None:
-            return None
-        found = model.phase_diagram(**{x: grids[0], y: grids[1]})
-        return found[quantity].transpose(y, x).values
-    if setting.model == "feature-scaling" and {x, y} == {"capacity", "source"}:
-        sides = dict(zip(names, grids, strict=True))
-        found = model.phase_map(sides["capacity"], sides["source"])
-        if quantity not in found["quantity"]:
-            return None
-        regime = "rich" if model.richness > 0 else "lazy"
-        return found["exponent"].sel(quantity=quantity, regime=regime).transpose(y, x).values
+    model, training = setting.build(), setting.training()
+    summary = _summary(setting, quantity)
+    if summary is not None and summary.over is not None:
+        found = summary.over(model, training, dict(zip(names, grids, strict=True)))
+        if found is not None:
+            return found.transpose(names[1], names[0]).values
     return _vectorised(setting, model, quantity, names, grids)
+
+
+def _summary(setting: Setting, quantity: str) -> Summary | None:
+    summaries = models.get(setting.model).controls.summaries
+    return next((one for one in summaries if one.name == quantity), None)
 
 
 def _vectorised(
@@ -164,16 +154,20 @@ def _vectorised(
     if any(setting.fields[_split(name)[0]].whole for name in names):
         return None
     measure = _measure(setting, quantity)
+    fixed = setting.training()
 
     def cell(x: Any, y: Any) -> Any:
-        changed = model
+        changed, training = model, fixed
         for name, value in zip(names, (x, y), strict=True):
             key, entry = _split(name)
+            if setting.fields[key].role == "training":
+                training = training.replace(**{key: value})
+                continue
             if entry is not None:
                 old = jnp.asarray(getattr(changed, key))
                 value = old.ravel().at[entry].set(value).reshape(old.shape)
             changed = changed.replace(**{key: value})
-        return measure(changed)
+        return measure(changed, training)
 
     across, along = np.meshgrid(*grids)
     try:
@@ -184,13 +178,14 @@ def _vectorised(
     return np.asarray(found).reshape(across.shape)
 
 
-def _measure(setting: Setting, quantity: str) -> Callable[[Any], Any]:
-    if quantity != END:
-        return next(one for one in SUMMARIES[setting.model] if one.name == quantity).of
-    times, options = setting.theory_times()[-1:], setting.values("theory")
+def _measure(setting: Setting, quantity: str) -> Callable[[Any, Any], Any]:
+    summary = _summary(setting, quantity)
+    if summary is not None:
+        return summary.of
+    times, options = setting.times()[-1:], setting.values("theory")
 
-    def last_loss(model: Any) -> Any:
-        curves = model.predict(times, **options)
+    def last_loss(model: Any, training: Any) -> Any:
+        curves = model.predict(times, training, **options)
         if "test_loss" not in curves:
             raise ValueError(f"{model.name} predicts no test_loss, but {', '.join(map(str, curves.data_vars))}")
         return curves["test_loss"].data[-1]
@@ -213,7 +208,7 @@ def _cell(setting: Setting, quantity: str, names: tuple[str, str], places: tuple
     try:
         for name, place in zip(names, places, strict=True):
             setting = moved(setting, name, float(place))
-        value = _measure(setting, quantity)(setting.build())
+        value = _measure(setting, quantity)(setting.build(), setting.training())
     except ValueError:
         return math.nan
     return float(value)

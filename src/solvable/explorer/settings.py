@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from solvable import models
-from solvable.explorer.fields import Field, Role, fields_of, nearest_key
-from solvable.explorer.scales import LAST_TIME
+from solvable.explorer.fields import Field, Role, fields_of, nearest_key, write
+from solvable.explorer.limits import LAST_TIME
 from solvable.model import Model
-from solvable.timegrid import check_times, whole_steps
+from solvable.timegrid import check_times
+from solvable.training import Training
+from solvable.training_choice import make_training, times_for, usual_times
 
 
 class FieldError(ValueError):
@@ -33,7 +35,43 @@ class Setting:
         return fields_of(self.model)
 
     def text(self, key: str) -> str:
-        return self.texts.get(key, self.fields[key].start)
+        """The text of a control; those of the training, and the times, follow from the training that is chosen."""
+        if key in self.texts:
+            return self.texts[key]
+        field = self.fields[key]
+        if field.role == "times" and key not in models.get(self.model).controls.start:
+            return self._usual_times()
+        if field.role == "training":
+            return self._usual_option(field)
+        return field.start
+
+    def _usual_times(self) -> str:
+        try:
+            return usual_times(models.get(self.model), self.training())
+        except ValueError:
+            return self.fields["times"].start
+
+    def _usual_option(self, field: Field) -> str:
+        try:
+            training = self.training()
+        except ValueError:
+            return field.start
+        if field.name == "training":
+            return training.name
+        value = training.parameters().get(field.name, field.default)
+        return write(value) if not callable(value) else field.start
+
+    def training(self) -> Training:
+        """The training, of the options that were changed; a FieldError names the control."""
+        chosen = {
+            self.fields[key].name: self.fields[key].parse(text)
+            for key, text in self.texts.items()
+            if self.fields[key].role == "training"
+        }
+        try:
+            return make_training(models.get(self.model), chosen)
+        except ValueError as error:
+            raise FieldError(self._blamed(str(error)), str(error)) from error
 
     def all_texts(self) -> dict[str, str]:
         return {key: self.text(key) for key in self.fields}
@@ -47,10 +85,9 @@ class Setting:
             text = field.tidy(text)
         except ValueError as error:
             raise FieldError(key, str(error)) from error
-        texts = {**self.texts, key: text}
-        if text == field.start:
-            del texts[key]
-        return Setting(self.model, texts)
+        rest = Setting(self.model, {other: said for other, said in self.texts.items() if other != key})
+        # What is there anyway is not said.
+        return rest if text == rest.text(key) else Setting(self.model, {**self.texts, key: text})
 
     def value(self, key: str) -> Any:
         return self.fields[key].parse(self.text(key))
@@ -71,16 +108,9 @@ class Setting:
         named = [word for word in words if word in self.fields]
         return named[0] if named else ""
 
-    def theory_times(self) -> np.ndarray:
-        """As the command line has them: whole steps where the theory counts steps."""
-        model, options = self.build(), self.values("theory")
-        if any(options.get(name) in whole for name, whole in model.whole_step_options.items() if name in options):
-            return whole_steps(self._times(), model.time_step)
-        return self._times()
-
-    def training_times(self) -> np.ndarray:
-        model = self.build()
-        return whole_steps(self._times(), model.time_step) if model.simulates_whole_steps else self._times()
+    def times(self) -> np.ndarray:
+        """As the command line has them: whole steps where the training counts steps."""
+        return times_for(self._times(), self.training())
 
     def _times(self) -> np.ndarray:
         try:
@@ -93,32 +123,29 @@ class Setting:
 
     @property
     def is_slow(self) -> bool:
-        """Whether theory takes seconds: mean-field theory of finite data, features or batches."""
-        if self.model == "committee":
-            return self.text("solver") != "online" and self.text("samples_per_dimension") != "inf"
-        return self.model == "feature-scaling" and (
-            any(self.text(key) != "inf" for key in ("features", "batch")) or self.text("samples") != ""
-        )
+        """Whether theory takes seconds."""
+        try:
+            return bool(models.get(self.model).controls.slow(self.build(), self.training()))
+        except ValueError:
+            return False
 
     def values_differ(self, other: "Setting") -> bool:
         """Whether the two mean different systems, whatever their options."""
-        keys = [key for key, field in self.fields.items() if field.role == "parameter"]
+        keys = [key for key, field in self.fields.items() if field.role in ("parameter", "training")]
         return any(self.text(key) != other.text(key) for key in keys)
 
     def check(self) -> None:
         """Everything that can be refused before any work: a FieldError names the control."""
         self.build()
-        self.theory_times()
-        self.training_times()
+        self.times()
 
 
 def theory_of(setting: Setting) -> Any:
     """What ``predict`` says at this setting."""
-    return setting.build().predict(setting.theory_times(), **setting.values("theory"))
+    return setting.build().predict(setting.times(), setting.training(), **setting.values("theory"))
 
 
-def options_like_simulation(setting: Setting) -> dict[str, Any]:
-    """Options of theory that describe what is simulated, as ``solvable compare`` has them: what both know is shared."""
-    theory, training = setting.values("theory"), setting.values("training")
-    shared = {name: value for name, value in training.items() if name in theory}
-    return {**theory, **shared, **models.get(setting.model).predict_like_simulation}
+def theory_options(setting: Setting) -> dict[str, Any]:
+    """Options of theory for what is simulated, as ``solvable compare`` has them: what both know is shared."""
+    theory, simulation = setting.values("theory"), setting.values("simulation")
+    return {**theory, **{name: value for name, value in simulation.items() if name in theory}}

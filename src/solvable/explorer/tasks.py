@@ -8,7 +8,7 @@ from typing import Any
 import xarray as xr
 
 from solvable.comparison import compare
-from solvable.explorer.settings import Setting, options_like_simulation, theory_of
+from solvable.explorer.settings import Setting, theory_of, theory_options
 from solvable.explorer.summaries import cards
 from solvable.model import Model
 from solvable.numerics.ensemble import seeds_from
@@ -35,19 +35,21 @@ def _theory(payload: dict[str, Any], send: Send) -> Any:
 
 
 def _cards(payload: dict[str, Any], send: Send) -> Any:
-    return cards(_setting(payload).build())
+    setting = _setting(payload)
+    return cards(setting.build(), setting.training())
 
 
 def _simulation(payload: dict[str, Any], send: Send) -> Any:
     """Runs a few seeds at a time, so that there is something to see soon; together they are ``simulate``'s."""
     setting = _setting(payload)
-    model, options, times = setting.build(), setting.values("training"), setting.training_times()
+    model, training, times = setting.build(), setting.training(), setting.times()
+    options = setting.values("simulation")
     seeds, together = options["seeds"], piece(options["seeds"])
     expected, parts, result = None, [], {}
     for first in range(0, seeds, together):
         with seeds_from(first), part_of(first / seeds, min(together / seeds, 1)):
             # All pieces have one size, so that they are one program; what is over is cut off.
-            run = model.simulate(times, **{**options, "seeds": together})
+            run = model.simulate(times, training, **{**options, "seeds": together})
         parts.append(run.isel(seed=slice(0, seeds - first)))
         simulation = _joined(parts)
         result = {"seeds": simulation.sizes["seed"], "of": seeds, "simulation": simulation, "comparison": None}
@@ -74,7 +76,7 @@ def _joined(parts: list[xr.Dataset]) -> xr.Dataset:
 
 
 def _compared(expected: xr.Dataset, simulation: xr.Dataset) -> xr.Dataset | None:
-    """Theory against simulation, unless theory is of another system (no momentum, say): then a note says so."""
+    """Theory against simulation, unless theory is of another system: then a note says so."""
     try:
         return compare(expected, simulation)
     except ValueError as error:
@@ -85,7 +87,7 @@ def _compared(expected: xr.Dataset, simulation: xr.Dataset) -> xr.Dataset | None
 def _expected(setting: Setting, model: Model, times: Any) -> Any:
     """Theory for what was simulated; some systems can be trained that theory does not cover."""
     try:
-        return model.predict(times, **options_like_simulation(setting))
+        return model.predict(times, setting.training(), **theory_options(setting))
     except ValueError as error:
         warnings.warn(f"no theory to compare with: {error}", stacklevel=2)
         return None

@@ -22,7 +22,7 @@ from solvable.explorer.workers import Workers
 from solvable.plotting import describe
 
 Hold = Callable[[], contextlib.AbstractContextManager[Any]]
-_SCALES = {"auto": "as suits", "log": "log", "linear": "linear"}
+_SCALES = {"auto": "automatic", "log": "log", "linear": "linear"}
 
 
 class View:
@@ -223,7 +223,7 @@ class View:
     def _open_b(self, errors: dict[str, str]) -> None:
         assert self.state.b is not None
         form = Form(
-            fields=[described(field) for field in self.state.b.fields.values() if field.role != "training"],
+            fields=[described(field) for field in self.state.b.fields.values() if field.role != "simulation"],
             texts=self.state.b.all_texts(),
             errors=errors,
             title="Setting B (dashed)",
@@ -270,6 +270,8 @@ class View:
         self._cards[which].ask(_payload(setting), done=lambda found, _: self._cards_found(which, found))
 
     def _theory_failed(self, which: str, words: str) -> None:
+        # The curve of another setting would be taken for this one's.
+        self.theory[which] = None
         self.progress.error = f"Setting {which.upper()}: {words}"
         self._draw()
 
@@ -324,8 +326,10 @@ class View:
     # Drawing ----------------------------------------------------------------------------------------------------
 
     def _draw(self) -> None:
-        first = self.theory["a"]
+        first = self._described()
         if first is None:
+            for pane in (self.upper, self.lower, self.upper_legend, self.lower_legend):
+                pane.visible = False
             return
         known = curves.quantities(first)
         upper, lower = curves.usual_quantities(first)
@@ -342,6 +346,13 @@ class View:
             if quantity:
                 self._draw_panel(quantity, pane, key, curves.axis_label(first, quantity))
             pane.visible = key.visible = bool(quantity)
+
+    def _described(self) -> xr.Dataset | None:
+        """What the axes are made of: theory or, where it does not cover the training, the mean over the seeds."""
+        if self.theory["a"] is not None or self.simulated is None:
+            return self.theory["a"]
+        simulation: xr.Dataset = self.simulated[1]["simulation"]
+        return simulation.mean("seed", keep_attrs=True)
 
     def _draw_panel(self, quantity: str, pane: Any, key: Any, label: str) -> None:
         lines = [
@@ -361,7 +372,7 @@ class View:
                 )
         log = self._is_log("yscale", curves.log_by_default(quantity))
         time_log = self._is_log("xscale", self.state.a.text("times").endswith("log"))
-        first = self.theory["a"]
+        first = self._described()
         assert first is not None
         x_label = describe(first["time"])
         panel = self._panel(pane, time_log, log, x_label)

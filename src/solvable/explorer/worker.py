@@ -69,7 +69,10 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     control = _Control(sys.stdin.buffer)
     from solvable.explorer.tasks import run
+    from solvable.precision import in_float64
     from solvable.progress import heard_by
+
+    compute = in_float64(run)
 
     write_message(out, ("ready", 0, None))
     while True:
@@ -91,7 +94,7 @@ def main() -> None:
 
         try:
             with heard_by(listen):
-                answer = ("done", number, run(task, payload, send))
+                answer = ("done", number, compute(task, payload, send))
         except StoppedError:
             answer = ("cancelled", number, None)
         except MemoryError:

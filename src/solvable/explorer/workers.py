@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from solvable.explorer.scales import SECONDS
+from solvable.explorer.limits import SECONDS
 from solvable.explorer.worker import read_message, write_message
 
 # A worker that is asked to stop and does not within this many seconds is ended and replaced.

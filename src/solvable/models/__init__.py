@@ -13,10 +13,13 @@ import importlib
 import warnings
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from solvable.model import Model
+    from solvable.models.contract import ContractError, check_model
+
+__all__ = ["ContractError", "check_model", "get", "names", "register"]
 
 ENTRY_POINTS = "solvable.models"
 _HOMES: dict[str, tuple[str, str]] = {}
@@ -95,6 +98,13 @@ def get(name: str) -> "type[Model]":
     if found.name != name:
         raise ValueError(f"{home} is registered as {name!r} but has the name {found.name!r}: the two must be equal")
     return found
+
+
+def __getattr__(name: str) -> Any:
+    """The contract test, which is loaded on first use."""
+    if name in ("ContractError", "check_model"):
+        return getattr(importlib.import_module("solvable.models.contract"), name)
+    raise AttributeError(f"module 'solvable.models' has no attribute {name!r}")
 
 
 @cache

@@ -1,5 +1,6 @@
 """Two linear layers: singular modes learned one after the other, low rank, and neural collapse."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -9,12 +10,13 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from solvable.checks import check_choice, check_count, rules
+from solvable.checks import check_choice, check_count, check_fraction, rules
+from solvable.controls import Controls, Slider, Summary, log_slider
 from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
 from solvable.numerics.ensemble import ensemble
 from solvable.numerics.kappa import effective_dimension
-from solvable.timegrid import check_times
+from solvable.training import Training
 
 # A direction of the features counts for their rank when it is at least this strong, relative to the strongest.
 RANK_CUTOFF = 1e-2
@@ -23,15 +25,15 @@ _LOOSER = 100.0
 _COMPARED = ("strength", "test_loss", "feature_dimension")
 # Learned if nothing else is given.
 _SINGULAR_VALUES = (3.0, 2.0, 1.0)
+_INITIAL = ("balanced", "random")
+LOSS = "E|f - f*|^2 / 2: half of the square, summed over outputs"
 
 _MEANINGS = {
     **VARIABLES,
-    "time": Meaning("training time of gradient flow", "1", "t"),
     "mode": Meaning("singular mode of the correlation, strongest first", "1", "i"),
-    "unit": Meaning("hidden unit", "1"),
+    "neuron": Meaning("hidden unit, counted from 1", "1"),
     "direction": Meaning("singular direction of the features, strongest first", "1"),
-    "input": Meaning("input", "1"),
-    "output": Meaning("output", "1"),
+    "emergence_time": Meaning("time at which the mode emerges", "flow time", "τ"),
     "test_loss": Meaning("loss over the whole input distribution", "1", "L"),
     "strength": Meaning("strength of a mode in the network's map", "1", "α_i²"),
     "singular_value": Meaning("singular values of the first layer, strongest first", "1"),
@@ -44,8 +46,27 @@ _MEANINGS = {
 }
 
 
+def _learned(which: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda model, training: which(model.emergence_time(fraction=0.5).emergence_time.data)
+
+
+CONTROLS = Controls(
+    sliders={
+        "singular_values": Slider(0, 5),
+        "width": log_slider(1, 300, whole=True),
+        "initial_scale": log_slider(1e-8, 1),
+    },
+    start={"singular_values": "3,2,1", "seeds": "6"},
+    summaries=(
+        Summary("first", "first mode half learned at", _learned(lambda times: times.min())),
+        Summary("last", "last mode half learned at", _learned(lambda times: times.max())),
+    ),
+    plane=("last", "initial_scale", "singular_values.1"),
+)
+
+
 class LinearNetwork(Model):
-    """``f(x) = x^T W1 W2`` on whitened inputs, trained by gradient flow on ``1/2 E|f - f*|^2`` from a small start.
+    """``f(x) = x^T W1 W2`` on whitened inputs, trained by gradient flow on ``E|f - f*|^2 / 2`` from a small start.
 
     What the network learns is set by the correlation ``E[x f*(x)^T]`` alone: its singular values ``rho_i`` are
     learned along its singular vectors, the strongest first. From balanced layers aligned with them,
@@ -54,18 +75,23 @@ class LinearNetwork(Model):
 
         alpha_i^2(t) = rho_i / (1 + (rho_i / initial_scale^2 - 1) exp(-2 rho_i t)).
 
-    A small random start does the same: only the part of it that grows matters, and random layers are drawn with
-    entries of standard deviation ``initial_scale sqrt(2 / width)``, so that this part has the mean square of the
-    balanced start. Give either the ``singular_values`` (3, 2, 1 if neither is given), or the ``correlation`` as a
-    matrix (inputs x outputs).
+    ``predict`` is exact for this start, and ``simulate`` starts from it unless told otherwise. A small random start
+    (``simulate(..., initial="random")``) approaches the same curves as width grows: only the part of it that grows
+    matters, and random layers are drawn with entries of standard deviation ``initial_scale sqrt(2 / width)``, so that
+    this part has the mean square of the balanced start. Each mode then emerges up to about ``sqrt(2 / width) / (2
+    rho_i)`` earlier or later, and the strengths at the start are random, of mean zero.
+
+    Give either the ``singular_values`` (3, 2, 1 if neither is given), or the ``correlation`` as a matrix (inputs x
+    outputs).
 
     >>> import solvable
     >>> model = solvable.LinearNetwork([3.0, 1.0], width=50)
-    >>> model.emergence_time().values.round(2)
+    >>> model.emergence_time().emergence_time.values.round(2)
     array([2.49, 6.91])
     """
 
     name: ClassVar[str] = "linear-network"
+    controls: ClassVar[Controls] = CONTROLS
     usual_times: ClassVar[str] = "0:10:51"
 
     singular_values: np.ndarray | None = parameter(
@@ -97,9 +123,16 @@ class LinearNetwork(Model):
 
     @classmethod
     def from_data(cls, inputs: Any, targets: Any, **parameters: Any) -> Self:
-        """The network whose inputs are whitened data: ``inputs`` (samples x inputs) with ``X^T X = n``.
+        """The network whose inputs are whitened data.
 
-        ``targets`` (samples x outputs) may be one-hot labels, random or not, or numbers to be regressed.
+        Parameters
+        ----------
+        inputs
+            Whitened inputs X, samples x inputs, with ``X^T X = n``.
+        targets
+            Targets, samples x outputs: one-hot labels, random or not, or numbers to be regressed.
+        **parameters
+            Other parameters of the model.
         """
         inputs, targets = np.asarray(inputs, float), np.asarray(targets, float)
         targets = targets[:, None] if targets.ndim == 1 else targets
@@ -123,82 +156,124 @@ class LinearNetwork(Model):
             return jnp.linalg.svd(jnp.asarray(self.correlation), compute_uv=False)
         return -jnp.sort(-jnp.asarray(self.singular_values))
 
-    def predict(self, times: Any) -> xr.Dataset:
-        """The exact solution from balanced layers: strengths, loss, rank and effective dimension of the features."""
+    def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
+        """The exact solution from balanced layers: strengths, loss, rank and effective dimension of the features.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientFlow``; its learning rate sets the unit of time.
+        """
         watch = Stopwatch()
-        times = check_times(times)
+        times, training = self.check_run(times, training, "predict")
         modes = self.modes
-        strength = _sigmoid_growth(modes, self._start(), jnp.asarray(times)[:, None])
+        strength = _sigmoid_growth(modes, self._start(), jnp.asarray(training.flow_time(times))[:, None])
         variables = {
             "strength": (("time", "mode"), strength),
             "test_loss": (("time",), jnp.sum((modes - strength) ** 2, axis=1) / 2),
             "rank": (("time",), _rank(strength)),
             "feature_dimension": (("time",), jax.jit(effective_dimension)(strength)),
         }
-        # Balanced layers are the limit of a small random start.
-        return self._dataset(variables, {"time": times}, "theory", {}, watch, {"start": None})
+        return self._curves(variables, {"time": times}, "theory", {}, watch, training, "balanced")
 
-    def emergence_time(self, share: Annotated[float, "share of the final strength, between 0 and 1"] = 0.5) -> Any:
-        """When each mode of positive singular value reaches a share of it, as a DataArray over ``mode``."""
-        watch = Stopwatch()
-        if not 0 < share < 1:
-            raise ValueError(f"share must lie between 0 and 1, both excluded, not {share!r}")
+    def emergence_time(
+        self, fraction: Annotated[float, "fraction of the final strength, between 0 and 1"] = 0.5
+    ) -> xr.Dataset:
+        """``emergence_time``: the flow time at which each mode reaches a fraction of its singular value.
+
+        It is infinite for modes that are never learned: singular values of zero, and modes beyond the width.
+
+        Parameters
+        ----------
+        fraction
+            Fraction of the final strength, between 0 and 1.
+        """
+        watch, fraction = Stopwatch(), check_fraction(fraction)
         modes, start = self.modes, self._start()
         learned = (start > 0) & (modes > 0)
         ratio = jnp.where(learned, modes / jnp.where(start > 0, start, 1.0) - 1, 1.0)
-        # A start beyond the share is there already; one above the target shrinks towards it.
-        waits = ratio * share > 1 - share
-        late = jnp.log(jnp.where(waits, ratio, 1.0) * share / (1 - share)) / (2 * jnp.where(learned, modes, 1.0))
-        time = jnp.where(learned, jnp.where(waits, late, 0.0), jnp.inf)
-        meanings = {**_MEANINGS, "emergence_time": Meaning("time at which a mode emerges", "1", "τ")}
-        coordinates = {"mode": np.arange(1, modes.shape[0] + 1)}
-        attributes = provenance(self, "theory", {"share": share}, watch)
-        return make_dataset({"emergence_time": (("mode",), time)}, coordinates, attributes, meanings)["emergence_time"]
+        # A start beyond the fraction is there already; one above the target shrinks towards it.
+        waits = ratio * fraction > 1 - fraction
+        late = jnp.log(jnp.where(waits, ratio, 1.0) * fraction / (1 - fraction)) / (2 * jnp.where(learned, modes, 1.0))
+        return make_dataset(
+            {"emergence_time": (("mode",), jnp.where(learned, jnp.where(waits, late, 0.0), jnp.inf))},
+            {"mode": np.arange(1, modes.shape[0] + 1)},
+            provenance(self, "theory", {"fraction": fraction}, watch),
+            _MEANINGS,
+        )
 
     def simulate(
         self,
         times: Any,
+        training: Training | None = None,
         *,
+        initial: Annotated[Literal["balanced", "random"], "balanced layers, or independent entries"] = "balanced",
         seeds: Annotated[int, "number of independent starts"] = 10,
-        key: Annotated[int, "key of the random numbers"] = 0,
-        start: Annotated[Literal["random", "balanced"], "independent entries, or aligned balanced layers"] = "random",
+        key: Annotated[int, "random seed of the first run"] = 0,
         weights: Annotated[bool, "also return both layers at every time"] = False,
         tolerance: Annotated[float, "relative tolerance of the integrator"] = 1e-12,
-        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
         devices: Any = None,
+        memory_limit: Annotated[float | None, "memory in bytes for the runs that are trained together"] = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
         """Train both matrices by gradient flow (adaptive eighth-order Runge-Kutta), once for each seed.
 
-        Layers that have learned their target to within ``tolerance`` of its size stay as they are.
-        ``drift`` is how far the conserved ``W1^T W1 - W2 W2^T`` has moved: it measures the integrator. So does
-        ``<name>_error``, which is what a hundred times larger tolerance changes.
+        Layers that have learned their target to within ``tolerance`` of its size stay as they are. ``drift`` is how far
+        the conserved ``W1^T W1 - W2 W2^T`` has moved: it measures the integrator. So does ``<name>_error``, which is
+        what a hundred times larger tolerance changes.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientFlow``; its learning rate sets the unit of time.
+        initial
+            The layers at the start. ``"balanced"``: aligned with the modes and of equal size, as in ``predict``, with a
+            random rotation of the hidden units for each seed. ``"random"``: independent Gaussian entries, whose curves
+            differ from those of ``predict`` by the luck of the draw.
+        seeds
+            Number of independent starts.
+        key
+            Random seed of the first run.
+        weights
+            Whether to return both layers at every time, too.
+        tolerance
+            Relative tolerance of the integrator.
+        devices
+            JAX devices to train on; by default all of the default kind.
+        memory_limit
+            Memory in bytes for the runs that are trained together.
+        progress
+            Whether to show a progress bar; by default on a terminal.
         """
         watch = Stopwatch()
-        times = check_times(times)
+        times, training = self.check_run(times, training, "simulate")
         seeds = check_count("seeds", seeds)
-        check_choice("start", start, ("random", "balanced"))
-        if not 0 < tolerance < 1:
-            raise ValueError(f"tolerance must lie between 0 and 1, not {tolerance!r}")
+        check_count("key", key, 0)
+        check_choice("initial", initial, _INITIAL)
+        check_fraction(tolerance, "tolerance")
         target = _Target.of(self)
         inputs, outputs = target.correlation.shape
-        numbers = self.width * (inputs + outputs)
-
+        clock = jnp.asarray(training.flow_time(times))
         tolerances = jnp.array([tolerance, min(_LOOSER * tolerance, 0.5)])
 
         def run(key: Array) -> dict[str, Array]:
             # Both at once: compiling takes longer than training.
-            train = partial(_train, self, target, jnp.asarray(times), start, weights)
+            train = partial(_train, self, target, clock, initial, weights)
             return jax.vmap(lambda tolerance: train(tolerance, key))(tolerances)
 
         both = ensemble(
             run,
             seeds=seeds,
             key=key,
-            bytes_per_run=16.0 * (20 + 2 * len(times)) * numbers,
+            bytes_per_run=16.0 * (20 + 2 * len(times)) * self.width * (inputs + outputs),
             memory_limit=memory_limit,
             devices=devices,
             progress=progress,
+            label=f"simulating {self.name}",
         )
         result, looser = ({name: values[:, place] for name, values in both.items()} for place in (0, 1))
         steps = result.pop("steps")
@@ -207,15 +282,18 @@ class LinearNetwork(Model):
                 f"the integrator did not reach time {times[-1]:g}: use earlier times or a larger tolerance"
             )
         dims: dict[str, tuple[str, ...]] = {"strength": ("mode",), "singular_value": ("direction",)}
-        dims |= {"first": ("input", "unit"), "second": ("unit", "output")}
+        dims |= {"first": ("input", "neuron"), "second": ("neuron", "output")}
         errors = {f"{name}_error": np.abs(result[name] - looser[name]) for name in _COMPARED}
         variables = {
             name: (("seed", "time", *dims.get(name.removesuffix("_error"), ())), values)
             for name, values in (result | errors).items()
         }
-        settings = {"start": start, "tolerance": tolerance, "key": key, "most_steps": int(steps.max())}
+        settings = {"tolerance": tolerance, "key": key, "most_steps": int(steps.max())}
         coordinates = {"seed": np.arange(seeds), "time": times}
-        return self._dataset(variables, coordinates, "simulation", settings, watch, {"start": start})
+        coordinates["direction"] = np.arange(1, result["singular_value"].shape[-1] + 1)
+        if weights:
+            coordinates["neuron"] = np.arange(1, self.width + 1)
+        return self._curves(variables, coordinates, "simulation", settings, watch, training, initial)
 
     def _start(self) -> Array:
         """``alpha_i(0)^2``: no more modes can be learned than there are hidden units."""
@@ -227,18 +305,19 @@ class LinearNetwork(Model):
         given: Any = self.singular_values if self.correlation is None else self.correlation
         return (min(np.shape(given)),)
 
-    def _dataset(
+    def _curves(
         self,
         variables: dict[str, Any],
         coordinates: dict[str, Any],
         method: str,
         settings: Any,
         watch: Stopwatch,
-        system: dict[str, Any],
+        training: Training,
+        initial: str,
     ) -> xr.Dataset:
         coordinates = {**coordinates, "mode": np.arange(1, self._shape[0] + 1)}
-        attributes = provenance(self, method, settings, watch, system=system)
-        return make_dataset(variables, coordinates, attributes, _MEANINGS)
+        attributes = provenance(self, method, settings, watch, training=training, system={"initial": initial})
+        return make_dataset(variables, coordinates, {**attributes, "loss": LOSS}, _MEANINGS, training=training)
 
 
 def _sigmoid_growth(modes: Array, start: Array, time: Array) -> Array:
@@ -264,10 +343,10 @@ class _Target(NamedTuple):
         return cls(jnp.asarray(correlation), jnp.asarray(left), jnp.asarray(right))
 
 
-def _layers(model: LinearNetwork, target: _Target, start: str, key: Array) -> tuple[Array, Array]:
+def _layers(model: LinearNetwork, target: _Target, initial: str, key: Array) -> tuple[Array, Array]:
     inputs, outputs = target.correlation.shape
     first_key, second_key = jax.random.split(key)
-    if start == "random":
+    if initial == "random":
         deviation = model.initial_scale * np.sqrt(2 / model.width)
         shapes = ((inputs, model.width), (model.width, outputs))
         first, second = (jax.random.normal(k, s) for k, s in zip((first_key, second_key), shapes, strict=True))
@@ -279,7 +358,7 @@ def _layers(model: LinearNetwork, target: _Target, start: str, key: Array) -> tu
 
 
 def _train(
-    model: LinearNetwork, target: _Target, times: Array, start: str, weights: bool, tolerance: Array, key: Array
+    model: LinearNetwork, target: _Target, times: Array, initial: str, weights: bool, tolerance: Array, key: Array
 ) -> dict[str, Array]:
     """One run: ``W1' = (C - W1 W2) W2^T``, ``W2' = W1^T (C - W1 W2)``.
 
@@ -289,7 +368,7 @@ def _train(
     """
     import diffrax
 
-    wide = _layers(model, target, start, key)
+    wide = _layers(model, target, initial, key)
     basis = jnp.linalg.qr(jnp.concatenate([wide[0].T, wide[1]], axis=1))[0]
     layers = (wide[0] @ basis, basis.T @ wide[1])
     negligible = tolerance * jnp.linalg.norm(target.correlation)

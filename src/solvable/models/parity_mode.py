@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -10,30 +10,53 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from solvable.checks import check_choice, check_count, rules
+from solvable.checks import check_count, check_fraction, is_traced, rules
+from solvable.controls import Controls, Slider, Summary, log_slider
 from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, choice, parameter
-from solvable.numerics.cost import check_descent_cost
-from solvable.numerics.descent import check_learning_rate, descend_with_error
-from solvable.numerics.ensemble import ensemble
-from solvable.timegrid import check_times
+from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
+from solvable.training import Covers, Training
 
 # Every input of three bits, and its parity: even is +1 (eq. C.7).
 BITS = np.array([[(number >> place) & 1 for place in (2, 1, 0)] for number in range(8)], dtype=float)
 PARITY = (-1.0) ** BITS.sum(1)
 # Gradients of each loss over those of the mean of halves, the loss of everything else here.
 CLOCKS = {"half_mean": 1.0, "mean": 2.0, "half_sum": 8.0}
+# Where each mode's strength ends.
+FINAL_STRENGTHS = np.array([0.5, 0.25, 0.25])
+LOSS = "E[(f - f*)^2] / 2: half of the mean square over the 8 inputs, whichever loss is descended"
 # How near to its end the flow counts as linear, over the square root of the tolerance; and squarings of a matrix
 # exponential, enough for times of 1e15 over the fastest rate.
 _LINEAR, _SQUARINGS = 0.1, 64
 
 
+def _half_learned(mode: int, word: str) -> Summary:
+    def of(model: Any, training: Any) -> Any:
+        return model.emergence_time(fraction=0.5).emergence_time.data[mode - 1]
+
+    return Summary(f"half_{mode}", f"{word} mode half learned at", of)
+
+
+CONTROLS = Controls(
+    sliders={
+        "target_scale": log_slider(0.1, 10),
+        "initial_first": log_slider(1e-4, 1),
+        "initial_second": log_slider(1e-4, 1),
+        "initial_third": log_slider(1e-4, 1),
+        "initial_offset": Slider(-2, 2),
+    },
+    start={"seeds": "4"},
+    summaries=tuple(_half_learned(mode, word) for mode, word in enumerate(("first", "second", "third"), 1)),
+    plane=("end_loss", "initial_first", "target_scale"),
+)
+
+
 class ParityMode(Model):
     """``f(x) = w . relu(W x + b) + c`` with three neurons and shared weights learns ``S`` times the parity of 3 bits.
 
-    The weights are those of layerwise, eq. C.9: four parameters, three of them one a neuron ("mode"), and the offset
-    ``c``. From small positive values the modes emerge one after the other, each nearly a sigmoid. The flow on the sum
-    of halves over the 8 inputs (eqs. C.15 to C.18, corrected: see docs/errata) is
+    The weights are those of layerwise, eq. C.9: four parameters, one for each of the three neurons ("modes"), and the
+    offset ``c``. From small positive values the modes emerge one after the other, each nearly a sigmoid. The flow on
+    the sum of halves over the 8 inputs (eqs. C.15 to C.18, corrected: see docs/errata) is
 
         (alpha^2)' = 8 alpha^2 (S - 2 alpha^2 + 2 beta^2 + c)
         (beta^2)'  = 4 beta^2  (S + 4 alpha^2 - 7 beta^2 - 5 c)
@@ -46,22 +69,30 @@ class ParityMode(Model):
 
     >>> import solvable
     >>> model = solvable.ParityMode(target_scale=5.0)
-    >>> model.replace(loss="mean")
-    ParityMode(target_scale=5.0, first=0.01, second=0.01, third=0.01, offset=0.0, loss='mean')
-    >>> model.replace(first=-1)
+    >>> model.emergence_time(fraction=0.5).emergence_time.values.round(2)
+    array([3.05, 3.6 , 4.75])
+    >>> model.replace(initial_first=-1)
     Traceback (most recent call last):
         ...
-    ValueError: first must be a positive finite number, not -1 (weight of the first neuron at the start)
+    ValueError: initial_first must be a positive finite number, not -1 (weight of the first neuron at the start)
     """
 
     name: ClassVar[str] = "parity-mode"
+    controls: ClassVar[Controls] = CONTROLS
     usual_times: ClassVar[str] = "0:30:61"
+    simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
 
     target_scale: float = parameter("size of the target", rules.positive, symbol="S", default=1.0)
-    first: float = parameter("weight of the first neuron at the start", rules.positive, symbol="α(0)", default=0.01)
-    second: float = parameter("weight of the second neuron at the start", rules.positive, symbol="β(0)", default=0.01)
-    third: float = parameter("weight of the third neuron at the start", rules.positive, symbol="γ(0)", default=0.01)
-    offset: float = parameter("output offset at the start", rules.finite, symbol="c(0)", default=0.0)
+    initial_first: float = parameter(
+        "weight of the first neuron at the start", rules.positive, symbol="α(0)", default=0.01
+    )
+    initial_second: float = parameter(
+        "weight of the second neuron at the start", rules.positive, symbol="β(0)", default=0.01
+    )
+    initial_third: float = parameter(
+        "weight of the third neuron at the start", rules.positive, symbol="γ(0)", default=0.01
+    )
+    initial_offset: float = parameter("output offset at the start", rules.finite, symbol="c(0)", default=0.0)
     loss: str = choice(
         "the loss that is descended", symbol="L", default="half_mean", choices=("half_mean", "mean", "half_sum")
     )
@@ -69,31 +100,52 @@ class ParityMode(Model):
     def predict(
         self,
         times: Any,
+        training: Training | None = None,
         *,
-        tolerance: Annotated[float, "relative error asked of each integration step"] = 1e-11,
+        tolerance: Annotated[float, "relative error allowed in each integration step"] = 1e-11,
         max_steps: Annotated[int, "most steps the integration may take"] = 200_000,
     ) -> xr.Dataset:
-        """The flow, integrated until it is linear to within ``tolerance`` and continued in closed form from there.
+        """Integrate the flow until it is linear to within ``tolerance``, and continue it in closed form from there.
 
-        ``numerical_error`` is what a hundred times looser tolerance changes, of the strengths.
+        ``strength`` is how much of the parity each mode gives, ``Y . f_q / (8 S^2)`` (eq. C.13), and ``total_strength``
+        their sum; the strengths end at 1/2, 1/4, 1/4. ``numerical_error`` is what a hundred times looser tolerance
+        changes in the strengths.
 
-        ``strength`` is each mode's share of the parity, ``Y . f_q / (8 S^2)`` (eq. C.13), and ``total_strength`` their
-        sum; they end at 1/2, 1/4, 1/4.
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientFlow``; its learning rate sets the unit of time.
+        tolerance
+            Relative error allowed in each integration step.
+        max_steps
+            Most steps that the integration may take.
         """
         watch = Stopwatch()
-        times = check_times(times)
+        times, training = self.check_run(times, training, "predict")
         if isinstance(tolerance, bool) or not 1e-14 <= tolerance <= 1e-3:
             raise ValueError(f"tolerance must lie between 1e-14 and 1e-3, not {tolerance!r}")
         check_count("max_steps", max_steps)
-        integrate = partial(_integrate, self, jnp.asarray(times), max_steps=max_steps)
+        integrate = partial(_integrate, self, jnp.asarray(training.flow_time(times)), max_steps=max_steps)
         states = integrate(jnp.asarray(tolerance))
         error = None
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
+        if not is_traced(self):
             _check_finished(states, times, max_steps)
             looser = integrate(jnp.asarray(min(100 * tolerance, 1e-2)))
             largest = float(np.max(_strengths(states, self)))
             error = float(np.max(np.abs(_strengths(states, self) - _strengths(looser, self)))) / largest
         settings = {"tolerance": tolerance, "max_steps": max_steps, "solver": "Dopri8, linearised at its end"}
+        attributes = provenance(
+            self,
+            "theory",
+            settings,
+            watch,
+            error,
+            training=training,
+            error_scale="maximum",
+            system={"samples": None},
+        )
         return make_dataset(
             {
                 "strength": (("time", "mode"), _strengths(states, self)),
@@ -102,79 +154,110 @@ class ParityMode(Model):
                 "offset": (("time",), states[:, 3]),
                 "test_loss": (("time",), jax.vmap(partial(_flow_loss, self))(states)),
             },
-            {"time": times, "mode": np.arange(3)},
-            provenance(self, "theory", settings, watch, error, error_scale="maximum", system={"samples": None}),
+            {"time": times, "mode": np.arange(1, 4)},
+            {**attributes, "loss": LOSS},
             _MEANINGS,
+            training=training,
         )
 
-    def half_times(self) -> xr.DataArray:
-        """When each mode reaches half of its final strength, to the accuracy of the integration.
+    def emergence_time(
+        self, fraction: Annotated[float, "fraction of the final strength, between 0 and 1"] = 0.5
+    ) -> xr.Dataset:
+        """``emergence_time``: the flow time at which each mode reaches a fraction of its final strength.
 
-        Infinite is no answer: modes that are not half learned after ``1e4 / S`` (in ``half_mean`` time) are an error.
+        It is 0 where a mode starts beyond the fraction, and otherwise as accurate as the integration. Modes that take
+        longer than ``1e4 / S`` (with ``loss="half_mean"``) are an error.
+
+        Parameters
+        ----------
+        fraction
+            Fraction of the final strength, between 0 and 1.
         """
-        watch = Stopwatch()
+        watch, fraction = Stopwatch(), check_fraction(fraction)
         grid = np.geomspace(1e-4, 1e4, 4000) / (self.target_scale * CLOCKS[self.loss])
-        curve = self.predict(grid, tolerance=1e-12, max_steps=1_000_000).strength.values / np.array([0.5, 0.25, 0.25])
+        curves = self.predict(grid, tolerance=1e-12, max_steps=1_000_000).strength.values / FINAL_STRENGTHS
         return make_dataset(
-            {"half_time": (("mode",), np.array([_first_crossing(grid, curve[:, mode]) for mode in range(3)]))},
-            {"mode": np.arange(3)},
-            provenance(self, "theory", {}, watch),
+            {"emergence_time": (("mode",), np.array([_first_crossing(grid, curve, fraction) for curve in curves.T]))},
+            {"mode": np.arange(1, 4)},
+            provenance(self, "theory", {"fraction": fraction}, watch),
             _MEANINGS,
-        )["half_time"]
+        )
 
     def simulate(
         self,
         times: Any,
+        training: Training | None = None,
         *,
         samples: Annotated[int | None, "training samples drawn from the 8 inputs (default: each input once)"] = None,
-        method: Annotated[Literal["descent", "flow"], "whole steps, or the flow they approximate"] = "descent",
-        learning_rate: Annotated[float, "largest step of descent"] = 0.001,
         seeds: Annotated[int, "number of independent runs"] = 10,
-        key: Annotated[int, "key of the random numbers"] = 0,
+        key: Annotated[int, "random seed of the first run"] = 0,
+        devices: Any = None,
+        memory_limit: Annotated[float | None, "memory in bytes for the runs that are trained together"] = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
-        """Gradient descent on the network itself, by automatic differentiation through its ReLUs.
+        """Train the network itself, with gradients by automatic differentiation through its ReLUs.
 
-        With ``samples`` each seed trains on so many inputs drawn with replacement; without, on the 8 inputs, and all
-        seeds are alike. Each stretch between two times is cut into equal steps of at most ``learning_rate``.
-        ``<name>_error`` is how far each value is estimated to be from the flow's, because of the steps and of rounding.
+        ``<name>_error`` is the estimated numerical error of each value: that of the integrator for gradient flow, and
+        rounding.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientFlow`` (the default), or ``GradientDescent`` with or without momentum and schedules.
+        samples
+            Size of the training set of each seed, drawn from the 8 inputs with replacement. None or infinity stands
+            for each input once, and all seeds are then alike.
+        seeds
+            Number of independent runs.
+        key
+            Random seed of the first run.
+        devices
+            JAX devices to train on; by default all of the default kind.
+        memory_limit
+            Memory in bytes for the runs that are trained together.
+        progress
+            Whether to show a progress bar; by default on a terminal.
         """
         watch = Stopwatch()
-        times = check_times(times)
-        check_count("seeds", seeds)
-        check_count("key", key, 0)
-        check_choice("method", method, ("descent", "flow"))
-        if samples is not None:
-            check_count("samples", samples)
-        stable_rate = self._stable_learning_rate()
-        learning_rate = check_learning_rate(learning_rate, stable_rate)
-        check_descent_cost(self.name, times[-1] / learning_rate, seeds, 400.0, method)
-        # Drawn inputs may hold one of the 8 several times as often as the others.
-        excess = 1.0 if samples is None else 4.0
-        measured, errors = ensemble(
-            partial(_run, self, times, samples, learning_rate, method, stable_rate / excess),
+        times, training = self.check_run(times, training, "simulate")
+        samples = check_samples(samples)
+        variables = simulate_runs(
+            self.name,
+            partial(_draw, self, samples),
+            times,
+            training,
+            stable_rate=self._stable_learning_rate(),
+            # Drawn inputs may hold one of the 8 several times as often as the others.
+            excess=1.0 if samples is None else 4.0,
+            operations=400.0,
+            bytes_per_run=8.0 * (2 * (samples or 8) + 12 * times.size),
             seeds=seeds,
             key=key,
-            bytes_per_run=8.0 * (2 * (samples or 8) + 12 * times.size),
+            devices=devices,
+            memory_limit=memory_limit,
             progress=progress,
-            label=f"simulating {self.name}",
         )
-        if not np.isfinite(measured.test_loss).all():
-            raise ValueError(f"descent diverged with learning_rate = {learning_rate:g}: lower it")
-        settings = {"samples": samples, "method": method, "learning_rate": learning_rate, "seeds": seeds, "key": key}
-        variables = measured._asdict() | {f"{name}_error": values for name, values in errors._asdict().items()}
+        settings = {"samples": samples, "seeds": seeds, "key": key}
+        attributes = provenance(self, "simulation", settings, watch, training=training, system={"samples": samples})
         return make_dataset(
             {name: (("seed", "time", "mode")[: values.ndim], values) for name, values in variables.items()},
-            {"time": times, "mode": np.arange(3), "seed": np.arange(seeds)},
-            provenance(self, "simulation", settings, watch, system={"samples": samples}),
+            {"time": times, "mode": np.arange(1, 4), "seed": np.arange(seeds)},
+            {**attributes, "loss": LOSS},
             _MEANINGS,
+            training=training,
         )
+
+    @property
+    def _start(self) -> tuple[float, ...]:
+        """The three weights and the offset at the start."""
+        return self.initial_first, self.initial_second, self.initial_third, self.initial_offset
 
     def _stable_learning_rate(self) -> float:
         """2 over the largest curvature at the minimum, or at the start if that is larger."""
         minimum = [*[np.sqrt(2 * self.target_scale)] * 3, -self.target_scale]
-        start = [self.first, self.second, self.third, self.offset]
-        bend = _curvatures(jnp.array([minimum, start]), self)
+        bend = _curvatures(jnp.array([minimum, self._start], float), self)
         return float(2 / (CLOCKS[self.loss] * np.linalg.eigvalsh(bend).max()))
 
 
@@ -209,7 +292,8 @@ def _integrate(model: ParityMode, times: Array, tolerance: Array, max_steps: int
     """
     import diffrax
 
-    start = jnp.stack([2 * jnp.log(model.first), 2 * jnp.log(model.second), 2 * jnp.log(model.third), model.offset])
+    *weights, offset = model._start
+    start = jnp.stack([*(2 * jnp.log(weight) for weight in weights), jnp.asarray(offset, float)])
     end = jnp.maximum(times[-1], 1e-300)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(_rates),
@@ -293,60 +377,42 @@ def _curvatures(points: Float[Array, "point 4"], model: ParityMode) -> Float[Arr
     return jax.vmap(lambda weights: jax.hessian(_loss)(weights, model, jnp.ones(8)))(points)
 
 
-class _Measured(NamedTuple):
-    strength: Array
-    total_strength: Array
-    weight: Array
-    offset: Array
-    train_loss: Array
-    test_loss: Array
-
-
-def _run(
-    model: ParityMode,
-    times: np.ndarray,
-    samples: int | None,
-    learning_rate: float,
-    method: str,
-    stable_rate: float,
-    key: Array,
-) -> tuple[_Measured, _Measured]:
-    """One run, and its errors."""
+def _draw(model: ParityMode, samples: int | None, key: Array) -> TrainingProblem:
+    """Draw a training set: how often it holds each of the 8 inputs."""
     counts = jnp.ones(8)
     if samples is not None:
         drawn = jax.random.randint(key, (samples,), 0, 8)
         counts = jnp.zeros(8).at[drawn].add(1.0)
-    pull = jax.grad(_loss)
+    slope = jax.grad(_loss)
 
-    def downhill(weights: Array) -> Array:
-        return -CLOCKS[model.loss] * pull(weights, model, counts)
+    def gradient(weights: Array) -> Array:
+        return CLOCKS[model.loss] * slope(weights, model, counts)
 
-    def measure(weights: Array) -> _Measured:
-        shares = model.target_scale * PARITY @ network(weights, jnp.asarray(BITS)) / (8 * model.target_scale**2)
-        return _Measured(
-            strength=shares,
-            total_strength=shares.sum(),
-            weight=weights[:3],
-            offset=weights[3],
-            train_loss=_loss(weights, model, counts),
-            test_loss=_loss(weights, model, jnp.ones(8)),
-        )
+    def measure(weights: Array) -> dict[str, Array]:
+        strengths = PARITY @ network(weights, jnp.asarray(BITS)) / (8 * model.target_scale)
+        return {
+            "strength": strengths,
+            "total_strength": strengths.sum(),
+            "weight": weights[:3],
+            "offset": weights[3],
+            "train_loss": _loss(weights, model, counts),
+            "test_loss": _loss(weights, model, jnp.ones(8)),
+        }
 
-    start = jnp.array([model.first, model.second, model.third, model.offset], dtype=float)
-    return descend_with_error(downhill, measure, start, times, learning_rate, method, stable_rate)
+    return TrainingProblem(gradient, measure, jnp.asarray(model._start, float))
 
 
-def _first_crossing(times: np.ndarray, share: np.ndarray) -> float:
-    """Where a curve first passes one half, by a cubic spline in log time."""
+def _first_crossing(times: np.ndarray, curve: np.ndarray, fraction: float) -> float:
+    """Where a curve first passes a fraction, by a cubic spline in log time."""
     from scipy.interpolate import CubicSpline
 
-    above = np.nonzero(share >= 0.5)[0]
+    if curve[0] >= fraction:
+        return 0.0
+    above = np.nonzero(curve >= fraction)[0]
     if above.size == 0:
-        raise ValueError(f"a mode is not half learned by time {times[-1]:g}: start from larger weights")
-    last = max(int(above[0]), 1)
-    near = slice(max(last - 8, 0), last + 8)
-    roots = CubicSpline(np.log(times[near]), share[near] - 0.5).solve(0.0, extrapolate=False)
-    return float(np.exp(roots[0])) if roots.size else float(times[0])
+        raise ValueError(f"a mode has not reached {fraction:g} by time {times[-1]:g}: start from larger weights")
+    near = slice(max(int(above[0]) - 8, 0), int(above[0]) + 8)
+    return float(np.exp(CubicSpline(np.log(times[near]), curve[near] - fraction).solve(0.0, extrapolate=False)[0]))
 
 
 _MEANINGS: Mapping[str, Meaning] = {
@@ -356,7 +422,6 @@ _MEANINGS: Mapping[str, Meaning] = {
     "total_strength": Meaning("strength of the skill", "1", "R"),
     "weight": Meaning("weight of the neuron", "1", "α, β, γ"),
     "offset": Meaning("output offset", "1", "c"),
-    "half_time": Meaning("time at which the mode is half learned", "learning rate × steps", "t_½"),
-    "mode": Meaning("index of the mode", "1", "q"),
-    "time": Meaning("training time", "learning rate × steps", "t"),
+    "emergence_time": Meaning("time at which the mode reaches a fraction of its end", "flow time", "τ_q"),
+    "mode": Meaning("mode, counted from 1", "1", "q"),
 }

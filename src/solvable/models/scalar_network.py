@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -10,15 +10,39 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.checks import check_choice, check_count, rules
+from solvable.checks import check_choice, check_count, check_fraction, is_traced, rules
+from solvable.controls import Controls, Slider, Summary, log_slider, of_method
 from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
 from solvable.numerics import layer_product
-from solvable.numerics.descent import SIMULATED, check_stable, check_training_cost, train_with_error
-from solvable.numerics.ensemble import ensemble
+from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
 from solvable.training import Covers, Training
 
 WAYS = ("target", "input", "weights", "output")
+LOSS = "E[(f - f*)^2] / 2: half of the mean square over inputs"
+
+
+def _regime(model: Any, training: Any) -> str:
+    distance = float(model.distance_from_linear().distance_from_linear)
+    return "lazy" if distance < 0.1 else "rich" if distance > 0.5 else "in between"
+
+
+CONTROLS = Controls(
+    sliders={
+        "initial_first": Slider(-3, 3, count=120),
+        "initial_second": Slider(-3, 3, count=120),
+        "target": Slider(-5, 5),
+        "output_scale": log_slider(0.01, 100),
+        "input_power": log_slider(0.01, 100),
+    },
+    summaries=(
+        Summary("regime", "regime", _regime, planar=False),
+        Summary("distance", "distance from linear", of_method("distance_from_linear", "distance_from_linear")),
+        Summary("kernel_ratio", "kernel, end over start", of_method("kernel_ratio", "kernel_ratio")),
+        Summary("weight_size", "size of the weights, Σ₀", lambda model, training: model.weight_size),
+    ),
+    plane=("distance", "initial_first.1", "target"),
+)
 
 
 class ScalarNetwork(Model):
@@ -31,43 +55,70 @@ class ScalarNetwork(Model):
 
     >>> import solvable
     >>> rich, lazy = solvable.ScalarNetwork.small(100), solvable.ScalarNetwork.ntk(100)
-    >>> rich.kernel_ratio() > 10 * lazy.kernel_ratio()
+    >>> bool(rich.kernel_ratio().kernel_ratio > 10 * lazy.kernel_ratio().kernel_ratio)
     True
     >>> rich.predict([0, 1, 10]).test_loss.values.round(4)
     array([0.4995, 0.4663, 0.    ])
     """
 
     name: ClassVar[str] = "scalar-network"
+    controls: ClassVar[Controls] = CONTROLS
     usual_times: ClassVar[str] = "0:6:31"
     simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
 
-    first: np.ndarray = parameter("first layer at the start", rules.finite_vector, symbol="a(0)", default=(0.2,))
-    second: np.ndarray = parameter("second layer at the start", rules.finite_vector, symbol="b(0)", default=(0.05,))
+    initial_first: np.ndarray = parameter(
+        "first layer at the start", rules.finite_vector, symbol="a(0)", default=(0.2,)
+    )
+    initial_second: np.ndarray = parameter(
+        "second layer at the start", rules.finite_vector, symbol="b(0)", default=(0.05,)
+    )
     target: float = parameter("the target's slope", rules.finite, symbol="S", default=1.0)
     output_scale: float = parameter("what the output is divided by", rules.positive, symbol="Z", default=1.0)
     input_power: float = parameter("mean square of the input", rules.positive, symbol="E[x²]", default=1.0)
 
     def __check_init__(self) -> None:
         Model.__check_init__(self)
-        if np.shape(self.first) != np.shape(self.second):
+        if np.shape(self.initial_first) != np.shape(self.initial_second):
             raise ValueError(
-                "first and second must be equally long, one entry a unit: "
-                f"first has {np.shape(self.first)[0]}, second has {np.shape(self.second)[0]}"
+                "initial_first and initial_second must be equally long, with one entry for each hidden unit: "
+                f"initial_first has {np.shape(self.initial_first)[0]}, "
+                f"initial_second has {np.shape(self.initial_second)[0]}"
             )
         for name, value in self.parameters().items():
             layer_product.check_sizes(name, value)
 
     @classmethod
     def small(cls, width: int, target: float = 1.0, scale: float = 1e-2, key: int = 0) -> Self:
-        """Gaussian layers of a small standard deviation, Z = 1: the greedy start of section 6.2.1."""
-        if isinstance(scale, bool) or not 0 < scale < 1:
-            raise ValueError(f"scale must lie between 0 and 1, both excluded, not {scale!r}: a small start is meant")
+        """Gaussian layers of a small standard deviation, Z = 1: the greedy start of section 6.2.1.
+
+        Parameters
+        ----------
+        width
+            Number of hidden units.
+        target
+            The target's slope.
+        scale
+            Standard deviation of the layers, below 1.
+        key
+            Random seed of the layers.
+        """
+        check_fraction(scale, "scale")
         first, second = _gaussian(width, key)
         return cls(scale * first, scale * second, target)
 
     @classmethod
     def ntk(cls, width: int, target: float = 1.0, key: int = 0) -> Self:
-        """Standard Gaussian layers and ``Z = sqrt(width)``: lazy as the width grows (section 6.2.3)."""
+        """Standard Gaussian layers and ``Z = sqrt(width)``: lazy as the width grows (section 6.2.3).
+
+        Parameters
+        ----------
+        width
+            Number of hidden units.
+        target
+            The target's slope.
+        key
+            Random seed of the layers.
+        """
         first, second = _gaussian(width, key)
         return cls(first, second, target, output_scale=float(np.sqrt(width)))
 
@@ -75,7 +126,18 @@ class ScalarNetwork(Model):
     def target_downscaled(cls, width: int, target: float = 1.0, factor: float = 100.0, key: int = 0) -> Self:
         """Standard Gaussian layers that cancel in pairs, so that the output starts at 0; the target over ``factor``.
 
-        Lazy as the factor grows (section 6.2.2). The width must be even.
+        Learning becomes lazy as the factor grows (section 6.2.2).
+
+        Parameters
+        ----------
+        width
+            Number of hidden units, which must be even.
+        target
+            The target's slope, before it is divided.
+        factor
+            What the target is divided by, 1 or more.
+        key
+            Random seed of the layers.
         """
         if check_count("width", width) % 2:
             raise ValueError(f"width must be even, so that units cancel in pairs, not {width}")
@@ -84,27 +146,44 @@ class ScalarNetwork(Model):
 
     @classmethod
     def output_downscaled(cls, width: int, target: float = 1.0, factor: float = 100.0, key: int = 0) -> Self:
-        """Standard Gaussian layers with the output divided by ``factor``: rich as the factor grows (section 6.3.1)."""
+        """Standard Gaussian layers with the output divided by ``factor``: rich as the factor grows (section 6.3.1).
+
+        Parameters
+        ----------
+        width
+            Number of hidden units.
+        target
+            The target's slope.
+        factor
+            What the output is divided by, 1 or more.
+        key
+            Random seed of the layers.
+        """
         first, second = _gaussian(width, key)
         return cls(first, second, target, output_scale=_check_factor(factor))
 
     def richer(self, way: str, factor: float) -> Self:
-        """A model of larger final growth by one of the four ways of section 6.3.1, each by ``factor``.
+        """A model of larger final growth, in one of the four ways of section 6.3.1.
 
-        ``target``: a larger target. ``input``: smaller inputs, which make the target's slope larger. ``weights``:
-        smaller layers at the start. ``output``: a larger Z.
+        Parameters
+        ----------
+        way
+            ``"target"``: a larger target. ``"input"``: smaller inputs, which make the target's slope larger.
+            ``"weights"``: smaller layers at the start. ``"output"``: a larger Z.
+        factor
+            By how much, 1 or more.
         """
         check_choice("way", way, WAYS)
         factor = _check_factor(factor)
-        if not isinstance(self.target, jax.core.Tracer) and self.target <= 0:
+        if not is_traced(self.target) and self.target <= 0:
             raise ValueError(
-                f"the ways to raise the final growth are for a positive target, not {self.target:g}: "
+                f"the four ways raise the final growth for a positive target, not for {self.target:g}: "
                 "change the sign of the target and of one layer"
             )
         changes: dict[str, dict[str, Any]] = {
             "target": {"target": self.target * factor},
             "input": {"target": self.target * factor, "input_power": self.input_power / factor**2},
-            "weights": {"first": self.first / factor, "second": self.second / factor},
+            "weights": {"initial_first": self.initial_first / factor, "initial_second": self.initial_second / factor},
             "output": {"output_scale": self.output_scale * factor},
         }
         return self.replace(**changes[way])
@@ -117,12 +196,12 @@ class ScalarNetwork(Model):
     @property
     def initial_output(self) -> Any:
         """``S_0 = sum a b / Z`` at the start (eq. 6.13)."""
-        return _plain((self.first * self.second).sum() / self.output_scale)
+        return _plain((self.initial_first * self.initial_second).sum() / self.output_scale)
 
     @property
     def weight_size(self) -> Any:
         """``Sigma_0 = sum (a^2 + b^2) / (2 Z)`` at the start (eq. 6.13)."""
-        return _plain((self.first**2 + self.second**2).sum() / (2 * self.output_scale))
+        return _plain((self.initial_first**2 + self.initial_second**2).sum() / (2 * self.output_scale))
 
     def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
         """Predict the exact curves, and beside them the output of the network linearised at its start.
@@ -139,7 +218,7 @@ class ScalarNetwork(Model):
         aligned, opposed = self._sums()
         clock = training.flow_time(times) * (self.input_power / self.output_scale)
         flow = layer_product.flow(aligned, opposed, self.target, clock)
-        first, second = layer_product.layers_at(self.first, self.second, flow.growth[:, None])
+        first, second = layer_product.layers_at(self.initial_first, self.initial_second, flow.growth[:, None])
         gap = self.target - self.initial_output
         return make_dataset(
             {
@@ -151,30 +230,42 @@ class ScalarNetwork(Model):
                 "kernel": (("time",), (first**2 + second**2).sum(-1) * (self.input_power / self.output_scale**2)),
                 "linear_output": (("time",), self.target - gap * jnp.exp(-(aligned + opposed) * clock)),
             },
-            {"time": times, "neuron": np.arange(1, np.shape(self.first)[0] + 1)},
-            provenance(self, "theory", {}, watch, training=training, system={"samples": None}),
+            {"time": times, "neuron": np.arange(1, np.shape(self.initial_first)[0] + 1)},
+            {
+                **provenance(self, "theory", {}, watch, training=training, system={"samples": None}),
+                "loss": LOSS,
+            },
             _MEANINGS,
             training=training,
         )
 
-    def distance_from_linear(self) -> Any:
+    def distance_from_linear(self) -> xr.Dataset:
         """The largest difference over all times between the output and that of the network linearised at its start.
 
-        In units of the error at the start, ``max_t |theta(t) - theta_lin(t)| / |S - theta(0)|``: 0 for lazy learning,
-        near 1 for rich learning. The linearised output relaxes as ``exp(-2 Sigma_0 E[x^2] t / Z)``.
+        ``distance_from_linear`` is in units of the error at the start, ``max_t |theta(t) - theta_lin(t)| / |S -
+        theta(0)|``: 0 for lazy learning, near 1 for rich learning. The linearised output relaxes as
+        ``exp(-2 Sigma_0 E[x^2] t / Z)``.
         """
+        watch = Stopwatch()
         aligned, opposed = self._sums()
-        return _plain(_largest_deviation(jnp.asarray(aligned), jnp.asarray(opposed), jnp.asarray(self.target)))
+        distance = _largest_deviation(jnp.asarray(aligned), jnp.asarray(opposed), jnp.asarray(self.target))
+        return self._number("distance_from_linear", distance, watch)
 
-    def kernel_ratio(self) -> Any:
-        """The tangent kernel at the end over that at the start, ``K / Sigma_0``: 1 for lazy learning."""
+    def kernel_ratio(self) -> xr.Dataset:
+        """``kernel_ratio``: the tangent kernel at the end over that at the start, ``K / Sigma_0``; 1 if lazy."""
+        watch = Stopwatch()
         aligned, opposed = self._sums()
-        if not isinstance(aligned, jax.core.Tracer) and aligned + opposed == 0:
+        if not is_traced(aligned) and aligned + opposed == 0:
             raise ValueError("the kernel of layers that are all zero is zero at the start: give layers that are not")
         square = aligned * opposed + self.target**2
         # Nothing to learn and nothing opposed: the ratio is zero there, at the tip of a cone that has no derivative.
         moves = square > 0
-        return _plain(jnp.where(moves, 2 * jnp.sqrt(jnp.where(moves, square, 1.0)), 0.0) / (aligned + opposed))
+        end = jnp.where(moves, 2 * jnp.sqrt(jnp.where(moves, square, 1.0)), 0.0)
+        return self._number("kernel_ratio", end / (aligned + opposed), watch)
+
+    def _number(self, name: str, value: Any, watch: Stopwatch) -> xr.Dataset:
+        """A dataset of one number."""
+        return make_dataset({name: ((), value)}, {}, provenance(self, "theory", {}, watch), _MEANINGS)
 
     def simulate(
         self,
@@ -184,6 +275,8 @@ class ScalarNetwork(Model):
         samples: Annotated[int | None, "number of training samples (inf: the population)"] = 1000,
         seeds: Annotated[int, "number of independent runs"] = 10,
         key: Annotated[int, "random seed of the first run"] = 0,
+        devices: Any = None,
+        memory_limit: Annotated[float | None, "memory in bytes for the runs that are trained together"] = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
         """Train on Gaussian inputs, with a new training set for each seed; the layers start as given.
@@ -203,45 +296,46 @@ class ScalarNetwork(Model):
             Number of independent runs.
         key
             Random seed of the first run.
+        devices
+            JAX devices to train on; by default all of the default kind.
+        memory_limit
+            Memory in bytes for the runs that are trained together.
         progress
             Whether to show a progress bar; by default on a terminal.
         """
         watch = Stopwatch()
         times, training = self.check_run(times, training, "simulate")
-        check_count("seeds", seeds)
-        check_count("key", key, 0)
-        if samples is not None and samples != np.inf:
-            check_count("samples", samples)
-        samples = None if samples == np.inf else samples
-        # A few samples may have a larger mean square than the population; three standard deviations are allowed for.
-        excess = 1.0 if samples is None else 1 + 3 * (2 / samples) ** 0.5
-        stable_rate = self._stable_learning_rate() / excess
-        check_stable(training, self._stable_learning_rate(), times[-1])
-        units = np.shape(self.first)[0]
-        check_training_cost(self.name, times, training, stable_rate, seeds, 20.0 * units)
-        measured, errors = ensemble(
-            partial(_run, self, times, samples, training, stable_rate),
+        samples = check_samples(samples)
+        width = np.shape(self.initial_first)[0]
+        variables = simulate_runs(
+            self.name,
+            partial(_draw, self, samples),
+            times,
+            training,
+            stable_rate=self._stable_learning_rate(),
+            # A few samples may have a larger mean square than the population; three standard deviations are allowed.
+            excess=1.0 if samples is None else 1 + 3 * (2 / samples) ** 0.5,
+            operations=20.0 * width,
+            bytes_per_run=8.0 * (2 * (samples or 1) + 4 * times.size * width),
             seeds=seeds,
             key=key,
-            bytes_per_run=8.0 * (2 * (samples or 1) + 4 * times.size * units),
+            devices=devices,
+            memory_limit=memory_limit,
             progress=progress,
-            label=f"simulating {self.name}",
         )
-        if not np.isfinite(measured.test_loss).all():
-            raise ValueError(f"training diverged with {training!r}: lower learning_rate, or raise samples")
         settings = {"samples": samples, "seeds": seeds, "key": key}
-        variables = measured._asdict() | {f"{name}_error": values for name, values in errors._asdict().items()}
+        attributes = provenance(self, "simulation", settings, watch, training=training, system={"samples": samples})
         return make_dataset(
             {name: (("seed", "time", "neuron")[: values.ndim], values) for name, values in variables.items()},
-            {"time": times, "neuron": np.arange(1, units + 1), "seed": np.arange(seeds)},
-            provenance(self, "simulation", settings, watch, training=training, system={"samples": samples}),
+            {"time": times, "neuron": np.arange(1, width + 1), "seed": np.arange(seeds)},
+            {**attributes, "loss": LOSS},
             _MEANINGS,
             training=training,
         )
 
     def _sums(self) -> tuple[Array, Array]:
         """P and Q, from sums and differences of the layers."""
-        return layer_product.aligned_and_opposed(self.first, self.second, self.output_scale, axis=0)
+        return layer_product.aligned_and_opposed(self.initial_first, self.initial_second, self.output_scale, axis=0)
 
     def _stable_learning_rate(self) -> float:
         """2 over the largest kernel, which is that at the start or at the end."""
@@ -250,24 +344,8 @@ class ScalarNetwork(Model):
         return 2 * self.output_scale / (self.input_power * max(largest, 1e-300))
 
 
-class _Measured(NamedTuple):
-    output: Array
-    first: Array
-    second: Array
-    train_loss: Array
-    test_loss: Array
-    kernel: Array
-
-
-def _run(
-    model: ScalarNetwork,
-    times: np.ndarray,
-    samples: int | None,
-    training: Training,
-    stable_rate: float,
-    key: Array,
-) -> tuple[_Measured, _Measured]:
-    """One run, and its errors. The labels have no noise, so the training set enters only through its mean square."""
+def _draw(model: ScalarNetwork, samples: int | None, key: Array) -> TrainingProblem:
+    """Draw a training set. The labels have no noise, so it enters only through its mean square."""
     power = jnp.asarray(model.input_power)
     drawn = power if samples is None else power * jnp.mean(jax.random.normal(key, (samples,)) ** 2)
     scale, target = model.output_scale, model.target
@@ -277,20 +355,19 @@ def _run(
         slope = drawn / scale * ((first * second).sum() / scale - target)
         return second * slope, first * slope
 
-    def measure(state: tuple[Array, Array]) -> _Measured:
+    def measure(state: tuple[Array, Array]) -> dict[str, Array]:
         first, second = state
         output = (first * second).sum() / scale
-        return _Measured(
-            output=output,
-            first=first,
-            second=second,
-            train_loss=drawn * (target - output) ** 2 / 2,
-            test_loss=power * (target - output) ** 2 / 2,
-            kernel=power / scale**2 * (first**2 + second**2).sum(),
-        )
+        return {
+            "output": output,
+            "first": first,
+            "second": second,
+            "train_loss": drawn * (target - output) ** 2 / 2,
+            "test_loss": power * (target - output) ** 2 / 2,
+            "kernel": power / scale**2 * (first**2 + second**2).sum(),
+        }
 
-    start = (jnp.asarray(model.first), jnp.asarray(model.second))
-    return train_with_error(gradient, measure, start, times, training, stable_rate)
+    return TrainingProblem(gradient, measure, (jnp.asarray(model.initial_first), jnp.asarray(model.initial_second)))
 
 
 @partial(jax.jit, static_argnames="points")
@@ -336,7 +413,7 @@ def _check_factor(factor: float) -> float:
 
 def _plain(value: Any) -> Any:
     """A Python number, unless it is traced."""
-    return value if isinstance(value, jax.core.Tracer) else float(value)
+    return value if is_traced(value) else float(value)
 
 
 _MEANINGS: Mapping[str, Meaning] = {
@@ -349,5 +426,7 @@ _MEANINGS: Mapping[str, Meaning] = {
     "first": Meaning("first layer", "1", "a"),
     "second": Meaning("second layer", "1", "b"),
     "kernel": Meaning("tangent kernel, averaged over inputs", "1", "Θ"),
-    "neuron": Meaning("number of the hidden unit", "1", "i"),
+    "neuron": Meaning("hidden unit, counted from 1", "1", "i"),
+    "distance_from_linear": Meaning("largest distance from the linearised network, over the initial error", "1"),
+    "kernel_ratio": Meaning("tangent kernel at the end over that at the start", "1", "Θ(∞)/Θ(0)"),
 }

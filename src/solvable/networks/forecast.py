@@ -35,6 +35,7 @@ from solvable.networks.spectral_laws import (
     neighbours,
     trusted_modes,
 )
+from solvable.precision import in_float64
 from solvable.progress import Advance, heard_by, progress_bar
 
 Start = Literal["zero", "network"]
@@ -70,6 +71,7 @@ class _Fit(NamedTuple):
     errors: dict[str, tuple[float, float]]
 
 
+@in_float64
 def forecast(
     model: Any,
     inputs: Any,

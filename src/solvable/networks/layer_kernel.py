@@ -8,8 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from solvable.networks.mlp import MLP
+from solvable.precision import in_float64
 
 
+@in_float64
 def layer_kernel(network: MLP, inputs: Any) -> Float[Array, "input input"]:
     """The tangent kernel on a batch of inputs, summed over outputs, in float64.
 

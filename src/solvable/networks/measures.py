@@ -9,8 +9,10 @@ import numpy as np
 from solvable import diagnostics
 from solvable.networks.losses import LossName, PointLoss, correct, is_classification, point_loss
 from solvable.networks.sources import Fixed, Source, equal_pieces
+from solvable.precision import in_float64
 
 
+@in_float64
 def feature_metrics(network: Any, data: Source, initial: Any = None) -> dict[str, float]:
     """Effective dimensions and κ_CKA of the last-layer features: for ``train(inspect=feature_metrics)``.
 
@@ -44,6 +46,7 @@ def feature_record(
     where = last_layer
     of_points = point_loss(loss)
 
+    @in_float64
     def inspect(network: Any, data: Source, initial: Any = None) -> dict[str, Any]:
         nonlocal where
         del initial
@@ -116,6 +119,7 @@ def kernel_metrics(points: int = 64) -> Callable[[Any, Source, Any], dict[str, f
     alignment with the targets, both centred (CKA). For ``train(inspect=kernel_metrics(64))``.
     """
 
+    @in_float64
     def inspect(network: Any, data: Source, initial: Any) -> dict[str, float]:
         inputs, targets = _some(data, points)
         now, before = (diagnostics.ntk(one, inputs, progress=False).values for one in (network, initial))

@@ -14,6 +14,7 @@ from solvable.dataset import Meaning, Stopwatch, make_dataset
 from solvable.networks.program import Runs, State
 from solvable.networks.schedule import Schedule
 from solvable.networks.sources import Source
+from solvable.precision import in_float64
 
 PyTree = Any
 
@@ -52,6 +53,7 @@ class Training:
     _seeds: int
     _own_data: bool
 
+    @in_float64
     def network(self, seed: int = 0, variant: int = 0, *, step: int | None = None) -> Any:
         """The network of one run, at the end or at a step of ``snapshots_at``."""
         kept = sorted(self._parameters)
@@ -62,6 +64,7 @@ class Training:
         parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf[run]), self._parameters[step])
         return eqx.combine(parameters, self._runs.alone(run, self._own_data).rest)
 
+    @in_float64
     def data(self, seed: int = 0, variant: int = 0) -> Source:
         """The data of one run."""
         return self._runs.alone(self._run(seed, variant), self._own_data).data

@@ -20,6 +20,7 @@ from solvable.networks.program import Measure, Recipe, Runs, State, beginning, m
 from solvable.networks.results import DivergedError, Piece, Training, dataset, parameters, together, which
 from solvable.networks.schedule import Schedule
 from solvable.networks.sources import Fixed, Source
+from solvable.precision import in_float64
 from solvable.progress import progress_bar
 
 PyTree = Any
@@ -29,6 +30,7 @@ Precision = Literal["float32", "float64", "bfloat16"]
 _CHECKPOINT_SECONDS = 60.0
 
 
+@in_float64
 def train(
     network: Any,
     data: Any,

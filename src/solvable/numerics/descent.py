@@ -8,15 +8,18 @@
 array([1.    , 0.3679, 0.1353])
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from solvable.checks import check_count
 from solvable.numerics.cost import STEP, check_cost
+from solvable.numerics.ensemble import ensemble
 from solvable.training import Covers, GradientDescent, GradientFlow, Schedule, Training
 
 PyTree = Any
@@ -28,6 +31,81 @@ SIMULATED = (
     Covers(GradientFlow, options=("weight_decay",)),
     Covers(GradientDescent, options=("momentum", "nesterov", "weight_decay"), schedules=("learning_rate",)),
 )
+
+
+class TrainingProblem(NamedTuple):
+    """What one run trains: the gradient of its loss, what to measure of a state, and the initial state."""
+
+    gradient: Callable[[PyTree], PyTree]
+    measure: Callable[[PyTree], dict[str, Any]]
+    initial_state: PyTree
+
+
+def simulate_runs(
+    name: str,
+    draw: Callable[[jax.Array], TrainingProblem],
+    times: Float[np.ndarray, "time"],
+    training: Training,
+    *,
+    stable_rate: float,
+    excess: float = 1.0,
+    operations: float,
+    bytes_per_run: float,
+    seeds: int,
+    key: int,
+    devices: Sequence[jax.Device] | None = None,
+    memory_limit: float | None = None,
+    progress: bool | None = None,
+) -> dict[str, np.ndarray]:
+    """Train once for each seed; every measured value and its ``<name>_error``, with the axes (seed, time, ...).
+
+    Parameters
+    ----------
+    name
+        Name of the model, for messages and the progress bar.
+    draw
+        Draws the training problem of one run from its random key.
+    times
+        Increasing times, in the units of the training.
+    training
+        ``GradientFlow`` or ``GradientDescent``.
+    stable_rate
+        The learning rate from which plain gradient descent on the population is unstable: 2 over the curvature.
+    excess
+        By how much the curvature of a drawn training set may exceed that of the population.
+    operations
+        Operations of one step, and
+    bytes_per_run
+        memory of one run, both roughly.
+    seeds, key, devices, memory_limit, progress
+        As in :func:`solvable.numerics.ensemble.ensemble`.
+    """
+    check_count("seeds", seeds)
+    check_count("key", key, 0)
+    check_stable(training, stable_rate, times[-1])
+    check_training_cost(name, times, training, stable_rate / excess, seeds, operations)
+
+    def run(key: jax.Array) -> tuple[PyTree, PyTree]:
+        return train_with_error(*draw(key), times, training, stable_rate / excess)
+
+    values, errors = ensemble(
+        run,
+        seeds=seeds,
+        key=key,
+        bytes_per_run=bytes_per_run,
+        memory_limit=memory_limit,
+        devices=devices,
+        progress=progress,
+        label=f"simulating {name}",
+    )
+    if not all(np.isfinite(value).all() for value in values.values()):
+        raise ValueError(f"training diverged with {training!r}: lower learning_rate, or raise samples")
+    return values | {f"{name}_error": error for name, error in errors.items()}
+
+
+def check_samples(samples: Any) -> int | None:
+    """Return the size of a training set; None and infinity stand for the population, and give None."""
+    return None if samples is None or samples == math.inf else check_count("samples", samples)
 
 
 def train_with_error(
@@ -69,7 +147,7 @@ def train_with_error(
         errors, taken = jax.tree.map(jnp.zeros_like, values), times
     else:
         clock = training.flow_time(times)
-        counts, lengths = flow_steps(clock, stable_rate)
+        counts, lengths = flow_steps(clock, _decayed_rate(stable_rate, training))
         pull = _decayed(gradient, training)
         states = _flowed(pull, state, 2 * counts, lengths / 2)
         values = jax.vmap(measure)(states)
@@ -102,7 +180,8 @@ def check_training_cost(
     if isinstance(training, GradientDescent):
         steps, evaluations = float(times[-1]), 1
     else:
-        steps, evaluations = float(training.flow_time(times[-1:])[0]) / (_FLOW_STEP * stable_rate), 12
+        longest = _FLOW_STEP * _decayed_rate(stable_rate, training)
+        steps, evaluations = float(training.flow_time(times[-1:])[0]) / longest, 12
     check_cost(
         f"simulating {name} for {steps:.3g} steps and {seeds:.3g} seeds",
         operations=evaluations * steps * (STEP + seeds * operations),
@@ -116,13 +195,19 @@ def check_stable(training: Training, stable_rate: float, last: float) -> None:
         return
     # Heavy-ball momentum is stable up to 2 (1 + momentum) over the curvature, Nesterov's up to less.
     momentum = float(training.momentum)
-    limit = stable_rate * ((1 + momentum) / (1 + 2 * momentum) if training.nesterov else 1 + momentum)
+    factor = (1 + momentum) / (1 + 2 * momentum) if training.nesterov else 1 + momentum
+    limit = factor * _decayed_rate(stable_rate, training)
     rate = training.learning_rate
     largest = float(np.max(training.learning_rates(0, min(int(last), 10**6)))) if isinstance(rate, Schedule) else rate
     if largest >= limit:
         raise ValueError(
             f"learning_rate = {largest:g} is not below {limit:.4g}, from which gradient descent is unstable: lower it"
         )
+
+
+def _decayed_rate(stable_rate: float, training: Any) -> float:
+    """The largest stable learning rate with weight decay, which adds its strength to the curvature."""
+    return 2 / (2 / stable_rate + float(training.weight_decay))
 
 
 def _descended(

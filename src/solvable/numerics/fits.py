@@ -1,7 +1,7 @@
-"""Power laws in curves: local exponents, windows in which they hold, least squares, and errors by resampling.
+"""Power laws in curves: local slopes, windows in which they agree, least squares, and errors by resampling.
 
-Everything is done in the logarithms, where a power law is a straight line. Curves may be stacked along leading axes;
-``x`` runs along the last one.
+Everything is done in the logarithms, where ``y = prefactor x^-exponent`` is a straight line of slope ``-exponent``.
+Curves may be stacked along leading axes; ``x`` runs along the last one.
 """
 
 import math
@@ -18,7 +18,7 @@ _FEWEST_SEEDS = 4
 
 
 class PowerLaw(NamedTuple):
-    """``offset + prefactor x^exponent``; each a number, or an array over the curves fitted together."""
+    """``offset + prefactor x^-exponent``; each a number, or an array over the curves fitted together."""
 
     exponent: Any
     prefactor: Any
@@ -26,7 +26,7 @@ class PowerLaw(NamedTuple):
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         return np.asarray(self.offset)[..., None] + np.asarray(self.prefactor)[..., None] * (
-            x ** np.asarray(self.exponent)[..., None]
+            x ** -np.asarray(self.exponent)[..., None]
         )
 
 
@@ -75,15 +75,15 @@ def _stencil(logs: np.ndarray) -> np.ndarray:
 def straight_window(
     x: np.ndarray, slopes: np.ndarray, drift: float, errors: np.ndarray | None = None, fewest: int = 3
 ) -> slice:
-    """The longest stretch of ``log x`` over which one exponent describes all local ones; the later one of two equals.
+    """The longest stretch of ``log x`` over which one slope describes all local ones; the later one of two equals.
 
-    A common exponent may miss each local one by ``drift / 2`` and three of its errors.
+    The common slope may differ from each local one by ``drift / 2`` and three of its errors.
     """
-    room = drift / 2 + (0.0 if errors is None else _ERRORS_ALLOWED * errors)
+    allowance = drift / 2 + (0.0 if errors is None else _ERRORS_ALLOWED * errors)
     logs, best = np.log(x), (-1.0, slice(0, 0))
     for begin in range(x.size - fewest + 1):
-        highest = np.minimum.accumulate((slopes + room)[begin:])
-        lowest = np.maximum.accumulate((slopes - room)[begin:])
+        highest = np.minimum.accumulate((slopes + allowance)[begin:])
+        lowest = np.maximum.accumulate((slopes - allowance)[begin:])
         straight = int((lowest <= highest).sum())
         length = logs[begin + straight - 1] - logs[begin]
         if straight >= fewest and length >= best[0] * (1 - 1e-9):
@@ -91,7 +91,7 @@ def straight_window(
     if best[0] < 0:
         raise ValueError(
             f"no {fewest} neighbouring points have local exponents within {drift:g} of each other: "
-            "allow more drift, give more points a decade, or choose the window yourself"
+            "allow more drift, give more points per decade, or choose the window yourself"
         )
     return best[1]
 
@@ -120,13 +120,14 @@ def fit(
 
 def _plain(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> PowerLaw:
     slope, height = straight_line(np.log(x), np.log(y), weights)
-    return PowerLaw(slope, np.exp(height), np.zeros_like(slope))
+    return PowerLaw(-slope, np.exp(height), np.zeros_like(slope))
 
 
 def _with_offset(x: np.ndarray, y: np.ndarray, scale: np.ndarray, counts: np.ndarray) -> PowerLaw:
     """``height + slope (u^p - 1) / p``, u = x over its geometric mean: regular at p = 0, where it is a logarithm.
 
-    Height and slope are linear, so that the search is over p alone: a scan, then golden section, all curves at once.
+    Height and slope are linear parameters, so that the search is over p alone: a scan, then golden section, for all
+    curves together. The exponent is -p.
     """
     unit = np.exp(np.log(x).mean())
     logs, weights = np.log(x / unit), counts / scale**2
@@ -155,11 +156,11 @@ def _with_offset(x: np.ndarray, y: np.ndarray, scale: np.ndarray, counts: np.nda
     power = (low + high) / 2
     if power.shape == () and (abs(power) >= steepest or np.ptp(y) == 0):
         raise ValueError(
-            f"no power beside an offset fits these values: the exponent runs to {power:.3g}; choose another window, "
+            f"no power beside an offset fits these values: the exponent runs to {-power:.3g}; choose another window, "
             "or fit without offset"
         )
     slope, height = straight_line(basis(power), y, weights)
-    return PowerLaw(power, slope / power * unit**-power, height - slope / power)
+    return PowerLaw(-power, slope / power * unit**-power, height - slope / power)
 
 
 class Resampled(NamedTuple):

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from solvable.checks import is_traced
 from solvable.precision import require_float64
 
 Bracket = tuple[Array, Array, Array, Array, Array]
@@ -200,13 +201,9 @@ def _traceable(values: Any) -> Any:
     return None if values is None else jnp.asarray(values, float)
 
 
-def _is_traced(*values: Any) -> bool:
-    return any(isinstance(value, jax.core.Tracer) for value in values)
-
-
 def _checked(intensities: Any, multiplicities: Any) -> tuple[Any, Any]:
     """Both as NumPy arrays after the checks; what is traced is passed on."""
-    if _is_traced(intensities):
+    if is_traced(intensities):
         return intensities, multiplicities
     values = np.asarray(intensities, dtype=float)
     if values.ndim == 0 or values.size == 0:
@@ -219,7 +216,7 @@ def _checked(intensities: Any, multiplicities: Any) -> tuple[Any, Any]:
         )
     if not values.any(axis=-1).all():
         raise ValueError("at least one of the intensities must be positive: a spectrum of zeros has no modes")
-    if multiplicities is None or _is_traced(multiplicities):
+    if multiplicities is None or is_traced(multiplicities):
         return values, multiplicities
     counts = np.asarray(multiplicities, dtype=float)
     if counts.shape != values.shape[-1:]:
@@ -230,11 +227,11 @@ def _checked(intensities: Any, multiplicities: Any) -> tuple[Any, Any]:
 
 
 def _check_samples(samples: Any, ridge: Any, intensities: Any, multiplicities: Any) -> None:
-    if not _is_traced(samples) and not 0 < float(samples) < np.inf:
+    if not is_traced(samples) and not 0 < float(samples) < np.inf:
         raise ValueError(f"samples must be a positive finite number, not {samples!r}")
-    if not _is_traced(ridge) and not 0 <= float(ridge) < np.inf:
+    if not is_traced(ridge) and not 0 <= float(ridge) < np.inf:
         raise ValueError(f"ridge must be a finite number, zero or more, not {ridge!r}")
-    if _is_traced(samples, ridge, intensities, multiplicities) or float(ridge) > 0:
+    if is_traced(samples, ridge, intensities, multiplicities) or float(ridge) > 0:
         return
     present = intensities > 0
     modes = float(present.sum() if multiplicities is None else multiplicities[present].sum())

@@ -1,6 +1,7 @@
 """The source papers, one folder each, one file a figure or table; every file states claims that can fail.
 
-A figure file has a docstring (its first line is the title) and a function ``reproduce(scale) -> Reproduction``. What a
+A figure file has a docstring (its first line is the title) and three functions: ``compute(scale)`` makes datasets,
+``claims(data)`` and ``draw(data)`` only read them, so that a claim or a picture is tested without training. What a
 paper has wrong in print is in its folder too, in ``errata.md`` (and ``errata-*.md``): the documentation and the report
 show these files, so that they are written once.
 """
@@ -12,9 +13,21 @@ from fnmatch import fnmatch
 from importlib.resources import files
 from types import ModuleType
 
-from solvable.papers.claims import Claim, Reproduction
+from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.precision import in_float64
 
-__all__ = ["Claim", "Reproduction", "errata", "figures", "home", "load_figure", "papers", "title"]
+__all__ = [
+    "Claim",
+    "Reproduction",
+    "errata",
+    "figures",
+    "home",
+    "load_figure",
+    "papers",
+    "reproduce",
+    "reproduce_paper",
+    "title",
+]
 
 _PAPERS = {
     "delayed-features": "solvable.papers.delayed_features",
@@ -78,6 +91,34 @@ def load_figure(paper: str, figure: str) -> ModuleType:
     'solvable.papers.linear_grokking.eq12'
     """
     return importlib.import_module(home(paper, figure))
+
+
+@in_float64
+def reproduce(paper: str, figure: str, scale: Scale = "quick") -> Reproduction:
+    """Reproduce a figure: compute its data, test its claims and draw it.
+
+    Parameters
+    ----------
+    paper, figure
+        Short names: see :func:`papers` and :func:`figures`.
+    scale
+        ``"quick"``, for two cores and minutes at most, or ``"full"``, the sizes of the paper.
+
+    >>> from solvable import papers
+    >>> result = papers.reproduce("linear-grokking", "eq12")
+    >>> all(claim.passed for claim in result.claims)
+    True
+    """
+    module = load_figure(paper, figure)
+    if not hasattr(module, "compute"):
+        return module.reproduce(scale)
+    data = module.compute(scale)
+    return Reproduction(data, module.draw(data), module.claims(data))
+
+
+def reproduce_paper(paper: str, scale: Scale = "quick") -> dict[str, Reproduction]:
+    """Reproduce every figure of a paper, one after the other; the results by figure."""
+    return {figure: reproduce(paper, figure, scale) for figure in figures(paper)}
 
 
 def _package(paper: str) -> str:

@@ -1,33 +1,63 @@
-"""Claims: statements with a number that was measured, the number expected, and a tolerance with a reason."""
+"""Claims: statements about a measured number that can fail, each with a kind, a tolerance and a reason."""
 
 import base64
 import dataclasses
 import io
+import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import xarray as xr
 
+from solvable.comparison import agreement
 from solvable.display import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Scale = Literal["quick", "full"]
+Kind = Literal["equals", "at_least", "at_most", "ordered", "agrees"]
+# How often a claim of agreement fails although theory is right. All papers together have fewer than a thousand of them,
+# so that one of them fails by chance in less than one of a hundred reproductions with other seeds.
+FALSE_ALARMS = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """``|measured - expected| <= tolerance``, or with ``relative`` within that fraction of the expected value.
+    """A measured number and what it must be. ``measured`` is always the raw measurement.
 
-    ``because`` says where the tolerance comes from. ``printed`` is the paper's value where that is wrong; it is shown
-    and not tested. Two NaNs agree: "never reached" is a statement too.
+    Each kind has a constructor of the same name. ``Claim(...)`` itself is :meth:`equals`: ``|measured - expected|`` is
+    at most ``tolerance`` or, with ``relative``, at most that fraction of the expected value. Two NaNs are equal: "never
+    reached" is a statement, too. The others are :meth:`at_least`, :meth:`at_most`, :meth:`ordered` and :meth:`agrees`.
+
+    Parameters
+    ----------
+    name
+        What is measured, in words.
+    measured
+        The raw measurement.
+    expected
+        The value expected, or the bound.
+    tolerance
+        How far the measurement may be from it.
+    because
+        Where the tolerance comes from.
+    relative
+        Whether the tolerance is a fraction of the expected value.
+    printed
+        What the paper prints, where that is something else; it is shown and not tested.
+    kind
+        Which relation is claimed.
+    values
+        The numbers whose order is claimed.
 
     >>> from solvable.papers import Claim
     >>> claim = Claim("zero of a cosine", 1.5708, 3.14159265 / 2, 1e-4, "five digits")
     >>> claim.passed, claim.allowed
     (True, 0.0001)
+    >>> Claim.at_least("a delay", 7.5, 3.0, "seen at sight").passed
+    True
     """
 
     name: str
@@ -37,10 +67,75 @@ class Claim:
     because: str
     relative: bool = False
     printed: float | str | None = None
+    kind: Kind = "equals"
+    values: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for field in ("measured", "expected", "tolerance"):
             object.__setattr__(self, field, float(getattr(self, field)))
+
+    @classmethod
+    def equals(
+        cls,
+        name: str,
+        measured: float,
+        expected: float,
+        tolerance: float,
+        because: str,
+        relative: bool = False,
+        printed: float | str | None = None,
+    ) -> Self:
+        """Claim that a number has an expected value, within a tolerance."""
+        return cls(name, measured, expected, tolerance, because, relative, printed)
+
+    @classmethod
+    def at_least(
+        cls, name: str, measured: float, bound: float, because: str, printed: float | str | None = None
+    ) -> Self:
+        """Claim that a number is not below a bound."""
+        return cls(name, measured, bound, 0.0, because, printed=printed, kind="at_least")
+
+    @classmethod
+    def at_most(
+        cls, name: str, measured: float, bound: float, because: str, printed: float | str | None = None
+    ) -> Self:
+        """Claim that a number is not above a bound."""
+        return cls(name, measured, bound, 0.0, because, printed=printed, kind="at_most")
+
+    @classmethod
+    def ordered(cls, name: str, values: Any, because: str, printed: float | str | None = None) -> Self:
+        """Claim that numbers increase from each to the next. Measured is the smallest step, which must be positive."""
+        numbers = tuple(float(value) for value in values)
+        if len(numbers) < 2:
+            raise ValueError(f"an order needs at least 2 numbers, not {len(numbers)}")
+        steps = [later - earlier for earlier, later in itertools.pairwise(numbers)]
+        smallest = math.nan if any(map(math.isnan, steps)) else min(steps)
+        return cls(name, smallest, 0.0, 0.0, because, printed=printed, kind="ordered", values=numbers)
+
+    @classmethod
+    def agrees(
+        cls,
+        name: str,
+        theory: xr.Dataset,
+        simulation: xr.Dataset,
+        variable: str,
+        because: str = "",
+        *,
+        bias: float = 0.0,
+        allow_different: bool | str | Sequence[str] = False,
+        printed: float | str | None = None,
+    ) -> Self:
+        """Claim that theory and the mean over runs agree in a variable.
+
+        Measured is the chance of differences as large as those found, joined over all values of the variable as in
+        :func:`solvable.compare`; it must be at least :data:`FALSE_ALARMS`. ``bias`` is a fraction of theory's values by
+        which the mean may be off besides, such as a correction of higher order in the sizes; ``because`` says why.
+        """
+        found = agreement(theory, simulation, variable, bias=bias, allow_different=allow_different)
+        reason = f"{found.words}; a right theory is called wrong once in {1 / FALSE_ALARMS:g}"
+        if because:
+            reason = f"{reason}; {because}"
+        return cls(name, found.chance, FALSE_ALARMS, 0.0, reason, printed=printed, kind="agrees")
 
     @property
     def allowed(self) -> float:
@@ -49,8 +144,15 @@ class Claim:
 
     @property
     def passed(self) -> bool:
+        """Whether the claim holds."""
         if math.isnan(self.expected) or math.isnan(self.measured):
-            return math.isnan(self.expected) and math.isnan(self.measured)
+            return self.kind == "equals" and math.isnan(self.expected) and math.isnan(self.measured)
+        if self.kind in ("at_least", "agrees"):
+            return self.measured >= self.expected
+        if self.kind == "at_most":
+            return self.measured <= self.expected
+        if self.kind == "ordered":
+            return self.measured > self.expected
         if math.isinf(self.expected):
             return self.measured == self.expected
         return abs(self.measured - self.expected) <= self.allowed
@@ -58,6 +160,7 @@ class Claim:
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has no NaN and no infinity: those become text."""
         values = {**dataclasses.asdict(self), "allowed": self.allowed, "passed": self.passed}
+        values["values"] = [_jsonable(value) for value in self.values]
         return {key: _jsonable(value) for key, value in values.items()}
 
     def _repr_html_(self) -> str:
@@ -70,7 +173,7 @@ def _jsonable(value: Any) -> Any:
 
 @dataclasses.dataclass
 class Reproduction:
-    """What a figure file gives: its data, its picture and its claims.
+    """A figure of a paper: its data, its picture and its claims.
 
     >>> from solvable.papers import Claim, Reproduction
     >>> from solvable.plotting import new_figure
@@ -93,13 +196,22 @@ class Reproduction:
         return f'<img alt="figure" src="data:image/png;base64,{code}"/>{claims}'
 
 
+def relation(claim: Any) -> str:
+    """What a claim, as a dictionary, says of the measured number, in a few characters."""
+    kind, expected = claim.get("kind", "equals"), claim["expected"]
+    if kind == "ordered":
+        return "increasing"
+    text = f"{expected:.5g}" if isinstance(expected, float) else str(expected)
+    return {"at_least": f"≥ {text}", "at_most": f"≤ {text}", "agrees": f"chance ≥ {text}"}.get(kind, text)
+
+
 def _claims_table(caption: str, claims: Sequence[Claim]) -> str:
     rows = [
         (
             claim.name,
             f"{claim.measured:.5g}",
-            f"{claim.expected:.5g}",
-            f"± {claim.allowed:.3g}",
+            relation(claim.to_dict()),
+            f"± {claim.allowed:.3g}" if claim.kind == "equals" else "",
             "" if claim.printed is None else claim.printed,
             claim.because,
             "passed" if claim.passed else "FAILED",

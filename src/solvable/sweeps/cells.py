@@ -18,10 +18,12 @@ import numpy as np
 
 from solvable import models
 from solvable._version import __version__
+from solvable.dataset import for_json
 from solvable.model import Model, check_field
 from solvable.sweeps.design import Design, label
 from solvable.sweeps.quantities import Quantity, canonical, option_names, parse_quantity
 from solvable.sweeps.results import Result, Schema
+from solvable.training import Schedule, Training
 
 Cell = Mapping[str, Any]
 
@@ -48,6 +50,9 @@ class Cells:
     schema: Schema | None = None
     # Whether the call shows progress unless it is told not to: the sweep has a bar of its own.
     quiet: bool = False
+    # How the models are trained, if the quantity depends on it, and the options of the training that are swept.
+    training: Training | None = None
+    swept_training: tuple[str, ...] = ()
 
     def values(self, cell: Cell) -> dict[str, Any]:
         """A cell's parameters as plain Python values; labels become what they stand for."""
@@ -70,17 +75,24 @@ class Cells:
 
     def model(self, values: Cell) -> Model:
         """The model of a cell, built and checked like any other."""
-        swept = {name: value for name, value in values.items() if name not in self.swept_options}
+        others = (*self.swept_options, *self.swept_training)
+        swept = {name: value for name, value in values.items() if name not in others}
         return self.make(**{**self.fixed, **swept})
 
     def call_options(self, values: Cell) -> dict[str, Any]:
         """The options of the call that differ from cell to cell: those swept, and the key of the random numbers."""
-        options = {name: values[name] for name in self.swept_options}
+        options = {name: values[name] for name in self.swept_options} | self.trained(values)
         if self.quiet:
             options["progress"] = False
         if self.quantity.draws and "key" not in options:
             options["key"] = cell_key(values, self.quantity.options.get("key", 0))
         return options
+
+    def trained(self, values: Cell) -> dict[str, Training]:
+        """The training of a cell as an option of the call; nothing where the quantity takes none."""
+        if self.training is None:
+            return {}
+        return {"training": self.training.replace(**{name: values[name] for name in self.swept_training})}
 
     def evaluate(self, cell: Cell) -> Result:
         """One cell's result; raises what the model raises."""
@@ -100,6 +112,12 @@ class Cells:
                 errors.append(error_text(error))
         return values, errors
 
+    def _stated_training(self) -> dict[str, Any]:
+        assert self.training is not None
+        fixed = {name: value for name, value in self.training.parameters().items() if name not in self.swept_training}
+        described = {name: for_json(value) if isinstance(value, Schedule) else value for name, value in fixed.items()}
+        return {"training": type(self.training).__name__, **canonical(described)}
+
     def settings(self) -> dict[str, Any]:
         """What decides the values of every cell, as JSON: a store with other settings is another sweep."""
         made = {} if self.make is self.kind else Quantity(self.make).identity()
@@ -108,6 +126,7 @@ class Cells:
             **({"made_by": made["quantity"], "made_by_source": made["source"]} if made else {}),
             "parameters": canonical(self.fixed),
             **self.quantity.identity(),
+            **({} if self.training is None else {"training": self._stated_training()}),
             "options": canonical(self.quantity.options),
             "version": __version__,
         }
@@ -126,17 +145,23 @@ def cell_key(values: Cell, key: int = 0) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 11
 
 
-def find_cells(model: Any, design: Design, target: Any, options: Mapping[str, Any] | None) -> tuple[Cells, Design]:
+def find_cells(
+    model: Any, design: Design, target: Any, options: Mapping[str, Any] | None, training: Training | None = None
+) -> tuple[Cells, Design]:
     """Everything checked that can be checked before anything runs; whole numbers are made whole on the way."""
     make, kind, fixed = _source(model, design)
     names = _parameter_names(make)
     call_options = option_names(kind, target)
+    training = _training(kind, target, call_options, options, training)
+    trainable = [] if training is None else list(training.parameters())
     for name in design.names:
-        if name not in names and name not in call_options:
+        if name not in names and name not in call_options and name not in trainable:
             known = f"it has {', '.join(names)}"
             known += f"; {_told(target)} takes {', '.join(call_options)}" if call_options else ""
+            known += f"; {type(training).__name__} has {', '.join(trainable)}" if trainable else ""
             raise ValueError(f"{_told(make)} has no parameter {name!r}; {known}")
-    swept_options = tuple(name for name in design.names if name not in names)
+    swept_options = tuple(name for name in design.names if name not in names and name in call_options)
+    swept_training = tuple(name for name in design.names if name not in names and name not in call_options)
     both = [name for name in swept_options if name in (options or {})]
     if both:
         raise ValueError(f"{both[0]} is swept and also fixed in options: leave one out")
@@ -146,6 +171,10 @@ def find_cells(model: Any, design: Design, target: Any, options: Mapping[str, An
     quantity = parse_quantity(kind, target, options, list(swept_options))
     if make is kind:
         design = _checked_values(kind, design)
+    for name in swept_training:
+        for values in (axis.values[name] for axis in design.axes if name in axis.values):
+            for value in values:
+                training.replace(**{name: value})  # type: ignore[union-attr]
     labels = {
         name: {label(value): value for value in values}
         for axis in design.axes
@@ -153,7 +182,23 @@ def find_cells(model: Any, design: Design, target: Any, options: Mapping[str, An
         if axis.coordinates()[name].dtype.kind == "U"
     }
     quiet = "progress" in call_options and "progress" not in quantity.options
-    return Cells(make, kind, fixed, quantity, swept_options, labels, quiet=quiet), design
+    cells = Cells(make, kind, fixed, quantity, swept_options, labels, quiet=quiet)
+    return dataclasses.replace(cells, training=training, swept_training=swept_training), design
+
+
+def _training(
+    kind: type[Model], target: Any, known: list[str], options: Mapping[str, Any] | None, training: Training | None
+) -> Training | None:
+    """The training of the sweep: the given one, or the model's own; None if the quantity takes none."""
+    if options and "training" in options:
+        raise ValueError("training is not one of the options: pass it to the sweep, as training=...")
+    if "training" not in known:
+        if training is not None:
+            raise ValueError(f"{_told(target)} takes no training: leave it out")
+        return None
+    if training is not None and not isinstance(training, Training):
+        raise ValueError(f"training must be GradientFlow(...), GradientDescent(...) or SGD(...), not {training!r}")
+    return kind.default_training if training is None else training
 
 
 def _source(model: Any, design: Design) -> tuple[Callable[..., Model], type[Model], dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from solvable.precision import in_float64
 from solvable.sweeps.grid import Tile
 from solvable.sweeps.schema import Output
 
@@ -146,6 +147,7 @@ def _serial(compute: Compute, jobs: Jobs) -> Iterator[Outcome]:
         yield Outcome(tile, values, errors)
 
 
+@in_float64
 def evaluate(compute: Compute, columns: Mapping[str, np.ndarray]) -> tuple[Values | None, list[str | None]]:
     """Compute one tile's cells; if that raises, one at a time, so that only the guilty ones fail."""
     names = list(columns)

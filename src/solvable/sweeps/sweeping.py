@@ -18,6 +18,7 @@ from solvable._version import __version__
 from solvable.checks import check_count
 from solvable.dataset import Stopwatch
 from solvable.numerics.cost import DAY, check_cost
+from solvable.precision import in_float64
 from solvable.sweeps import execution
 from solvable.sweeps.cells import Cells, find_cells
 from solvable.sweeps.design import Design, as_design
@@ -28,6 +29,7 @@ from solvable.sweeps.results import Naming, Schema, with_texts
 from solvable.sweeps.schema import Axis, ChangedSettingsError, tile_shape
 from solvable.sweeps.store import Store, open_store
 from solvable.sweeps.vectorised import VectorisedCells
+from solvable.training import Training
 
 StorePath = str | os.PathLike[str]
 _SHOWN_FAILURES = 3
@@ -39,11 +41,13 @@ class SweepWarning(UserWarning):
     """Some cells of a sweep failed; the others are there."""
 
 
+@in_float64
 def sweep(
     model: Any,
     over: Any,
     quantity: Any = "predict",
     options: Mapping[str, Any] | None = None,
+    training: Training | None = None,
     *,
     store: StorePath | None = None,
     engine: Engine = "auto",
@@ -62,7 +66,8 @@ def sweep(
     ``model`` is a model, whose other parameters stay; a class or name of one, if the rest has defaults; or a function
     that makes one, such as ``ScalarNetwork.small``, whose arguments are then what is swept. ``over`` is
     ``{"aspect_ratio": [...], "weight_decay": [...]}`` or any design (:func:`as_design`, :func:`zipped`,
-    :func:`sobol`, :func:`latin_hypercube`); it may also name options of the call, such as ``accuracy``.
+    :func:`sobol`, :func:`latin_hypercube`); it may also name options of the call, such as ``accuracy``, and of the
+    ``training``, such as ``learning_rate`` or ``weight_decay``.
 
     ``quantity`` is the name of a method or property of the model, called with ``options``, or a function of the model
     that returns a number, text, array, mapping, DataArray or Dataset. Simulations draw from a key made of the cell's
@@ -79,7 +84,7 @@ def sweep(
     are NaN, ``error`` has the reason, and a :class:`SweepWarning` says how many.
     """
     watch = Stopwatch()
-    asked = _Asked(model, over, quantity, options, store, engine, client, workers, tile, overwrite, resume)
+    asked = _Asked(model, over, quantity, options, training, store, engine, client, workers, tile, overwrite, resume)
     job = _prepare(asked)
     _check_cost(job.plan, store)
     compute: Any = job.cells
@@ -98,11 +103,13 @@ def sweep(
     return dataset
 
 
+@in_float64
 def plan(
     model: Any,
     over: Any,
     quantity: Any = "predict",
     options: Mapping[str, Any] | None = None,
+    training: Training | None = None,
     *,
     store: StorePath | None = None,
     engine: Engine = "auto",
@@ -112,7 +119,7 @@ def plan(
     overwrite: bool = False,
 ) -> Plan:
     """What :func:`sweep` would do with the same arguments: cells, engine, tiles, bytes and, from one cell, the time."""
-    asked = _Asked(model, over, quantity, options, store, engine, client, workers, tile, overwrite)
+    asked = _Asked(model, over, quantity, options, training, store, engine, client, workers, tile, overwrite)
     return _prepare(asked, measure=True).plan
 
 
@@ -126,9 +133,14 @@ def load(store: StorePath) -> xr.Dataset:
         "method": "sweep",
         "quantity": settings["quantity"],
         "options": json.dumps(settings["options"]),
+        **_training_attribute(settings),
         "version": settings["version"],
     }
     return dataset
+
+
+def _training_attribute(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {"training": json.dumps(settings["training"])} if "training" in settings else {}
 
 
 @dataclass(frozen=True)
@@ -137,6 +149,7 @@ class _Asked:
     over: Any
     quantity: Any
     options: Mapping[str, Any] | None
+    training: Training | None
     store: StorePath | None
     engine: str
     client: Any
@@ -158,7 +171,7 @@ class _Job:
 def _prepare(asked: _Asked, measure: bool = False) -> _Job:
     """Everything that can go wrong before the first cell goes wrong here."""
     check_engine(asked.engine, asked.client is not None)
-    cells, design = find_cells(asked.model, as_design(asked.over), asked.quantity, asked.options)
+    cells, design = find_cells(asked.model, as_design(asked.over), asked.quantity, asked.options, asked.training)
     if asked.workers is not None:
         check_count("workers", asked.workers)
     if asked.tile is not None:
@@ -242,9 +255,12 @@ def _still_pending(stored: Reader, axes: list[Axis]) -> int:
 def _about(cells: Cells, names: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """What each swept parameter is, for people and plots."""
     known = {field.name: field.metadata for field in dataclasses.fields(cells.kind)}
+    if cells.training is not None:
+        known = {field.name: field.metadata for field in dataclasses.fields(cells.training)} | known
     about = {}
     for name in names:
-        meaning: Any = known.get(name, {}) if cells.make is cells.kind else {}
+        ours = cells.make is cells.kind or name in cells.swept_training
+        meaning: Any = known.get(name, {}) if ours else {}
         about[name] = {"long_name": meaning.get("help", name.replace("_", " ")), "units": "1"}
         if meaning.get("symbol"):
             about[name]["symbol"] = meaning["symbol"]
@@ -294,6 +310,7 @@ def _attributes(job: _Job, watch: Stopwatch) -> dict[str, Any]:
         "method": "sweep",
         "quantity": job.plan.quantity,
         "options": json.dumps(settings["options"]),
+        **_training_attribute(settings),
         "engine": job.plan.engine,
         "version": __version__,
         "device": jax.devices()[0].device_kind,

@@ -60,7 +60,8 @@ def why_not(cells: Cells, numeric: dict[str, bool]) -> str | None:
 def _one(cells: Cells, values: dict[str, Any]) -> Outputs:
     """The outputs of one cell of traced parameters."""
     assert cells.schema is not None
-    result = cells.quantity.evaluate(cells.model(values), {name: values[name] for name in cells.swept_options})
+    options = {name: values[name] for name in cells.swept_options} | cells.trained(values)
+    result = cells.quantity.evaluate(cells.model(values), options)
     return tuple(_traced(cells, result))
 
 
@@ -272,9 +273,10 @@ def _close(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _identity(cells: Cells) -> str:
-    """Sweeps with the same one compute the same in a cell."""
+    """Cache key for compiled functions: sweeps with the same key compute the same in a cell."""
     functions = [id(value) for value in (cells.make, cells.quantity.target, *cells.fixed.values()) if callable(value)]
-    return json.dumps([cells.settings(), cells.kind.__module__, functions, cells.swept_options])
+    swept = (cells.swept_options, cells.swept_training, repr(cells.training))
+    return json.dumps([cells.settings(), cells.kind.__module__, functions, swept])
 
 
 def _remember(key: Any, cells: Cells, value: Any) -> None:

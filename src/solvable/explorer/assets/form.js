@@ -137,7 +137,7 @@ export function render({ model, el }) {
     }
   }
 
-  const groups = [["view", null], ["parameter", null], ["times", null], ["theory", "Options of theory"], ["training", "Options of training"]];
+  const groups = [["view", null], ["parameter", null], ["training", "Training"], ["times", null], ["theory", "Options of theory"], ["simulation", "Options of simulation"]];
   const form = element("form", { "aria-label": model.title, class: model.layout });
   form.addEventListener("submit", (event) => event.preventDefault());
   const build = () => {

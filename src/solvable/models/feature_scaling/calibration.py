@@ -10,6 +10,7 @@ from solvable.dataset import Stopwatch, make_dataset
 from solvable.models.feature_scaling.meanings import MEANINGS
 from solvable.models.feature_scaling.model import FeatureScaling
 from solvable.numerics.fits import straight_line
+from solvable.precision import in_float64
 
 _BINS = 6
 _STRAIGHT = 0.03
@@ -23,14 +24,25 @@ class _Line(NamedTuple):
     scatter: float
 
 
+@in_float64
 def fit_source_capacity(spectrum: Any, target: Any, *, first: int | None = None, last: int | None = None) -> xr.Dataset:
-    """Capacity and source of a kernel with eigenvalues ``spectrum`` and target coefficients ``target``, any order.
+    """Capacity and source of a measured kernel, with their errors and the exponents they imply.
 
     Eigenvalues are averaged over bins of equal length in ``log k``, as are the ``lambda_k w_k^2``, which go as
-    ``k^(-capacity source - 1)``, and straight lines fitted from mode ``first`` to mode ``last``. By default that is
-    the longest range over which the eigenvalues scatter about their line by at most 3 %, or twice what the straightest
-    range has; a measured spectrum ends in modes that too few samples bend. Errors combine the scatter of the bins and
-    the change of slope between the halves of the range. The exponents of :meth:`FeatureScaling.exponents` are added.
+    ``k^(-capacity source - 1)``, and straight lines fitted from mode ``first`` to mode ``last``. Errors combine the
+    scatter of the bins and the change of slope between the halves of the range. The exponents of
+    :meth:`FeatureScaling.exponents` are added.
+
+    Parameters
+    ----------
+    spectrum
+        Eigenvalues of the kernel, in any order.
+    target
+        Coefficients of the target in the eigenvectors, in the same order.
+    first, last
+        First and last mode of the range to fit, counted from 1 at the largest eigenvalue. By default the longest range
+        over which the eigenvalues scatter about their line by at most 3 %, or twice what the straightest range has; a
+        measured spectrum ends in modes that too few samples bend.
 
     >>> import numpy as np, solvable
     >>> rank = np.arange(1, 1001)

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from solvable.models.feature_scaling.theory import curves
 from solvable.numerics.envelope import lowest
 from solvable.numerics.fits import local_slopes
 from solvable.progress import progress_bar
+from solvable.training import Training
 
 if TYPE_CHECKING:
     from solvable.models.feature_scaling.model import FeatureScaling
@@ -18,7 +20,12 @@ _MARGIN = 1.2
 
 
 def envelope(
-    model: "FeatureScaling", budgets: np.ndarray, share: float, per_decade: int, progress: bool | None
+    model: "FeatureScaling",
+    budgets: np.ndarray,
+    training: Training,
+    share: float,
+    per_decade: int,
+    progress: bool | None,
 ) -> dict[str, Any]:
     """Least loss, best size, its time and local exponents at each budget."""
     if budgets[0] < 1e2:
@@ -31,7 +38,7 @@ def envelope(
             new = np.setdiff1d(wanted, sizes)
             rows = []
             for size in new:
-                rows.append(_losses(model, int(size), budgets, per_decade))
+                rows.append(_losses(model, int(size), budgets, training, per_decade))
                 advance(1 / (len(new) * 4))
             order = np.argsort(np.concatenate([sizes, new]))
             sizes = np.concatenate([sizes, new])[order]
@@ -52,14 +59,14 @@ def _first_range(budgets: np.ndarray, share: float) -> tuple[float, float]:
     return max(1.0, round(low)), max(3.0, round(high))
 
 
-def _losses(model: "FeatureScaling", size: int, budgets: np.ndarray, per_decade: int) -> np.ndarray:
+def _losses(model: "FeatureScaling", size: int, budgets: np.ndarray, training: Training, per_decade: int) -> np.ndarray:
     """Loss of one size at the time that each budget leaves it; infinite where it leaves none."""
     times = budgets / size
-    usable = times > 0.5
+    usable = training.flow_time(times) > 0.5
     result = np.full(budgets.size, np.inf)
     if usable.any():
-        curve = model.replace(features=size).predict(times[usable], descent="flow", per_decade=per_decade)
-        result[usable] = curve.test_loss.values
+        options = {"solver": "slot-march", "per_decade": per_decade}
+        result[usable] = curves(model.replace(features=size), times[usable], training, options).test_loss
     return result
 
 
@@ -68,8 +75,8 @@ def _refined(sizes: np.ndarray, losses: np.ndarray, budgets: np.ndarray) -> dict
     best = lowest(sizes, losses)
     return {
         "test_loss": best.depth,
-        "optimal_features": best.place,
-        "optimal_time": budgets / best.place,
+        "features": best.place,
+        "time": budgets / best.place,
         "exponent": -_slope(budgets, best.depth),
         "features_exponent": _slope(budgets, best.place),
     }

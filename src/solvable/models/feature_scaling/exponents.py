@@ -17,10 +17,10 @@ def speed_up(source: np.ndarray, rich: bool) -> np.ndarray:
     return np.maximum(1.0, 2 / (1 + source)) if rich else np.ones_like(source)
 
 
-def level(source: float, depth: int) -> float:
-    """The time exponent after ``depth`` rounds of the self-consistency ``chi = beta (2 - chi)`` (eq. 62)."""
+def after_rounds(source: float, rounds: int) -> float:
+    """The time exponent after ``rounds`` of the self-consistency ``chi = beta (2 - chi)`` (eq. 62)."""
     exponent = source
-    for _ in range(depth):
+    for _ in range(rounds):
         exponent = source * max(1.0, 2 - exponent)
     return exponent
 

@@ -27,6 +27,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.models.feature_scaling.mode_quadrature import Modes
+from solvable.models.feature_scaling.optimiser import rates_of
 
 
 class Curve(NamedTuple):
@@ -99,27 +100,34 @@ def _root(values: Array) -> Array:
     return jnp.where(values > 0, jnp.sqrt(jnp.where(values > 0, values, 1.0)), 0.0)
 
 
-def descend(modes: Modes, richness: Any, learning_rate: Any, steps: int) -> Curve:
+def descend(
+    modes: Modes, richness: Any, learning_rate: Any, steps: int, momentum: Any = 0.0, nesterov: bool = False
+) -> Curve:
     """Gradient descent before each of the steps ``0 ... steps - 1``: eq. 4 with ``A(0)^T A(0) / N = 1`` and no noise.
 
     With ``A = A(0) (1 + S)`` and ``w = A(0) omega`` the step is ``omega += eta (1 + S) v2``,
-    ``S += eta gamma omega v2^T``, where ``v2 = Lambda v`` and ``v = w* - (1 + S)^T omega``.
+    ``S += eta gamma omega v2^T``, where ``v2 = Lambda v`` and ``v = w* - (1 + S)^T omega``. Momentum acts on both.
     """
-    return Curve(*_descend(*map(jnp.asarray, (modes.eigenvalues, modes.targets, richness, learning_rate)), steps))
+    numbers = (modes.eigenvalues, modes.targets, richness, rates_of(learning_rate, steps), momentum)
+    return Curve(*_descend(*(jnp.asarray(value, float) for value in numbers), nesterov))
 
 
-@partial(jax.jit, static_argnames=("steps",))
+@partial(jax.jit, static_argnames=("nesterov",))
 def _descend(
-    eigenvalues: Array, targets: Array, richness: Array, learning_rate: Array, steps: int
+    eigenvalues: Array, targets: Array, richness: Array, rates: Array, momentum: Array, nesterov: bool
 ) -> tuple[Array, Array]:
     goal = _root(targets)
+    State = tuple[tuple[Array, Array], tuple[Array, Array]]
 
-    def step(state: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        weights, moved = state
+    def step(state: State, rate: Array) -> tuple[State, tuple[Array, Array]]:
+        (weights, moved), velocity = state
         error = goal - weights - moved.T @ weights
         gradient = eigenvalues * error
         saved = eigenvalues * error**2, 1 + richness * (weights**2).sum()
-        new = weights + learning_rate * (gradient + moved @ gradient)
-        return (new, moved + learning_rate * richness * jnp.outer(weights, gradient)), saved
+        pull = (gradient + moved @ gradient, richness * jnp.outer(weights, gradient))
+        velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, pull)
+        move = jax.tree.map(lambda v, g: g + momentum * v, velocity, pull) if nesterov else velocity
+        return (jax.tree.map(lambda x, d: x + rate * d, (weights, moved), move), velocity), saved
 
-    return jax.lax.scan(step, (jnp.zeros_like(goal), jnp.zeros((goal.size, goal.size))), None, length=steps)[1]
+    start = (jnp.zeros_like(goal), jnp.zeros((goal.size, goal.size)))
+    return jax.lax.scan(step, (start, start), rates)[1]

@@ -4,14 +4,18 @@ from collections.abc import Mapping
 
 from solvable.dataset import VARIABLES, Meaning
 
+# The convention of every loss of this model.
+LOSS = "mean square error, sum_k lambda_k v_k^2, without a factor 1/2"
+
 MEANINGS: Mapping[str, Meaning] = {
     **VARIABLES,
     "test_loss": Meaning("mean square error on new data", "1", "L"),
-    "train_loss": Meaning("mean square error on the reused samples", "1", "L_train"),
-    "mode_error": Meaning("what one mode adds to the test loss", "1", "λ_k⟨v_k²⟩"),
+    "train_loss": Meaning("mean square error on the training set", "1", "L_train"),
+    "mode_loss": Meaning("what one mode adds to the test loss", "1", "λ_k⟨v_k²⟩"),
     "mode_weight": Meaning("number of modes that a node stands for", "1"),
     "mode_eigenvalue": Meaning("eigenvalue of the initial kernel", "1", "λ_k"),
-    "mode": Meaning("rank of the mode; between integers for a node that stands for many", "1", "k"),
+    "mode_rank": Meaning("rank of the mode; between integers for a node that stands for many", "1", "k"),
+    "node": Meaning("number of the quadrature node, which stands for one mode or many", "1"),
     "kernel_growth": Meaning("growth of the kernel's bulk, 1 + γ|w|²/N", "1", "M"),
     "C_0": Meaning("correlation of the error, weighted by the kernel", "1", "C_0"),
     "C_2": Meaning("correlation of the error on the batch, seen by the modes", "1", "C_2"),
@@ -19,12 +23,12 @@ MEANINGS: Mapping[str, Meaning] = {
     "C_w": Meaning("correlation of the readout weights", "1", "C_w"),
     "R_3": Meaning("response of the features' error to a field on it", "1", "R_3"),
     "R_24": Meaning("response of the modes' error to a field on the readout", "1", "R_{2,4}"),
-    "time": Meaning("descent steps, or flow time (learning rate times steps)", "1", "t"),
     "earlier_time": Meaning("the earlier of two times, in steps", "steps", "s"),
     "spike": Meaning("squared norm of the readout weights", "1", "|w|²"),
     "exponent": Meaning("exponent of the loss", "1"),
     "printed": Meaning("the exponent as printed in the paper", "1"),
     "quantity": Meaning("what the loss is a power of", "1"),
+    "round": Meaning("rounds of self-consistency", "1", "n"),
     "regime": Meaning("whether features learn", "1"),
     "phase": Meaning("difficulty of the task: 0 hard, 1 easy, 2 super-easy", "1"),
     "capacity": Meaning("exponent of the eigenvalues", "1", "α"),
@@ -35,7 +39,5 @@ MEANINGS: Mapping[str, Meaning] = {
     "last_mode": Meaning("last mode of the range that was fitted", "1"),
     "budget": Meaning("compute, features times time", "1", "C"),
     "features": Meaning("number of features", "1", "N"),
-    "optimal_time": Meaning("time at the optimum", "1", "t*"),
-    "optimal_features": Meaning("number of features at the optimum", "1", "N*"),
     "features_exponent": Meaning("local exponent of the optimal number of features", "1"),
 }

@@ -1,29 +1,33 @@
-"""The public face of the feature-scaling model: parameters, theory, simulation and summaries."""
+"""The feature-scaling model: parameters, theory, simulation and summaries."""
 
 import math
 import warnings
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import numpy as np
 import xarray as xr
 
-from solvable.checks import Rule, check_choice, check_count, rules
+from solvable.checks import Rule, check_choice, check_count, is_traced, rules
+from solvable.controls import Controls
 from solvable.dataset import Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
 from solvable.models.feature_scaling import compute, exponents, limits, simulation
-from solvable.models.feature_scaling.meanings import MEANINGS
-from solvable.models.feature_scaling.spectrum import is_traced, listed, nodes
-from solvable.models.feature_scaling.theory import Curves, curves
+from solvable.models.feature_scaling.controls import CONTROLS
+from solvable.models.feature_scaling.meanings import LOSS, MEANINGS
+from solvable.models.feature_scaling.spectrum import listed, nodes
+from solvable.models.feature_scaling.theory import SOLVERS, Curves, batch_size, curves, largest_rate
+from solvable.numerics.descent import check_stable
 from solvable.timegrid import check_times
+from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training
 
 _TRACE_CLASS = Rule(
     "a finite number above 1, or the eigenvalues k^-capacity would have no finite sum (the kernel would not be trace "
     "class; a finite explicit spectrum may fall more slowly)",
     lambda value: 1 < value < math.inf,
 )
-_STABLE, _QUIET = 1.9, 0.9
+# Fractions of the edge of stability, and of the noise that feeds itself, from which there is a warning.
+_NEAR_EDGE, _QUIET = 0.95, 0.9
 # What is learned if nothing else is given: a hard task.
 _CAPACITY, _SOURCE, _MODES = 1.5, 0.5, 1000
 # Quadrature over modes reaches down to eigenvalues far below one over the last time.
@@ -37,11 +41,11 @@ class FeatureScaling(Model):
     with ``lambda_k w_k^2 = k^(-capacity source - 1)``, both not normalised, ``k = 1 ... modes`` (which may be infinite
     in theory, not in simulations); or any ``spectrum`` (lambda_k) and ``target`` (w_k) given as lists. ``A(0)`` is
     standard normal, ``w(0) = 0``. Projected gradient descent (eq. 4) moves w, and A as fast as ``richness`` says;
-    ``richness = 0`` is the lazy (kernel) limit. Each step takes a new ``batch``, or with ``samples`` draws it, with
-    replacement, from that many that are kept.
+    ``richness = 0`` is the lazy (kernel) limit. Full-batch training sees the whole population, or with ``samples`` that
+    training set. The batches of SGD are of new samples (``sampling="online"``), or drawn from the training set
+    (``sampling="replacement"``).
 
-    Times are descent steps (``descent="discrete"``) or flow time, learning rate times steps (``"flow"``).
-    Losses are ``sum_k lambda_k v_k^2`` without a factor 1/2.
+    Losses are mean squares, ``sum_k lambda_k v_k^2``, without a factor 1/2.
 
     >>> import solvable
     >>> model = solvable.FeatureScaling(capacity=1.5, source=0.5, modes=float("inf"))
@@ -49,12 +53,24 @@ class FeatureScaling(Model):
     'hard'
     >>> model.predict([0, 10, 100]).test_loss.values.round(3)
     array([1.962, 0.701, 0.157])
+    >>> model.predict([0, 1, 10], solvable.GradientFlow()).test_loss.values.round(3)
+    array([1.962, 0.73 , 0.16 ])
     """
 
     name: ClassVar[str] = "feature-scaling"
+    controls: ClassVar[Controls] = CONTROLS
+    default_training: ClassVar[Training] = GradientDescent(learning_rate=0.1)
+    simulation_covers: ClassVar[tuple[Covers, ...]] = (
+        Covers(GradientDescent, options=("momentum", "nesterov"), schedules=("learning_rate",)),
+        Covers(
+            SGD,
+            options=("momentum", "nesterov", "batch_fraction"),
+            sampling=("online", "replacement"),
+            schedules=("learning_rate",),
+        ),
+    )
+    theory_covers: ClassVar[tuple[Covers, ...]] = (Covers(GradientFlow), *simulation_covers)
     usual_times: ClassVar[str] = "1:500:31log"
-    predict_like_simulation: ClassVar[Mapping[str, Any]] = {"descent": "discrete"}
-    simulates_whole_steps: ClassVar[bool] = True
 
     capacity: float | None = parameter(
         "exponent of the eigenvalues (default: 1.5)", _TRACE_CLASS, symbol="α", default=None, optional=True
@@ -67,9 +83,7 @@ class FeatureScaling(Model):
         optional=True,
     )
     features: float = parameter("number of features", rules.count_or_infinite, symbol="N", default=math.inf)
-    batch: float = parameter("batch size", rules.count_or_infinite, symbol="B", default=math.inf)
     richness: float = parameter("how fast features learn; 0 is lazy", rules.not_negative, symbol="γ", default=1.0)
-    learning_rate: float = parameter("learning rate", rules.positive, symbol="η", default=0.1)
     modes: float | None = parameter(
         "number of modes (default: 1000, or those of the spectrum)",
         rules.count_or_infinite,
@@ -78,7 +92,7 @@ class FeatureScaling(Model):
         optional=True,
     )
     samples: int | None = parameter(
-        "number of samples that are reused; inf: each is new", rules.count, symbol="P", default=None, infinite=True
+        "size of the training set; inf: the population", rules.count, symbol="P", default=None, infinite=True
     )
     spectrum: Any = parameter(
         "eigenvalues, in place of capacity", rules.positive_vector, symbol="λ_k", default=None, optional=True
@@ -113,104 +127,136 @@ class FeatureScaling(Model):
             if not self.target.any():
                 raise ValueError("target is zero: at least one coefficient must not be")
 
+    @property
     def sample_count(self) -> Any:
-        """Number of samples that are reused; infinitely many if each is new."""
+        """Size of the training set; infinite if none is kept."""
         return math.inf if self.samples is None else self.samples
 
+    @property
     def mode_count(self) -> Any:
         """Number of modes, those of the spectrum if there is one."""
         return self.modes if self.spectrum is None else np.size(self.spectrum)
 
+    def check_training(self, training: Training | None, verb: str) -> Training:
+        """Return the training, or the default one, if ``verb`` covers it and its batches come from where samples are.
+
+        Parameters
+        ----------
+        training
+            How the network is trained; None for the default.
+        verb
+            ``"predict"`` or ``"simulate"``.
+        """
+        kept = self.samples is not None
+        if isinstance(training, SGD) and training.sampling is None:
+            training = training.replace(sampling="replacement" if kept else "online")
+        training = super().check_training(training, verb)
+        if isinstance(training, SGD) and kept != (training.sampling == "replacement"):
+            raise ValueError(
+                f"sampling={training.sampling!r} does not fit samples = {self.sample_count}: batches are drawn with "
+                '"replacement" from a training set of finite size, and "online" without one'
+            )
+        return training
+
     def predict(
         self,
         times: Any,
+        training: Training | None = None,
         *,
-        descent: Annotated[Literal["discrete", "flow"], "whole steps of descent, or gradient flow"] = "discrete",
-        two_time: Annotated[bool, "also the correlation and response matrices (discrete only)"] = False,
-        exact_batch: Annotated[bool, "add the 1/B term per mode that the theory drops (discrete, new samples)"] = False,
-        per_decade: Annotated[int, "time steps a decade on logarithmic grids (flow only)"] = 16,
+        solver: Annotated[
+            Literal["recursion", "march", "exponential-midpoint", "slot-march"] | None,
+            "how the equations are solved (default: exactly, for this training)",
+        ] = None,
+        correlations: Annotated[bool, "also the two-time correlations and responses (march only)"] = False,
+        exact_batch: Annotated[bool, "add the 1/B term per mode that the theory drops (march, new samples)"] = False,
+        per_decade: Annotated[int, "time steps per decade on logarithmic grids (flows only)"] = 16,
         progress: bool | None = False,
     ) -> xr.Dataset:
-        """Theory's losses at the given times, from corrected equations of the paper (see docs/errata).
+        """Predict the losses from the corrected equations of the paper (see docs/errata).
 
-        Solvers: ``march``, the two-time equations step by step; ``slot march``, the same for gradient flow on
-        logarithmic times at any finite features, batch and samples; without any of these, ``descent`` of the infinite
-        network and ``exponential midpoint`` for its flow. All but the slot march can be differentiated; sizes and
-        richness may be traced. ``numerical_error`` is relative, of nodes and time grid.
+        All solvers but the slot march can be differentiated; sizes, richness and learning rate may be traced.
+        ``numerical_error`` is relative: that of the nodes, and of the time grid for flows.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training: steps, or flow time over the learning rate.
+        training
+            ``GradientFlow``; ``GradientDescent`` or ``SGD``, with or without momentum and learning-rate schedules.
+        solver
+            By default, steps are followed one by one: by ``"recursion"`` for full batches of the population and
+            infinitely many features, and otherwise by the ``"march"`` through the two-time equations, whose memory
+            grows as the square of the steps. Flows are solved on logarithmic times: by ``"exponential-midpoint"`` for
+            the whole population and infinitely many features, and otherwise by the ``"slot-march"``. Asked for with a
+            training of steps, these two are the limit of small steps at fixed ``learning_rate / batch_size``, which
+            late times need.
+        correlations
+            Whether to add the two-time correlations and responses, over ``time`` and ``earlier_time``; march only.
+        exact_batch
+            Whether to add the term ``lambda_k^2 <v_k^2> / B`` that the theory drops; march and new samples only.
+        per_decade
+            Time steps per decade on the logarithmic grids of the flows.
+        progress
+            Whether to show a progress bar; None shows one on a terminal.
         """
         watch = Stopwatch()
-        check_choice("descent", descent, ("discrete", "flow"))
-        times = check_times(times, whole=descent == "discrete")
+        times, training = self.check_run(times, training, "predict")
         options = {
-            "two_time": two_time,
+            "solver": None if solver is None else check_choice("solver", solver, SOLVERS),
+            "correlations": correlations,
             "exact_batch": exact_batch,
             "per_decade": check_count("per_decade", per_decade, least=4),
             "progress": progress,
         }
-        self._check_options(descent, two_time, exact_batch)
         if not times[-1] <= _LATEST:
             raise ValueError(
                 f"times must be at most {_LATEST:g} for these modes, not {times[-1]:g}: ask for earlier times"
             )
-        found = curves(self, times, descent, options)
-        modes = self.mode_count()
-        system = {"descent": descent, "modes": None if modes == math.inf else int(modes), "network": "projected"}
-        attributes = provenance(self, "theory", {"descent": descent, **found.solver}, watch, found.error, system=system)
-        if not is_traced(self):
-            attributes |= self._guards(found, descent)
-        variables: dict[str, Any] = {"test_loss": (("time",), found.test_loss)}
-        if found.train_loss is not None:
-            variables["train_loss"] = (("time",), found.train_loss)
-        variables["kernel_growth"] = (("time",), found.growth)
-        # Tail nodes stand for no number of modes: theirs is what all together add.
-        heavy = np.asarray(found.modes.counts) if not is_traced(self) else found.modes.counts
-        weight = jax.numpy.where(heavy > 0, heavy, 1.0)
-        variables["mode_error"] = (("time", "mode"), found.node_loss / weight)
-        variables["mode_weight"] = (("mode",), weight)
-        variables["mode_eigenvalue"] = (("mode",), found.modes.eigenvalues)
-        # An axis must be made of numbers: where the place of the last node depends on a traced capacity, count nodes.
-        ranks = found.modes.ranks
-        ranks = np.arange(1.0, ranks.shape[0] + 1) if isinstance(ranks, jax.core.Tracer) else ranks
-        coordinates = {"time": times, "mode": ranks}
-        if two_time and found.two_time is not None:
-            coordinates["earlier_time"] = times
-            variables |= _matrices(found, times)
-        return make_dataset(variables, coordinates, attributes, MEANINGS)
-
-    def _check_options(self, descent: str, two_time: bool, exact_batch: bool) -> None:
-        if descent == "flow" and (two_time or exact_batch):
-            raise ValueError('two_time and exact_batch are for whole steps: use descent="discrete"')
-        if exact_batch and (self.samples is not None or self.batch == math.inf):
-            raise ValueError("exact_batch is for batches of new samples: give a finite batch, and no samples")
-        if descent == "discrete" and not is_traced(self):
+        traced = is_traced(self, training)
+        if not traced:
             strongest = 1.0 if self.spectrum is None else float(np.max(self.spectrum))
-            if self.learning_rate * strongest >= 2:
-                raise ValueError(
-                    f"learning_rate = {self.learning_rate:g} is not below 2 / lambda_1 = {2 / strongest:g}: descent "
-                    "diverges from the first step on; lower it"
-                )
+            check_stable(training, 2 / strongest, times[-1])
+        found = curves(self, times, training, options)
+        system = {"modes": None if self.mode_count == math.inf else int(self.mode_count), "network": "projected"}
+        attributes = provenance(self, "theory", found.solver, watch, found.error, training=training, system=system)
+        attributes["loss"] = LOSS
+        if not traced:
+            attributes |= self._guards(found, training, times)
+        return make_dataset(
+            _variables(found, times, traced),
+            {"time": times, "node": np.arange(1, found.modes.ranks.shape[0] + 1)}
+            | ({} if found.two_time is None else {"earlier_time": times}),
+            attributes,
+            MEANINGS,
+            training=training,
+        )
 
-    def _guards(self, found: Curves, descent: str) -> dict[str, float]:
+    def _guards(self, found: Curves, training: Training, times: np.ndarray) -> dict[str, float]:
         """How near training is to its instabilities, with a warning where it is too near for theory to be trusted."""
-        growth = float(np.max(found.growth))
+        if not isinstance(training, GradientDescent):
+            return {}
+        growth, rate = float(np.max(found.growth)), largest_rate(training, times)
         strongest, trace = float(np.max(found.modes.eigenvalues)), float(found.modes.trace)
+        momentum = float(training.momentum)
+        # Up to which product of learning rate and curvature steps are stable, as in numerics.descent.check_stable.
+        edge = 2 * (1 + momentum) / (1 + 2 * momentum if training.nesterov else 1)
         guards = {}
-        if descent == "discrete":
-            guards["edge_of_stability"] = self.learning_rate * growth * strongest / 2
-            if guards["edge_of_stability"] * 2 > _STABLE:
+        if found.solver["solver"] in ("recursion", "march"):
+            guards["edge_of_stability"] = rate * growth * strongest / edge
+            if guards["edge_of_stability"] > _NEAR_EDGE:
                 warnings.warn(
                     f"the kernel grew by {growth:.3g}, so that learning_rate * growth * lambda_1 = "
-                    f"{2 * guards['edge_of_stability']:.3g} is near 2, the edge of stability: losses stop falling as "
-                    'a power law; lower learning_rate or use descent="flow"',
-                    stacklevel=3,
+                    f"{rate * growth * strongest:.3g} is near {edge:.3g}, the edge of stability: losses stop falling "
+                    "as a power law; lower learning_rate, or use GradientFlow",
+                    stacklevel=4,
                 )
-        if self.batch < math.inf:
-            guards["noise_gain"] = self.learning_rate * growth * trace / (2 * self.batch)
+        if isinstance(training, SGD):
+            guards["noise_gain"] = rate / (1 - momentum) * growth * trace / (2 * batch_size(self, training))
             if guards["noise_gain"] > _QUIET:
                 warnings.warn(
-                    f"learning_rate * growth * Tr Lambda / (2 batch) = {guards['noise_gain']:.3g} is near 1, where the "
-                    "noise of the batches feeds itself: lower learning_rate or raise batch",
-                    stacklevel=3,
+                    f"learning_rate * growth * Tr Lambda / (2 batch_size) = {guards['noise_gain']:.3g} is near 1, "
+                    "where the noise of the batches feeds itself: lower learning_rate or raise batch_size",
+                    stacklevel=4,
                 )
         return guards
 
@@ -244,16 +290,38 @@ class FeatureScaling(Model):
             MEANINGS,
         )
 
-    def level(self, n: int) -> float:
-        """Time exponent after n rounds of self-consistency (eq. 62), from lazy (0) towards ``2 beta / (1 + beta)``."""
-        return exponents.level(float(self._power_law()[1]), check_count("n", n, least=0))
+    def self_consistency(self, rounds: int = 6) -> xr.Dataset:
+        """Time exponent after each round of self-consistency (eq. 62), from lazy towards ``2 beta / (1 + beta)``.
+
+        Parameters
+        ----------
+        rounds
+            Number of rounds; round 0 is the lazy exponent.
+        """
+        watch = Stopwatch()
+        counts = np.arange(check_count("rounds", rounds, least=0) + 1)
+        source = float(self._power_law()[1])
+        return make_dataset(
+            {"exponent": (("round",), [exponents.after_rounds(source, count) for count in counts])},
+            {"round": counts},
+            provenance(self, "asymptotic theory", {}, watch),
+            MEANINGS,
+        )
 
     def phase(self) -> str:
         """``hard``, ``easy`` or ``super-easy``."""
         return exponents.PHASES[int(exponents.phase_number(*self._power_law()))]
 
     def phase_map(self, capacities: Any, sources: Any) -> xr.Dataset:
-        """Phase and exponents over a grid of capacities and sources (Fig. 1), lazy and rich."""
+        """Phase and exponents over a grid of capacities and sources (Fig. 1), lazy and rich.
+
+        Parameters
+        ----------
+        capacities
+            Exponents of the eigenvalues, each above 1.
+        sources
+            Exponents of the target, each positive.
+        """
         watch = Stopwatch()
         capacities, sources = (np.atleast_1d(np.asarray(values, float)) for values in (capacities, sources))
         for capacity in capacities:
@@ -276,68 +344,114 @@ class FeatureScaling(Model):
             MEANINGS,
         )
 
-    def limit(self) -> xr.Dataset:
-        """Losses as time goes to infinity, without batch noise; the same for every richness."""
+    def limit(self, training: Training | None = None) -> xr.Dataset:
+        """Losses as time goes to infinity, without batch noise; the same for every richness.
+
+        Parameters
+        ----------
+        training
+            Any training without batch noise has the same limit. SGD has it, too, where everything is learned.
+        """
         watch = Stopwatch()
-        if self.batch < math.inf and (self.features < math.inf or self.samples is not None):
-            raise ValueError("batch noise does not die out: limit() is for full batches, replace(batch=inf)")
-        fewest = min(self.features, self.sample_count())
+        noisy = isinstance(self.check_training(training, "predict"), SGD)
+        if noisy and (self.features < math.inf or self.samples is not None):
+            raise ValueError("batch noise does not die out: limit() is for GradientFlow and GradientDescent")
+        fewest = min(self.features, self.sample_count)
         scale = 10.0 if fewest == math.inf else 10 * fewest ** (self.capacity or 3.0)
-        found = limits.limit(nodes(self, scale, fine=True), self.features, self.sample_count())
+        found = limits.limit(nodes(self, scale, fine=True), self.features, self.sample_count)
         variables = {"test_loss": ((), found.test_loss)}
         if self.samples is not None:
             variables["train_loss"] = ((), found.train_loss)
-        return make_dataset(variables, {}, provenance(self, "theory", {}, watch), MEANINGS)
+        attributes = provenance(self, "theory", {}, watch) | {"loss": LOSS}
+        return make_dataset(variables, {}, attributes, MEANINGS)
 
     def compute_optimal(
         self,
         budgets: Any,
+        training: Training | None = None,
         *,
-        per_decade: Annotated[int, "time steps a decade"] = 8,
+        per_decade: Annotated[int, "time steps per decade"] = 8,
         progress: bool | None = None,
     ) -> xr.Dataset:
-        """The least loss at each compute ``C = features * time``, over the number of features; gradient flow.
+        """The least loss at each compute ``C = features * time``, and the number of features and the time that have it.
 
         The model's own ``features`` are not used. Local exponents are slopes between neighbouring budgets, positive
         where the loss falls; the loss near its minimum is a parabola in the logarithm of the number of features.
+
+        Parameters
+        ----------
+        budgets
+            Increasing compute budgets, each at least 100.
+        training
+            ``GradientFlow`` by default. ``GradientDescent`` and ``SGD`` are taken in the limit of small steps, at fixed
+            ``learning_rate / batch_size``; times then are steps, and need not be whole.
+        per_decade
+            Time steps per decade.
+        progress
+            Whether to show a progress bar; by default on a terminal.
         """
         watch = Stopwatch()
         budgets = check_times(budgets)
+        training = self.check_training(GradientFlow() if training is None else training, "predict")
         capacity, source = self._power_law()
         share = exponents.features_share(float(capacity), float(source), self.richness > 0)
-        found = compute.envelope(self, budgets, share, check_count("per_decade", per_decade, least=4), progress)
+        per_decade = check_count("per_decade", per_decade, least=4)
+        found = compute.envelope(self, budgets, training, share, per_decade, progress)
+        attributes = provenance(self, "theory", {"per_decade": per_decade}, watch, training=training)
         return make_dataset(
             {name: (("budget",), values) for name, values in found.items()},
             {"budget": budgets},
-            provenance(self, "theory", {"per_decade": per_decade}, watch),
+            attributes | {"loss": LOSS},
             MEANINGS,
         )
 
     def simulate(
         self,
         times: Any,
+        training: Training | None = None,
         *,
         seeds: Annotated[int, "number of independent runs"] = 32,
-        key: Annotated[int, "key of the random numbers"] = 0,
+        key: Annotated[int, "random seed of the first run"] = 0,
         modes: int | None = None,
         memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
         devices: Any = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
-        """Train networks of finite size by eq. 4, one for each seed; times are descent steps.
+        """Train networks of finite size by eq. 4, one for each seed.
 
-        The system is that of ``predict``, with all modes of the model. ``modes`` cuts off a power law of infinitely
-        many; the dataset then has the number of modes that were trained among its parameters. Where features, batch
-        and samples are all infinite nothing is random: there is one run, and all seeds agree.
+        The system is that of ``predict``, with all modes of the model. Where features and samples are infinite and
+        batches are full nothing is random: there is one run, and all seeds agree.
+
+        Parameters
+        ----------
+        times
+            Increasing numbers of steps.
+        training
+            ``GradientDescent`` or ``SGD``, with or without momentum and learning-rate schedules.
+        seeds
+            Number of independent runs.
+        key
+            Random seed of the first run.
+        modes
+            Number of modes at which a power law of infinitely many is cut off; the dataset then has it among its
+            parameters.
+        memory_limit
+            Bytes that the runs of a chunk may take together.
+        devices
+            The JAX devices to run on; all local ones by default.
+        progress
+            Whether to show a progress bar; by default on a terminal.
         """
-        return self._simulate(simulation.run, times, seeds, key, modes, memory_limit, devices, progress)
+        options = {"key": key, "memory_limit": memory_limit, "devices": devices, "progress": progress}
+        return self._simulate("projected", times, training, seeds, modes, options)
 
     def simulate_linear_network(
         self,
         times: Any,
+        training: Training | None = None,
         *,
         seeds: Annotated[int, "number of independent runs"] = 8,
-        key: Annotated[int, "key of the random numbers"] = 0,
+        key: Annotated[int, "random seed of the first run"] = 0,
         modes: int | None = None,
         memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
         devices: Any = None,
@@ -345,65 +459,64 @@ class FeatureScaling(Model):
     ) -> xr.Dataset:
         """Train both layers of a plain linear network (appendix G), with the squared norm of its readout, the spike.
 
-        ``modes`` is as in :meth:`simulate`.
+        Parameters
+        ----------
+        times, training, seeds, key, modes, memory_limit, devices, progress
+            As in :meth:`simulate`. Batches are of new samples.
         """
         if self.richness == 0 or self.features == math.inf:
             raise ValueError("the linear network needs richness > 0 and a finite number of features")
-        return self._simulate(simulation.run_linear, times, seeds, key, modes, memory_limit, devices, progress)
+        if self.samples is not None:
+            raise ValueError("the linear network is trained on the population: leave out samples")
+        options = {"key": key, "memory_limit": memory_limit, "devices": devices, "progress": progress}
+        return self._simulate("linear", times, training, seeds, modes, options)
 
     def _simulate(
         self,
-        run: Any,
+        network: str,
         times: Any,
+        training: Training | None,
         seeds: int,
-        key: int,
         modes: int | None,
-        limit: float | None,
-        devices: Any,
-        show: Any,
+        options: dict[str, Any],
     ) -> xr.Dataset:
         watch = Stopwatch()
-        times = check_times(times, whole=True)
+        times, training = self.check_run(times, training, "simulate")
         seeds = check_count("seeds", seeds)
         trained = self._with_modes(modes)
         eigenvalues, target = listed(trained)
         features, batch, samples = (
-            None if size == math.inf else int(size) for size in (self.features, self.batch, self.sample_count())
+            None if size == math.inf else int(size)
+            for size in (self.features, batch_size(self, training), self.sample_count)
         )
-        plan = simulation.Plan(
-            features,
-            batch,
-            samples,
-            float(self.learning_rate),
-            float(self.richness),
-            tuple(eigenvalues.tolist()),
-            tuple(target.tolist()),
+        plan = simulation.Plan(features, batch, samples, training, float(self.richness), eigenvalues, target)
+        run, random = (
+            (simulation.run, features or batch or samples) if network == "projected" else (simulation.run_linear, True)
         )
-        random = run is not simulation.run or features or batch or samples
         runs = seeds if random else 1
-        options = {"seeds": runs, "key": key, "memory_limit": limit, "devices": devices, "progress": show}
-        found = run(plan, times, options)
-        settings = {"modes": len(plan.target), "seeds": seeds, "runs": runs, "key": key}
-        network = "projected" if run is simulation.run else "linear"
-        system = {"descent": "discrete", "modes": len(plan.target), "network": network}
+        found = run(plan, times, {"seeds": runs, **options})
+        settings = {"modes": target.size, "seeds": seeds, "runs": runs, "key": options["key"]}
         # Each step adds sums over the modes to the weights, rounded by the machine precision; errors of steps add up.
-        rounding = float(np.finfo(float).eps) * (len(plan.target) + float(times[-1]))
+        rounding = float(np.finfo(float).eps) * (target.size + float(times[-1]))
+        system = {"modes": target.size, "network": network}
+        attributes = provenance(trained, "simulation", settings, watch, rounding, training=training, system=system)
         return make_dataset(
             {name: (("seed", "time"), np.repeat(values, seeds // runs, 0)) for name, values in found.items()},
             {"seed": np.arange(seeds), "time": times},
-            provenance(trained, "simulation", settings, watch, rounding, system=system),
+            attributes | {"loss": LOSS},
             MEANINGS,
+            training=training,
         )
 
     def _with_modes(self, modes: int | None) -> Self:
         """The model that is trained: this one, or with so many modes of its infinitely many."""
         if modes is None:
-            if self.mode_count() == math.inf:
+            if self.mode_count == math.inf:
                 raise ValueError(
                     f"infinitely many modes cannot be trained: replace(modes={_MODES}), say, which theory then has, too"
                 )
             return self
-        count, own = check_count("modes", modes), self.mode_count()
+        count, own = check_count("modes", modes), self.mode_count
         if own < math.inf:
             if count != own:
                 raise ValueError(
@@ -425,11 +538,26 @@ def _check_signal(capacity: Any, source: Any) -> None:
         )
 
 
-def _matrices(found: Curves, times: np.ndarray) -> dict[str, Any]:
+def _variables(found: Curves, times: np.ndarray, traced: bool) -> dict[str, Any]:
+    """What goes into the dataset of a prediction."""
+    counts = found.modes.counts if traced else np.asarray(found.modes.counts)
+    # Tail nodes stand for no number of modes: theirs is what all together add.
+    weight = jax.numpy.where(counts > 0, counts, 1.0)
+    variables: dict[str, Any] = {
+        "test_loss": (("time",), found.test_loss),
+        "kernel_growth": (("time",), found.growth),
+        "mode_loss": (("time", "node"), found.node_loss / weight),
+        "mode_weight": (("node",), weight),
+        "mode_rank": (("node",), found.modes.ranks),
+        "mode_eigenvalue": (("node",), found.modes.eigenvalues),
+    }
+    if found.train_loss is not None:
+        variables["train_loss"] = (("time",), found.train_loss)
     solution = found.two_time
-    assert solution is not None
+    if solution is None:
+        return variables
     places = np.ix_(times.astype(int), times.astype(int))
-    names = {
+    matrices = {
         "C_2": solution.correlation_2,
         "C_3": solution.correlation_3,
         "C_w": solution.weight_correlation,
@@ -438,5 +566,5 @@ def _matrices(found: Curves, times: np.ndarray) -> dict[str, Any]:
     }
     if found.train_loss is not None:
         # With new samples only its diagonal, the loss, is needed and computed.
-        names["C_0"] = solution.correlation_0
-    return {name: (("time", "earlier_time"), values[places]) for name, values in names.items()}
+        matrices["C_0"] = solution.correlation_0
+    return variables | {name: (("time", "earlier_time"), values[places]) for name, values in matrices.items()}

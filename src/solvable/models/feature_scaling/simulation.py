@@ -13,24 +13,26 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from solvable.numerics.ensemble import trajectories
+from solvable.training import GradientDescent, Schedule
 
 
 class Plan(NamedTuple):
-    """The sizes of a run; infinite ones are None."""
+    """The sizes of a run, of which infinite ones are None, and how it is trained."""
 
     features: int | None
     batch: int | None
     samples: int | None
-    learning_rate: float
+    training: GradientDescent
     richness: float
-    eigenvalues: tuple[float, ...]
-    target: tuple[float, ...]
+    eigenvalues: Float[np.ndarray, "mode"]
+    target: Float[np.ndarray, "mode"]
 
 
 def _error(plan: Plan, state: dict[str, Any]) -> Any:
-    weights, goal = state["w"], jnp.array(plan.target)
+    weights, goal = state["w"], plan.target
     moved = weights + state["V"].T @ weights if plan.richness else weights
     return goal - moved if plan.features is None else goal - state["A"].T @ moved / plan.features
 
@@ -38,16 +40,38 @@ def _error(plan: Plan, state: dict[str, Any]) -> Any:
 def start(plan: Plan, key: Any) -> dict[str, Any]:
     """Weights at zero, features and samples drawn. ``V`` is what features moved, without its beginning 1."""
     of_features, of_samples, of_batches = jax.random.split(key, 3)
-    size = len(plan.target) if plan.features is None else plan.features
+    size = plan.target.size if plan.features is None else plan.features
     state = {"w": jnp.zeros(size), "key": of_batches}
     if plan.richness:
         state["V"] = jnp.zeros((size, size))
     if plan.features is not None:
-        state["A"] = jax.random.normal(of_features, (plan.features, len(plan.target)))
+        state["A"] = jax.random.normal(of_features, (plan.features, plan.target.size))
     if plan.samples is not None:
-        draws = jax.random.normal(of_samples, (plan.samples, len(plan.target)))
-        state["inputs"] = draws * jnp.sqrt(jnp.array(plan.eigenvalues))
+        draws = jax.random.normal(of_samples, (plan.samples, plan.target.size))
+        state["inputs"] = draws * jnp.sqrt(plan.eigenvalues)
+    return _at_rest(plan, state, *(("w", "V") if plan.richness else ("w",)))
+
+
+def _at_rest(plan: Plan, state: dict[str, Any], *moving: str) -> dict[str, Any]:
+    """The state with velocities of zero for what moves, if there is momentum."""
+    if plan.training.momentum:
+        state |= {f"velocity of {name}": jnp.zeros_like(state[name]) for name in moving}
     return state
+
+
+def _moved(plan: Plan, state: dict[str, Any], pulls: dict[str, Any], count: Any) -> dict[str, Any]:
+    """The state after a step of the optimiser along the negative gradients ``pulls``."""
+    training, new = plan.training, dict(state)
+    rate = training.learning_rate
+    rate = rate(count) if isinstance(rate, Schedule) else rate
+    for name, pull in pulls.items():
+        move = pull
+        if training.momentum:
+            velocity = training.momentum * state[f"velocity of {name}"] + pull
+            new[f"velocity of {name}"] = velocity
+            move = pull + training.momentum * velocity if training.nesterov else velocity
+        new[name] = state[name] + rate * move
+    return new
 
 
 def _gradient(plan: Plan, state: dict[str, Any], error: Any, count: Any) -> Any:
@@ -58,7 +82,7 @@ def _gradient(plan: Plan, state: dict[str, Any], error: Any, count: Any) -> Any:
         if plan.batch is not None:
             inputs = inputs[jax.random.randint(key, (plan.batch,), 0, plan.samples)]
         return inputs.T @ (inputs @ error) / inputs.shape[0]
-    eigenvalues = jnp.array(plan.eigenvalues)
+    eigenvalues = plan.eigenvalues
     if plan.batch is None:
         return eigenvalues * error
     inputs = jax.random.normal(key, (plan.batch, eigenvalues.size)) * jnp.sqrt(eigenvalues)
@@ -70,17 +94,17 @@ def step(plan: Plan, state: dict[str, Any], count: Any) -> dict[str, Any]:
     if plan.features is not None:
         gradient = state["A"] @ gradient
     if not plan.richness:
-        return {**state, "w": state["w"] + plan.learning_rate * gradient}
+        return _moved(plan, state, {"w": gradient}, count)
     # Without features of their own the weights count modes, each of size 1 instead of 1 / N.
-    rate = plan.learning_rate * plan.richness / (plan.features or 1)
-    weights = state["w"] + plan.learning_rate * (gradient + state["V"] @ gradient)
-    return {**state, "w": weights, "V": state["V"] + rate * jnp.outer(state["w"], gradient)}
+    speed = plan.richness / (plan.features or 1)
+    pulls = {"w": gradient + state["V"] @ gradient, "V": speed * jnp.outer(state["w"], gradient)}
+    return _moved(plan, state, pulls, count)
 
 
 def measure(plan: Plan, state: dict[str, Any]) -> dict[str, Any]:
     error = _error(plan, state)
     found = {
-        "test_loss": (jnp.array(plan.eigenvalues) * error**2).sum(),
+        "test_loss": (plan.eigenvalues * error**2).sum(),
         "kernel_growth": 1 + plan.richness * (state["w"] ** 2).sum() / (plan.features or 1),
     }
     if plan.samples is not None:
@@ -90,8 +114,9 @@ def measure(plan: Plan, state: dict[str, Any]) -> dict[str, Any]:
 
 def run(plan: Plan, times: np.ndarray, options: dict[str, Any]) -> dict[str, np.ndarray]:
     """Losses and kernel growth with axes (seed, time)."""
-    modes, size = len(plan.target), plan.features or len(plan.target)
-    numbers = size**2 * 3 + (plan.features or 0) * modes * 2 + ((plan.batch or 0) + 2 * (plan.samples or 0)) * modes
+    modes, size = plan.target.size, plan.features or plan.target.size
+    numbers = size**2 * (5 if plan.training.momentum else 3) + (plan.features or 0) * modes * 2
+    numbers += ((plan.batch or 0) + 2 * (plan.samples or 0)) * modes
     begin, move, look = (partial(function, plan) for function in (start, step, measure))
     return trajectories(begin, move, look, times.astype(int).tolist(), bytes_per_run=8.0 * numbers + 1e5, **options)
 
@@ -101,28 +126,27 @@ def linear_start(plan: Plan, key: Any) -> dict[str, Any]:
     of_readout, of_layer, of_batches = jax.random.split(key, 3)
     width = plan.features or 1
     readout = jax.random.normal(of_readout, (width,)) / width**0.5
-    layer = jax.random.normal(of_layer, (width, len(plan.target))) / width**0.5
-    return {"w": readout, "A": layer, "begin": layer.T @ readout, "key": of_batches}
+    layer = jax.random.normal(of_layer, (width, plan.target.size)) / width**0.5
+    return _at_rest(plan, {"w": readout, "A": layer, "begin": layer.T @ readout, "key": of_batches}, "w", "A")
 
 
 def _linear_error(plan: Plan, state: dict[str, Any]) -> Any:
-    return jnp.array(plan.target) - (state["A"].T @ state["w"] - state["begin"]) / plan.richness
+    return plan.target - (state["A"].T @ state["w"] - state["begin"]) / plan.richness
 
 
 def linear_step(plan: Plan, state: dict[str, Any], count: Any) -> dict[str, Any]:
-    """Plain descent on both layers of eq. 84, its rate times gamma squared, so that gamma -> 0 is the kernel limit."""
+    """Descent on both layers of eq. 84, its rate times gamma squared, so that gamma -> 0 is the kernel limit."""
     gradient = _gradient(plan, state, _linear_error(plan, state), count)
-    rate = plan.learning_rate * plan.richness
-    weights, layer = state["w"], state["A"]
-    return {**state, "w": weights + rate * layer @ gradient, "A": layer + rate * jnp.outer(weights, gradient)}
+    pulls = {"w": plan.richness * state["A"] @ gradient, "A": plan.richness * jnp.outer(state["w"], gradient)}
+    return _moved(plan, state, pulls, count)
 
 
 def linear_measure(plan: Plan, state: dict[str, Any]) -> dict[str, Any]:
     error = _linear_error(plan, state)
-    return {"test_loss": (jnp.array(plan.eigenvalues) * error**2).sum(), "spike": (state["w"] ** 2).sum()}
+    return {"test_loss": (plan.eigenvalues * error**2).sum(), "spike": (state["w"] ** 2).sum()}
 
 
 def run_linear(plan: Plan, times: np.ndarray, options: dict[str, Any]) -> dict[str, np.ndarray]:
-    numbers = ((plan.features or 1) * 4 + (plan.batch or 0)) * len(plan.target)
+    numbers = ((plan.features or 1) * (6 if plan.training.momentum else 4) + (plan.batch or 0)) * plan.target.size
     begin, move, look = (partial(function, plan) for function in (linear_start, linear_step, linear_measure))
     return trajectories(begin, move, look, times.astype(int).tolist(), bytes_per_run=8.0 * numbers + 1e5, **options)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from solvable.checks import is_traced
 from solvable.models.feature_scaling.mode_quadrature import Modes, compress_modes, power_law_modes, static_error
 
 if TYPE_CHECKING:
@@ -15,15 +16,11 @@ _STANDARD = {"head": 12, "per_decade": 6.0, "reach": 1e2}
 _FINE = {"head": 24, "per_decade": 9.0, "reach": 1e4}
 
 
-def is_traced(model: "FeatureScaling") -> bool:
-    return any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves(model))
-
-
 def nodes(model: "FeatureScaling", scale: float, fine: bool = False) -> Modes:
     """Weighted modes for times up to ``scale``, which includes the kernel's growth."""
     settings: dict[str, Any] = dict(_FINE if fine else _STANDARD)
     if model.spectrum is None:
-        return power_law_modes(model.capacity, model.source, model.mode_count(), scale, **settings)
+        return power_law_modes(model.capacity, model.source, model.mode_count, scale, **settings)
     if isinstance(model.spectrum, jax.core.Tracer) or isinstance(model.target, jax.core.Tracer):
         size = model.spectrum.shape[0]
         return Modes(np.arange(1.0, size + 1), model.spectrum, np.ones(size), model.target**2)

@@ -1,24 +1,29 @@
 """Which solver a prediction needs, and the curves it gives."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from solvable.checks import is_traced
 from solvable.models.feature_scaling import kernel_flow
 from solvable.models.feature_scaling.mode_quadrature import Modes
-from solvable.models.feature_scaling.spectrum import is_traced, listed, nodes_until
+from solvable.models.feature_scaling.spectrum import listed, nodes_until
 from solvable.models.feature_scaling.two_time import Descent, Solution, march, memory
+from solvable.training import SGD, GradientDescent, Schedule, Training
 
 if TYPE_CHECKING:
     from solvable.models.feature_scaling.model import FeatureScaling
 
+SOLVERS = ("recursion", "march", "exponential-midpoint", "slot-march")
 # Two-time functions take memory as the square of the steps.
 _MEMORY = 8 * 2**30
 _CURVE_MEMORY = 2 * 2**30
 # Above this number of features, the noise's modes are those of the infinite network.
 _MOST_FEATURES = 256
+_LATER = 'use solver="slot-march", the limit of small steps, which reaches late times'
 
 
 class Curves(NamedTuple):
@@ -34,62 +39,131 @@ class Curves(NamedTuple):
     two_time: Solution | None = None
 
 
-def curves(model: "FeatureScaling", times: np.ndarray, descent: str, options: dict[str, Any]) -> Curves:
-    """The curves from the cheapest solver that is exact for the model's sizes."""
-    noiseless = all(_infinite(size) for size in (model.features, model.batch, model.sample_count()))
-    if descent == "discrete":
-        if noiseless and not options["two_time"]:
-            return _descent(model, times)
-        return _march(model, times, options)
-    if noiseless:
-        return _kernel_flow(model, times, options["per_decade"])
-    return _slots(model, times, options)
+def batch_size(model: "FeatureScaling", training: Training) -> Any:
+    """Number of samples in a batch; infinite for full batches."""
+    return training.samples_per_batch(model.sample_count) if isinstance(training, SGD) else np.inf
+
+
+def largest_rate(training: Training, times: np.ndarray) -> float:
+    """The largest learning rate until the last time."""
+    return float(np.max(training.learning_rates(0, max(1, int(times[-1])))))
+
+
+def curves(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> Curves:
+    """The curves at the given times, in the units of the training, from the solver that is asked for or fits."""
+    noiseless = all(_infinite(size) for size in (model.features, batch_size(model, training), model.sample_count))
+    options = {"solver": None, "correlations": False, "exact_batch": False, "progress": False, **options}
+    solver = options["solver"] or _exact_solver(noiseless, training, options["correlations"])
+    _check_solver(solver, noiseless, model, training, options)
+    if solver == "recursion":
+        return _recursion(model, times, training)
+    if solver == "march":
+        return _march(model, times, training, options)
+    if solver == "slot-march":
+        return _slots(model, times, training, options)
+    return _kernel_flow(model, times, training, options["per_decade"])
+
+
+def _exact_solver(noiseless: bool, training: Training, correlations: bool) -> str:
+    """The cheapest solver that is exact for the training."""
+    if training.counts_steps:
+        return "recursion" if noiseless and not correlations else "march"
+    return "exponential-midpoint" if noiseless and not correlations else "slot-march"
+
+
+def _check_solver(
+    solver: str, noiseless: bool, model: "FeatureScaling", training: Training, options: Mapping[str, Any]
+) -> None:
+    """Refuse a solver that does not solve the model, the training or what is asked for."""
+    if solver in ("recursion", "exponential-midpoint") and not noiseless:
+        raise ValueError(
+            f"solver={solver!r} is for infinitely many features and full batches of the population: use "
+            + ('"march"' if solver == "recursion" else '"slot-march"')
+        )
+    if solver in ("recursion", "march") and not training.counts_steps:
+        raise ValueError(f"solver={solver!r} follows steps, and {training!r} has none: use GradientDescent or SGD")
+    if (options["correlations"] or options["exact_batch"]) and solver != "march":
+        raise ValueError(
+            f"correlations and exact_batch are for the march through whole steps, not for {training!r} with "
+            f"solver={solver!r}: use GradientDescent or SGD"
+        )
+    if options["exact_batch"] and (model.samples is not None or not isinstance(training, SGD)):
+        raise ValueError("exact_batch is for batches of new samples: use SGD(..., batch_size=...), and no samples")
+    if solver in ("exponential-midpoint", "slot-march"):
+        if isinstance(training, GradientDescent) and (not training.is_constant or _is_given(training.momentum)):
+            raise ValueError(
+                f"solver={solver!r} is the limit of small steps of a constant learning_rate without momentum, not of "
+                f"{training!r}"
+            )
+        if is_traced(training):
+            raise ValueError("the times of a flow depend on learning_rate, which therefore cannot be traced by JAX")
+
+
+def _is_given(momentum: Any) -> bool:
+    return isinstance(momentum, jax.core.Tracer) or momentum != 0
 
 
 def _infinite(size: Any) -> bool:
     return not isinstance(size, jax.core.Tracer) and size == np.inf
 
 
-def _descent(model: "FeatureScaling", times: np.ndarray) -> Curves:
+def _reach(training: Training, times: np.ndarray) -> float:
+    """Flow time until the last time, which momentum lengthens. Of traced numbers only the size is needed."""
+    if is_traced(training):
+        return 0.1 * float(times[-1])
+    momentum = training.momentum if isinstance(training, GradientDescent) else 0.0
+    return float(training.flow_time(times[-1:])[0]) / (1 - momentum)
+
+
+def _rates(training: GradientDescent, steps: int) -> Any:
+    """The learning rate, or that of each step where it follows a schedule."""
+    rate = training.learning_rate
+    return training.learning_rates(0, steps) if isinstance(rate, Schedule) else rate
+
+
+def _recursion(model: "FeatureScaling", times: np.ndarray, training: GradientDescent) -> Curves:
     steps = int(times[-1]) + 1
-    modes, error = nodes_until(model, float(times[-1]) * _number(model.learning_rate, 0.1))
+    modes, error = nodes_until(model, _reach(training, times))
     needed = 8.0 * steps * (len(modes.ranks) + 2) * 2
     if needed > _CURVE_MEMORY:
         raise ValueError(
             f"{steps - 1:.7g} steps need about {needed / 2**30:.3g} GiB, more than {_CURVE_MEMORY / 2**30:g}: "
-            'use descent="flow", which reaches late times in few steps'
+            'use solver="exponential-midpoint", the limit of small steps, which reaches late times'
         )
-    curve = kernel_flow.descend(modes, model.richness, model.learning_rate, steps)
+    curve = kernel_flow.descend(
+        modes, model.richness, _rates(training, steps), steps, training.momentum, training.nesterov
+    )
     places = times.astype(int)
     node_loss = curve.node_loss[places]
-    if not is_traced(model) and not np.isfinite(curve.growth).all():
+    if not is_traced(model, training) and not np.isfinite(curve.growth).all():
         raise ValueError(
             f"training diverges at step {int(np.argmin(np.isfinite(curve.growth)))}: the kernel has grown beyond what "
-            f'learning_rate = {model.learning_rate:g} allows; lower it, or use descent="flow"'
+            f"learning_rate = {largest_rate(training, times):g} allows; lower it, or use GradientFlow"
         )
-    solver = {"solver": "descent", "nodes": len(modes.ranks)}
+    solver = {"solver": "recursion", "nodes": len(modes.ranks)}
     return Curves(modes, node_loss.sum(1), None, node_loss, curve.growth[places], solver, error)
 
 
-def _march(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) -> Curves:
+def _march(model: "FeatureScaling", times: np.ndarray, training: GradientDescent, options: Mapping[str, Any]) -> Curves:
     steps = int(times[-1]) + 1
-    modes, error = nodes_until(model, float(times[-1]) * _number(model.learning_rate, 0.1))
+    modes, error = nodes_until(model, _reach(training, times))
     needed = memory(steps, len(modes.ranks))
     if needed > _MEMORY:
         raise ValueError(
             f"the two-time functions of {steps - 1:.7g} steps need about {needed / 2**30:.3g} GiB, more than "
-            f'{_MEMORY / 2**30:g}: use descent="flow", which reaches late times in few steps, or earlier times'
+            f"{_MEMORY / 2**30:g}: {_LATER}, or ask for earlier times"
         )
-    sizes = (model.features, model.batch, model.sample_count())
-    plan = Descent(model.learning_rate, model.richness, *sizes)
+    sizes = (model.features, batch_size(model, training), model.sample_count)
+    plan = Descent(_rates(training, steps), model.richness, *sizes, training.momentum, training.nesterov)
     solution = march(modes, plan, steps, exact_batch=options["exact_batch"], progress=options["progress"])
     places = times.astype(int)
     growth = 1 + model.richness * jnp.diagonal(solution.weight_correlation)[places]
     train = None if _infinite(sizes[2]) else solution.train_loss[places]
     solver = {"solver": "march", "nodes": len(modes.ranks), "rows": steps}
-    if not is_traced(model):
+    if not is_traced(model, training):
         _check_diagonals(solution)
-    return Curves(modes, solution.test_loss[places], train, solution.node_loss[places], growth, solver, error, solution)
+    shown = solution if options["correlations"] else None
+    return Curves(modes, solution.test_loss[places], train, solution.node_loss[places], growth, solver, error, shown)
 
 
 def _check_diagonals(solution: Solution) -> None:
@@ -104,14 +178,15 @@ def _check_diagonals(solution: Solution) -> None:
         raise ValueError(f"training diverges: C3 is negative on its diagonal from step {np.argmax(drive <= 0)} on")
 
 
-def _kernel_flow(model: "FeatureScaling", times: np.ndarray, per_decade: int) -> Curves:
-    modes, error = nodes_until(model, float(times[-1]))
+def _kernel_flow(model: "FeatureScaling", times: np.ndarray, training: Training, per_decade: int) -> Curves:
+    clock = training.flow_time(times)
+    modes, error = nodes_until(model, float(clock[-1]))
     used = _with_signal(modes, is_traced(model))
-    fine = kernel_flow.flow(used, model.richness, times, 4 * per_decade)
-    solver = {"solver": "exponential midpoint", "nodes": len(used.ranks), "per_decade": 4 * per_decade}
+    fine = kernel_flow.flow(used, model.richness, clock, 4 * per_decade)
+    solver = {"solver": "exponential-midpoint", "nodes": len(used.ranks), "per_decade": 4 * per_decade}
     if is_traced(model):
         return Curves(used, fine.node_loss.sum(1), None, fine.node_loss, fine.growth, solver, None)
-    coarse = kernel_flow.flow(used, model.richness, times, 2 * per_decade)
+    coarse = kernel_flow.flow(used, model.richness, clock, 2 * per_decade)
     # Second order in the step: a third of the difference is left in the finer one, and removed.
     loss, rough = np.asarray(fine.node_loss.sum(1)), np.asarray(coarse.node_loss.sum(1))
     gap = (loss - rough) / 3
@@ -143,24 +218,26 @@ def _with_signal(modes: Modes, traced: bool) -> Modes:
     return Modes(*(value[kept] for value in modes))
 
 
-def _slots(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) -> Curves:
+def _slots(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> Curves:
     from solvable.models.feature_scaling.slot_march import Curve, Flow, slot_march
 
     if is_traced(model):
         raise ValueError(
-            'gradient flow at finite sizes is computed without JAX and cannot be differentiated: use descent="discrete"'
+            "the slot march is computed without JAX and cannot be differentiated: use GradientDescent or SGD, and "
+            'solver="march"'
         )
-    last = max(float(times[-1]), 1e-6)
+    clock = training.flow_time(times)
+    last = max(float(clock[-1]), 1e-6)
     modes, error = nodes_until(model, last)
-    noise = 0.0 if _infinite(model.batch) else float(model.learning_rate / model.batch)
-    plan = Flow(float(model.richness), float(model.features), float(model.sample_count()), noise)
+    noise = float(training.learning_rate / batch_size(model, training)) if isinstance(training, SGD) else 0.0
+    plan = Flow(float(model.richness), float(model.features), float(model.sample_count), noise)
     fast = _fast_modes(model) if noise > 0 and model.features <= _MOST_FEATURES else None
     per_decade, progress = options["per_decade"], options["progress"]
     rough = per_decade // 2
     runs = [
         slot_march(modes, plan, last, per_decade=count, fast=fast, progress=progress) for count in (per_decade, rough)
     ]
-    # Without noise the scheme is of second order: this share of the difference is left in the finer run.
+    # Without noise the scheme is of second order: this fraction of the difference is left in the finer run.
     left = 1 / ((per_decade / rough) ** 2 - 1)
     begin = 0.3 / float(np.max(modes.eigenvalues))
 
@@ -168,7 +245,7 @@ def _slots(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) 
         from scipy.interpolate import CubicSpline
 
         logs = np.log(np.maximum(values, floor))
-        when = np.minimum(times, curve.times[-1])
+        when = np.minimum(clock, curve.times[-1])
         return CubicSpline(np.log1p(curve.times / begin), logs)(np.log1p(when / begin))
 
     def both(name: str, floor: float) -> tuple[np.ndarray, np.ndarray]:
@@ -181,7 +258,7 @@ def _slots(model: "FeatureScaling", times: np.ndarray, options: dict[str, Any]) 
     node_loss = np.exp(at(runs[0].node_loss, runs[0], tiny * 1e-9))
     node_loss *= (test / node_loss.sum(1))[:, None]
     solver = {
-        "solver": "slot march",
+        "solver": "slot-march",
         "nodes": len(modes.ranks),
         "per_decade": per_decade,
         "slots": len(runs[0].times) - 1,
@@ -201,16 +278,11 @@ def _fast_modes(model: "FeatureScaling") -> tuple[np.ndarray, np.ndarray]:
     if model.spectrum is not None:
         eigenvalues = np.sort(model.spectrum)[::-1]
     else:
-        eigenvalues = listed(model.replace(modes=min(most, model.mode_count())))[0]
-        if model.mode_count() > most:
+        eigenvalues = listed(model.replace(modes=min(most, model.mode_count)))[0]
+        if model.mode_count > most:
             # All weaker modes act as one: they only shift the eigenvalues.
             whole = nodes_until(model, 1.0)[0].trace
             eigenvalues = np.append(eigenvalues, whole - eigenvalues.sum())
     draws = 8
     found = random_feature_spectrum(eigenvalues, int(model.features), draws)
     return found, np.full(found.size, 1 / draws)
-
-
-def _number(value: Any, otherwise: float) -> float:
-    """A traced number is only needed for its size here."""
-    return otherwise if isinstance(value, jax.core.Tracer) else float(value)

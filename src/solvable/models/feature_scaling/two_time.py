@@ -1,11 +1,12 @@
-"""Causal march of the two-time equations of a linear network whose features learn, one row a descent step.
+"""Causal march of the two-time equations of a linear network whose features learn, one row for each step.
 
 A network ``f = w^T A psi / N`` with random ``A(0)`` and ``w(0) = 0`` is trained on modes of eigenvalue ``lambda_k`` and
 target ``w_k``. As N, the batch B and the samples P grow, correlations ``C(t, s)`` and responses ``R(t, s)`` close
-on themselves (feature-scaling, eqs. 26 to 31 and 41, corrected: see docs/errata). With ``Theta = eta`` below the
-diagonal and ``C^-`` the part of C below it,
+on themselves (feature-scaling, eqs. 26 to 31 and 41, corrected: see docs/errata). With ``Theta(t, s)`` the distance
+by which the gradient of step s has moved the weights at time t (:mod:`solvable.models.feature_scaling.optimiser`; for
+plain gradient descent the learning rate, below the diagonal) and ``o`` the product entry by entry,
 
-    H^w = [1 - eta gamma Theta C3^-]^-1 Theta          C_w = H^w C3 H^w^T          G = H^w + eta gamma C_w^-
+    H^w = [1 - gamma Theta (Theta o C3)]^-1 Theta      C_w = H^w C3 H^w^T          G = H^w + gamma Theta o C_w
     H_k = [1 + lambda_k G R3 R1]^-1                    S = sum_k lambda_k H_k G
     R1  = [1 + S R3 / P]^-1                            R3 = [1 + R1 S / N]^-1
     X   = G C3 G^T / N                                 W = C0 / P + diag(train) / B
@@ -36,17 +37,21 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.models.feature_scaling.mode_quadrature import Modes
+from solvable.models.feature_scaling.optimiser import update_kernel
 from solvable.progress import progress_bar
 
 
 class Descent(NamedTuple):
     """How the network is trained; infinite ``features``, ``batch`` or ``samples`` must be concrete to be seen."""
 
+    # One number, or one number per step.
     learning_rate: Any
     richness: Any
     features: Any = np.inf
     batch: Any = np.inf
     samples: Any = np.inf
+    momentum: Any = 0.0
+    nesterov: bool = False
 
 
 class Kinds(NamedTuple):
@@ -71,7 +76,7 @@ class Solution(NamedTuple):
     correlation_0: Float[Array, "time time"]
     response_3: Float[Array, "time time"]
     response_24: Float[Array, "time time"]
-    # G R3 R1: what moves each mode, eta times the kernel's growth on its first subdiagonal.
+    # G R3 R1: what moves each mode; without momentum the kernel's growth times eta on its first subdiagonal.
     drive: Float[Array, "time time"]
 
 
@@ -89,11 +94,13 @@ def march(
     kinds = Kinds(is_finite(descent.features), is_finite(descent.batch), is_finite(descent.samples), exact_batch)
     nodes = tuple(jnp.asarray(value) for value in modes[1:])
     # Infinite sizes are not used; as numbers they would only make NaN of the derivatives.
-    numbers = tuple(jnp.asarray(value if is_finite(value) else 1.0, float) for value in descent)
+    sizes = (descent.richness, descent.features, descent.batch, descent.samples)
+    numbers = tuple(jnp.asarray(value if is_finite(value) else 1.0, float) for value in sizes)
+    kernel = update_kernel(descent.learning_rate, steps, descent.momentum, descent.nesterov)
     state, begin = _empty(0, nodes[0].size, kinds), 0
     with progress_bar("marching", float(steps) ** 3, progress) as advance:
         for end in _stops(steps):
-            state = _stretch(state, nodes, numbers, begin, end, kinds)
+            state = _stretch(state, nodes, numbers, kernel[:end, :end], begin, end, kinds)
             if progress:
                 jax.block_until_ready(state)
             advance(float(end) ** 3 - float(begin) ** 3)
@@ -115,7 +122,7 @@ def _stops(steps: int) -> list[int]:
     return [*stops, steps]
 
 
-_MATRICES = ("Hw", "Cw", "G", "R3", "R1", "RR", "S", "R24", "X", "C0", "F", "C3", "J")
+_MATRICES = ("Hw", "fed", "Cw", "G", "R3", "R1", "RR", "S", "R24", "X", "C0", "F", "C3", "J")
 
 
 def _empty(size: int, count: int, kinds: Kinds) -> dict[str, Array]:
@@ -138,28 +145,38 @@ def _lengthened(state: dict[str, Array], size: int) -> dict[str, Array]:
 
 @partial(jax.jit, static_argnames=("begin", "end", "kinds"))
 def _stretch(
-    state: dict[str, Array], nodes: tuple[Array, ...], numbers: tuple[Array, ...], begin: int, end: int, kinds: Kinds
+    state: dict[str, Array],
+    nodes: tuple[Array, ...],
+    numbers: tuple[Array, ...],
+    kernel: Array,
+    begin: int,
+    end: int,
+    kinds: Kinds,
 ) -> dict[str, Array]:
     state = _lengthened(state, end)
-    return jax.lax.fori_loop(begin, end, lambda t, inner: _row(t, inner, nodes, numbers, kinds), state)
+    return jax.lax.fori_loop(begin, end, lambda t, inner: _row(t, inner, nodes, numbers, kernel[t], kinds), state)
 
 
 def _row(
-    t: Array, old: dict[str, Array], nodes: tuple[Array, ...], numbers: tuple[Array, ...], kinds: Kinds
+    t: Array,
+    old: dict[str, Array],
+    nodes: tuple[Array, ...],
+    numbers: tuple[Array, ...],
+    moved: Array,
+    kinds: Kinds,
 ) -> dict[str, Array]:
-    """The equations of the module's docstring, row t; ``s`` holds what is known so far."""
+    """The equations of the module's docstring, row t; ``s`` holds what is known so far, ``moved`` is row t of Theta."""
     eigenvalues, counts, _ = nodes
-    rate, richness, features, batch, samples = numbers
+    richness, features, batch, samples = numbers
     s = dict(old)
     size = s["Hw"].shape[0]
     index = jnp.arange(size)
-    here, past, before = (index == t) * 1.0, (index < t) * 1.0, (index < t - 1) * 1.0
+    here, past = (index == t) * 1.0, (index < t) * 1.0
 
-    last = jnp.maximum(t - 1, 0)
-    fed_back = rate * richness * ((s["C3"][last] * before) @ s["Hw"])
-    s["Hw"] = s["Hw"].at[t].set(jnp.where(t > 0, s["Hw"][last] + rate * ((index == t - 1) + fed_back), 0.0))
+    # H^w = Theta [1 + gamma (Theta o C3) H^w]; the bracket is kept, row by row.
+    s["Hw"] = s["Hw"].at[t].set(moved @ s["fed"])
     s["Cw"] = _symmetric(s["Cw"], t, s["Hw"] @ (s["C3"] @ s["Hw"][t]))
-    s["G"] = s["G"].at[t].set(s["Hw"][t] + rate * richness * s["Cw"][t] * past)
+    s["G"] = s["G"].at[t].set(s["Hw"][t] + richness * moved * s["Cw"][t])
 
     drive = s["G"][t] @ s["R3"] if kinds.features else s["G"][t]
     drive = drive @ s["R1"] if kinds.samples else drive
@@ -173,6 +190,7 @@ def _row(
     s.update(_losses(t, s, row, past, nodes, batch, samples, kinds))
     s["F"] = _symmetric(s["F"], t, _second_correlation(t, s, row, nodes, batch, samples, kinds))
     s["C3"] = _symmetric(s["C3"], t, s["RR"] @ (s["F"] @ s["RR"][t]))
+    s["fed"] = s["fed"].at[t].set(here + richness * ((moved * s["C3"][t]) @ s["Hw"]))
     # Last, after everything that reads it: the compiler would copy the largest array otherwise.
     s["H"] = s["H"].at[t].set(row)
     return s

@@ -10,7 +10,10 @@ import jax.numpy as jnp
 from jax.scipy.special import gammainc, gammaln, ndtri
 from jaxtyping import Array
 
+from solvable.precision import in_float64
 
+
+@in_float64
 def probability_below(threshold: Array | float, mean_square: Array | float, degrees: Array | float) -> Array:
     """``Pr(q <= threshold)`` for ``q`` of mean ``mean_square`` distributed as chi-square with ``degrees`` of freedom.
 
@@ -24,6 +27,7 @@ def probability_below(threshold: Array | float, mean_square: Array | float, degr
     return jnp.where(mean_square > 0, below, 1.0)
 
 
+@in_float64
 def mean_square_for(probability: Array | float, threshold: Array | float, degrees: Array | float) -> Array:
     """The mean square at which :func:`probability_below` equals ``probability``."""
     half = jnp.asarray(degrees, float) / 2

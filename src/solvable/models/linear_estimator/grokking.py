@@ -12,9 +12,10 @@ from jaxtyping import Array, Bool, Float
 
 from solvable.models.linear_estimator import two_layer
 from solvable.models.linear_estimator.chi_square import mean_square_for
-from solvable.models.linear_estimator.spectra import MarchenkoPastur
-from solvable.models.linear_estimator.theory import Losses, discrete_decay, flow_decay, limits, losses, rate, rule_for
+from solvable.models.linear_estimator.spectra import MarchenkoPastur, trapezoid_rule
+from solvable.models.linear_estimator.theory import AnyTraining, Losses, limits, losses_at, rate
 from solvable.numerics.roots import differentiable_root, first_dip, root_in_bracket
+from solvable.precision import in_float64
 
 if TYPE_CHECKING:
     from solvable.models.linear_estimator.model import LinearEstimator
@@ -33,27 +34,31 @@ class Times(NamedTuple):
     test_reached: Bool[Array, "*cell"]
 
 
+@in_float64
 def loss_threshold(model: "LinearEstimator", accuracy: Array | float) -> Array:
     """The loss at which the accuracy is reached (inverse of eq. 13)."""
     return mean_square_for(accuracy, model.threshold, model.outputs)
 
 
-@partial(jax.jit, static_argnames=("noisy", "descent"))
-def crossing_times(model: "LinearEstimator", accuracy: Array | float, noisy: bool, descent: str = "flow") -> Times:
-    """Crossing times, real numbers also for whole steps. With label noise (``noisy``) the test loss is not monotone."""
+@partial(jax.jit, static_argnames="noisy")
+def crossing_times(model: "LinearEstimator", training: AnyTraining, accuracy: Array | float, *, noisy: bool) -> Times:
+    """Crossing times, real numbers also for gradient descent, whose losses are interpolated between steps.
+
+    With label noise (``noisy``) the test loss is not monotone.
+    """
     if not noisy:
         # A constant, which spares the terms of label noise in every evaluation.
         model = dataclasses.replace(model, label_noise=0.0)
-    spectrum = MarchenkoPastur(model.aspect_ratio, rule_for("flow"))
+    # Descent is followed between its steps only where no mode overshoots, so the upper edge needs no extra nodes.
+    spectrum = MarchenkoPastur(model.aspect_ratio, trapezoid_rule())
+    kappa = rate(model, training)
     wanted = jnp.log(loss_threshold(model, accuracy))
 
-    decay = flow_decay if descent == "flow" else discrete_decay
-
     def at(log_time: Array) -> Losses:
-        return losses(model, spectrum, decay(model, spectrum, jnp.exp(log_time) / (2 * rate(model))))
+        return losses_at(model, training, spectrum, jnp.exp(log_time) / (2 * kappa))
 
-    start = losses(model, spectrum, decay(model, spectrum, jnp.zeros(())))
-    train_limit, test_limit = limits(model, spectrum)
+    start = losses_at(model, training, spectrum, jnp.zeros(()))
+    train_limit, test_limit = limits(model, training, spectrum)
 
     def solve(curve: Callable[[Array], Array], at_start: Array, limit: Array, monotone: bool) -> tuple[Array, Array]:
         immediately = at_start <= wanted
@@ -64,7 +69,7 @@ def crossing_times(model: "LinearEstimator", accuracy: Array | float, noisy: boo
         # Nothing is searched where nothing is to be found: an empty bracket ends the search at once.
         low = jnp.where(reached & ~immediately, _EARLIEST, high)
         root = root_in_bracket(curve, low, high)
-        time = jnp.exp(differentiable_root(curve, root)) / (2 * rate(model))
+        time = jnp.exp(differentiable_root(curve, root)) / (2 * kappa)
         reached = reached & (root < _LATEST - 1e-9) | immediately
         return jnp.where(immediately, 0.0, jnp.where(reached, time, jnp.nan)), reached
 
@@ -73,15 +78,15 @@ def crossing_times(model: "LinearEstimator", accuracy: Array | float, noisy: boo
     return Times(train, test, train_reached, test_reached)
 
 
-def two_layer_times(model: "LinearEstimator", accuracy: float, points: int = 1500) -> Times:
-    """Crossing times with a hidden layer, from the marched curve and the spline through it."""
+def two_layer_times(model: "LinearEstimator", training: AnyTraining, accuracy: float, points: int = 1500) -> Times:
+    """Crossing times of gradient flow with a hidden layer, from the marched curve and the spline through it."""
     from scipy.interpolate import CubicSpline
 
     wanted = float(np.log(loss_threshold(model, accuracy)))
-    train_limit, test_limit = (float(value) for value in two_layer.limits(model))
-    slowest = _slowest_time(model)
-    times = np.concatenate([[0.0], np.geomspace(1e-3 / float(rate(model)), slowest, points)])
-    curve = two_layer.flow_losses(model, times)
+    train_limit, test_limit = (float(value) for value in two_layer.limits(model, training))
+    slowest = _slowest_time(model, training)
+    times = np.concatenate([[0.0], np.geomspace(1e-3 / float(rate(model, training)), slowest, points)])
+    curve = two_layer.flow_losses(model, training, times)
 
     def solve(log_loss: np.ndarray, limit: float) -> tuple[float, bool]:
         if log_loss[0] <= wanted:
@@ -91,7 +96,7 @@ def two_layer_times(model: "LinearEstimator", accuracy: float, points: int = 150
             # Only a monotone curve can still be above its reachable limit at the end of the march.
             if limit < np.exp(wanted) and model.label_noise == 0:
                 raise ValueError(
-                    f"the accuracy {accuracy:g} is reached, but later than {slowest:.3g} steps: use predict instead"
+                    f"the accuracy {accuracy:g} is reached, but later than at time {slowest:.3g}: use predict instead"
                 )
             return np.nan, False
         last = below[0]
@@ -105,44 +110,46 @@ def two_layer_times(model: "LinearEstimator", accuracy: float, points: int = 150
     return Times(*(jnp.asarray(value) for value in (train, test, train_reached, test_reached)))
 
 
-def _slowest_time(model: "LinearEstimator") -> float:
+def _slowest_time(model: "LinearEstimator", training: AnyTraining) -> float:
     """A time by which every data mode that matters has relaxed, at most 1e12 times the fastest one."""
-    fastest = float(rate(model)) / (2 * model.outputs)
+    kappa = float(rate(model, training))
+    fastest = kappa / (2 * model.outputs)
     edge = float(MarchenkoPastur(model.aspect_ratio).edge)
-    slow = max(edge, 1e-9) * fastest * (1 - (model.outputs / cast(int, model.hidden)) ** 0.5) ** 2
-    if model.weight_decay > 0:
-        slow = max(slow, 1e-9 * fastest) if model.aspect_ratio < 1 else float(rate(model)) * model.weight_decay / 2
+    slow = max(edge, 1e-9) * fastest * (1 - (model.outputs / cast(int, model.width)) ** 0.5) ** 2
+    if training.weight_decay > 0:
+        slow = max(slow, 1e-9 * fastest) if model.aspect_ratio < 1 else kappa * training.weight_decay / 2
     return min(200 / slow, 1e12 / fastest)
 
 
-def critical_weight_decay(model: "LinearEstimator", accuracy: float) -> float:
+def critical_weight_decay(model: "LinearEstimator", training: AnyTraining, accuracy: float) -> float:
     """The largest weight decay at which the test accuracy is still reached; 0 if never, infinity if always."""
-    threshold = float(loss_threshold(model, accuracy))
 
     def excess(log_decay: float) -> float:
-        return np.log(_test_limit(model.replace(weight_decay=float(np.exp(log_decay))))) - np.log(threshold)
+        return _log_excess(model, training.replace(weight_decay=float(np.exp(log_decay))), accuracy)
 
     return _largest(excess, -80.0, 40.0)
 
 
-def critical_aspect_ratio(model: "LinearEstimator", accuracy: float) -> float:
+def critical_aspect_ratio(model: "LinearEstimator", training: AnyTraining, accuracy: float) -> float:
     """The largest aspect ratio at which the test accuracy is still reached; 0 if never, infinity if always."""
-    threshold = float(loss_threshold(model, accuracy))
-    if model.weight_decay == 0 and model.hidden is None:
+    if training.weight_decay == 0 and model.width is None:
         # (1 - 1/lambda) (1 + alpha^2) / (2 d_out) = threshold
-        null_mass = 2 * model.outputs * threshold / (1 + model.student_scale**2)
+        null_mass = 2 * model.outputs * float(loss_threshold(model, accuracy)) / (1 + model.initial_scale**2)
         return float(1 / (1 - null_mass)) if null_mass < 1 else float("inf")
 
     def excess(log_ratio: float) -> float:
-        return np.log(_test_limit(model.replace(aspect_ratio=float(np.exp(log_ratio))))) - np.log(threshold)
+        return _log_excess(model.replace(aspect_ratio=float(np.exp(log_ratio))), training, accuracy)
 
     return _largest(excess, -40.0, 40.0)
 
 
-def _test_limit(model: "LinearEstimator") -> float:
-    if model.hidden is not None:
-        return max(float(two_layer.limits(model)[1]), 1e-300)
-    return max(float(limits(model, MarchenkoPastur(model.aspect_ratio))[1]), 1e-300)
+def _log_excess(model: "LinearEstimator", training: AnyTraining, accuracy: float) -> float:
+    """Logarithm of the final test loss over the loss at which the accuracy is reached."""
+    if model.width is None:
+        limit = float(limits(model, training, MarchenkoPastur(model.aspect_ratio))[1])
+    else:
+        limit = float(two_layer.limits(model, training)[1])
+    return float(np.log(max(limit, 1e-300)) - np.log(loss_threshold(model, accuracy)))
 
 
 def _largest(excess: Callable[[float], float], low: float, high: float) -> float:

@@ -1,99 +1,121 @@
-"""The public face of the linear estimator: parameters, theory, simulation and summaries."""
+"""The linear estimator: parameters, theory, simulation and summaries."""
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.checks import check_choice, check_count, rules
+from solvable.checks import check_count, check_fraction, is_traced, rules
+from solvable.controls import Controls
 from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
-from solvable.models.linear_estimator import grokking, late_time, theory, two_layer
+from solvable.models.linear_estimator import grokking, late_time, simulation, theory, two_layer
+from solvable.models.linear_estimator.controls import CONTROLS
+from solvable.models.linear_estimator.curves import loss_curve
+from solvable.models.linear_estimator.phase_diagram import checked_axes, times_on_grid
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
-from solvable.models.linear_estimator.training import Training, train
+from solvable.models.linear_estimator.stability import batch_ratio_of, check_smooth, check_width, stable_rate
+from solvable.models.linear_estimator.theory import LOSS, AnyTraining
 from solvable.numerics.cost import check_cost
-from solvable.timegrid import check_times
+from solvable.numerics.descent import check_stable
+from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training
 
-_TWO_LAYER_FLOOR = 1e-28
-_FLOW_REMEDY = 'ask for earlier times, or use descent="flow"'
+Accuracy = Annotated[float, "accuracy to be reached, between 0 and 1"]
 
 
 class LinearEstimator(Model):
     """A linear student learns a linear teacher from Gaussian inputs, and groks.
 
-    The student ``S`` and the teacher ``T`` are ``d_in x outputs`` matrices (with ``hidden``, products of two), their
-    entries Gaussian of variance ``1 / (2 fan_in fan_out)``. Full-batch gradient descent minimises the mean square
-    error over ``N = d_in / aspect_ratio`` samples plus ``weight_decay |S|^2 / (2 outputs)``. A sample counts as
-    correct when its mean square error over the outputs is at most ``threshold``; that makes accuracies out of losses,
-    and a delay between training and test accuracy although nothing happens to the losses.
+    The student ``S`` and the teacher ``T`` are ``d_in x outputs`` matrices (with ``width``, products of two), their
+    entries Gaussian of variance ``1 / (2 fan_in fan_out)``. Training minimises the mean square error over
+    ``N = d_in / aspect_ratio`` samples plus ``weight_decay |S|^2 / (2 outputs)``. A sample counts as correct when its
+    mean square error over the outputs is at most ``threshold``; that makes accuracies out of losses, and a delay
+    between training and test accuracy although nothing happens to the losses.
 
-    Times are descent steps. Losses are per output, ``1 / outputs`` at the start (``1 / (2 hidden outputs)`` with a
-    hidden layer). With label noise the training loss is on the noisy labels, the test loss on clean ones.
+    The default training is full-batch gradient descent with a learning rate of 0.01. Losses are per output,
+    ``1 / outputs`` at the start (``1 / (2 width outputs)`` with a hidden layer). With label noise the training loss is
+    on the noisy labels, the test loss on clean ones.
 
     >>> import solvable
     >>> times = solvable.LinearEstimator(aspect_ratio=0.9).grokking_time(accuracy=0.95)
     >>> int(times.train_time), int(times.test_time)
-    (2353, 22634)
+    (2352, 22633)
     """
 
     name: ClassVar[str] = "linear-estimator"
-    predict_like_simulation: ClassVar[Mapping[str, Any]] = {"descent": "discrete"}
-    simulates_whole_steps: ClassVar[bool] = True
+    controls: ClassVar[Controls] = CONTROLS
+    default_training: ClassVar[Training] = GradientDescent(learning_rate=0.01)
+    theory_covers: ClassVar[tuple[Covers, ...]] = (
+        Covers(GradientFlow, options=("weight_decay",)),
+        Covers(GradientDescent, options=("weight_decay",)),
+        Covers(SGD, options=("weight_decay", "batch_fraction"), sampling=("replacement",)),
+    )
+    simulation_covers: ClassVar[tuple[Covers, ...]] = (
+        Covers(GradientFlow, options=("weight_decay",)),
+        Covers(GradientDescent, options=("momentum", "nesterov", "weight_decay"), schedules=("learning_rate",)),
+        Covers(
+            SGD,
+            options=("momentum", "nesterov", "weight_decay", "batch_fraction"),
+            sampling=("replacement",),
+            schedules=("learning_rate",),
+        ),
+    )
     usual_times: ClassVar[str] = "1:1e5:60log"
 
     aspect_ratio: float = parameter(
-        "input dimension over number of training samples", rules.positive, symbol="λ", default=0.9
+        "input dimension over number of training samples, d_in / N", rules.positive, symbol="λ", default=0.9
     )
     outputs: int = parameter("output dimension", rules.count, symbol="d_out", default=1)
-    learning_rate: float = parameter("learning rate of descent", rules.positive, symbol="η", default=0.01)
-    weight_decay: float = parameter("strength of weight decay", rules.not_negative, symbol="γ", default=0.0)
     threshold: float = parameter(
         "mean square error per output below which a sample is correct", rules.positive, symbol="ε", default=1e-3
     )
-    student_scale: float = parameter("scale of the student's start", rules.not_negative, symbol="α", default=1.0)
+    initial_scale: float = parameter("scale of the student's start", rules.not_negative, symbol="α", default=1.0)
     label_noise: float = parameter(
         "standard deviation of the noise on each training label", rules.not_negative, symbol="σ", default=0.0
     )
-    hidden: int | None = parameter(
+    width: int | None = parameter(
         "width of a linear hidden layer", rules.count, symbol="d_h", default=None, optional=True
     )
 
     def predict(
         self,
         times: Any,
+        training: Training | None = None,
         *,
-        descent: Annotated[Literal["flow", "discrete"], "gradient flow, or whole steps of descent"] = "flow",
-        inputs: Annotated[int | None, "input dimension, to correct accuracies for its finiteness"] = None,
-        batch: Annotated[int | None, "batch size, drawn with replacement (discrete only; needs inputs)"] = None,
+        dimension: Annotated[int | None, "input dimension, to correct accuracies for its finiteness"] = None,
     ) -> xr.Dataset:
-        """Theory's losses and accuracies at the given times.
+        """Predict the losses and the accuracies at the given times.
 
-        With ``inputs``, accuracies are corrected for the fluctuations of the loss over outputs at finite input
-        dimension; the correction is meant for several outputs. Works inside ``jax.vmap``, ``jax.grad`` and
-        ``jax.jit``, where the dataset holds traced arrays.
+        Works inside ``jax.vmap``, ``jax.grad`` and ``jax.jit``, where the dataset holds traced arrays.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientFlow``, ``GradientDescent`` (the default) or, for one layer, ``SGD`` on mini-batches drawn with
+            replacement; each with or without weight decay.
+        dimension
+            Input dimension. Accuracies are then corrected for the fluctuations of the loss over outputs at this
+            dimension, which is meant for several outputs. ``SGD`` with a ``batch_size`` needs it, because the batch
+            noise depends on input dimension over batch size.
         """
         watch = Stopwatch()
-        check_choice("descent", descent, ("flow", "discrete"))
-        times = check_times(times, whole=descent == "discrete")
-        if inputs is not None:
-            check_count("inputs", inputs)
-        batch_ratio = self._batch_ratio(batch, inputs, descent)
-        traced = _is_traced(self)
-        if not traced:
-            self._check_theory(descent, batch_ratio)
-        if descent == "discrete" and (batch_ratio or self.hidden is not None):
-            # Step by step, over every mode of the data and with a hidden layer also of the second layer.
-            per_step = 1e4 if self.hidden is None else 1e6
-            check_cost(f"{times[-1]:.3g} whole steps", operations=times[-1] * per_step, remedy=_FLOW_REMEDY)
-        curve, error = self._curve(times, descent, batch_ratio, estimate_error=not traced)
-        train_accuracy, test_accuracy = theory.accuracies(self, curve, inputs)
+        times, checked = self.check_run(times, training, "predict")
+        training = cast(AnyTraining, checked)
+        if dimension is not None:
+            check_count("dimension", dimension)
+        batch_ratio = batch_ratio_of(self, training, dimension)
+        if not is_traced(self, training):
+            check_width(self)
+            check_stable(training, stable_rate(self, training, batch_ratio), times[-1])
+        curve, error = loss_curve(self, training, times, batch_ratio)
+        train_accuracy, test_accuracy = theory.accuracies(self, curve, dimension)
         variables = {
             "train_loss": jnp.exp(curve.log_train),
             "test_loss": jnp.exp(curve.log_test),
@@ -102,231 +124,292 @@ class LinearEstimator(Model):
             "train_accuracy": train_accuracy,
             "test_accuracy": test_accuracy,
         }
-        settings = {"descent": descent, "inputs": inputs, "batch": batch}
-        system = {
-            "descent": descent,
-            "inputs": inputs,
-            "batch": batch or "full",
-            "momentum": 0.0,
-            "activation": "linear",
-        }
+        settings, system = {"dimension": dimension}, {"dimension": dimension, "activation": "linear"}
         return make_dataset(
             {name: (("time",), values) for name, values in variables.items()},
             {"time": times},
-            provenance(self, "theory", settings, watch, error, system=system),
-        )
-
-    def _curve(
-        self, times: np.ndarray, descent: str, batch_ratio: float, estimate_error: bool
-    ) -> tuple[theory.Losses, float | None]:
-        """The losses, and the relative error that a second, independent grid shows them to have."""
-        steps = jnp.asarray(times)
-        if self.hidden is not None:
-            if descent == "discrete":
-                curve = _two_layer_steps(self, steps)
-                _check_resolved(curve, times)
-                return curve, None
-            fine = two_layer.flow_losses(self, times, refine=2)
-            if not estimate_error:
-                return fine, None
-            coarse = two_layer.flow_losses(self, times, refine=1)
-            # Second order: the finer march is in error by a third of the difference, which is then removed.
-            curve = theory.Losses(*(f + (f - c) / 3 for f, c in zip(fine, coarse, strict=True)))
-            _check_resolved(curve, times)
-            return curve, _relative_error(curve, fine)
-        curve = _one_layer(self, steps, descent, batch_ratio, 0.0)
-        if not estimate_error:
-            return curve, None
-        return curve, _relative_error(curve, _one_layer(self, steps, descent, batch_ratio, 0.5))
-
-    def _batch_ratio(self, batch: int | None, inputs: int | None, descent: str) -> float:
-        if batch is None:
-            return 0.0
-        check_count("batch", batch)
-        if descent != "discrete" or inputs is None:
-            raise ValueError('batch needs descent="discrete" and inputs: batch noise exists only for whole steps')
-        if self.hidden is not None:
-            raise ValueError("there is no theory for batches with a hidden layer: simulate it")
-        return inputs / batch
-
-    def _check_theory(self, descent: str, batch_ratio: float) -> None:
-        if self.hidden is not None and self.hidden < self.outputs:
-            raise ValueError(
-                f"theory needs hidden >= outputs, not hidden = {self.hidden}, outputs = {self.outputs}: simulate it"
-            )
-        if descent == "discrete":
-            limit = self.stable_learning_rate(batch_ratio)
-            if self.learning_rate >= limit:
-                raise ValueError(theory.unstable(self.learning_rate, limit))
-
-    def stable_learning_rate(self, batch_ratio: float = 0.0) -> float:
-        """The learning rate from which descent diverges; ``batch_ratio`` is input dimension over batch size."""
-        if self.hidden is None:
-            return theory.largest_stable_rate(self, batch_ratio)
-        strength = (1 + (self.outputs / self.hidden) ** 0.5) ** 2 / (2 * self.outputs)
-        curvature = strength * (1 + self.aspect_ratio**0.5) ** 2 + self.weight_decay / 2
-        return self.outputs / curvature
-
-    def grokking_time(
-        self,
-        accuracy: Annotated[float, "accuracy to be reached, between 0 and 1"] = 0.95,
-        descent: Annotated[Literal["flow", "discrete"], "gradient flow, or whole steps of descent"] = "flow",
-    ) -> xr.Dataset:
-        """When training and test accuracy are first reached, and the delay between them.
-
-        Whether they ever are is decided from the infinite-time limit (with label noise, which makes the test loss
-        rise again, from the first dip); times never reached are NaN. Times are real numbers; for ``discrete`` they
-        interpolate between whole steps.
-        """
-        watch = Stopwatch()
-        accuracy = _check_accuracy(accuracy)
-        check_choice("descent", descent, ("flow", "discrete"))
-        if self.hidden is not None:
-            if descent == "discrete":
-                raise ValueError('with a hidden layer grokking times are those of the flow: use descent="flow"')
-            self._check_theory("flow", 0.0)
-            times = grokking.two_layer_times(self, accuracy)
-        else:
-            self._check_smooth(descent)
-            times = grokking.crossing_times(self, accuracy, _is_noisy(self.label_noise), descent)
-        settings = {"accuracy": accuracy, "descent": descent}
-        return _times_dataset(times, {}, provenance(self, "theory", settings, watch))
-
-    def _check_smooth(self, descent: str) -> None:
-        """Between whole steps there is no curve to follow once a mode overshoots and changes sign at each step."""
-        if descent == "flow" or _is_traced(self):
-            return
-        limit = self.stable_learning_rate() / 2
-        if self.learning_rate >= limit:
-            raise ValueError(
-                f"learning_rate = {self.learning_rate:g} is not below {limit:.6g}, from where on modes overshoot and "
-                'accuracy is not a curve: use predict(..., descent="discrete")'
-            )
-
-    def phase_diagram(
-        self, accuracy: Annotated[float, "accuracy to be reached, between 0 and 1"] = 0.95, **axes: Any
-    ) -> xr.Dataset:
-        """:meth:`grokking_time` over a grid of one or more parameters, in one vectorised call.
-
-        For example ``LinearEstimator(0.9).phase_diagram(weight_decay=decays, aspect_ratio=ratios)``: each axis becomes
-        a dimension of the result, the other parameters keep the values of this model.
-        """
-        watch = Stopwatch()
-        accuracy = _check_accuracy(accuracy)
-        cells = math.prod(float(np.size(values)) for values in axes.values())
-        remedy = "take fewer values on each axis"
-        check_cost(f"a phase diagram of {cells:.3g} cells", operations=1e6 * cells, memory=40 * cells, remedy=remedy)
-        grids = {name: self._check_axis(name, values) for name, values in axes.items()}
-        if not grids:
-            raise ValueError("a phase diagram needs at least one axis, such as weight_decay=[...]")
-        if self.hidden is not None:
-            raise ValueError("phase diagrams are for one layer (hidden=None): loop over grokking_time instead")
-        noisy = _is_noisy(self.label_noise) or "label_noise" in grids
-        times = _grid_of_times(self, tuple(grids), tuple(map(jnp.asarray, grids.values())), accuracy, noisy)
-        settings = {"accuracy": accuracy, "axes": list(grids)}
-        return _times_dataset(times, grids, provenance(self, "theory", settings, watch))
-
-    def _check_axis(self, name: str, values: Any) -> np.ndarray:
-        values = np.atleast_1d(np.asarray(values, dtype=float))
-        if values.ndim != 1 or values.size == 0:
-            raise ValueError(f"axis {name} must be a flat, non-empty list of values")
-        if name == "hidden":
-            raise ValueError("hidden cannot be an axis: a hidden layer changes the equations, not only a number")
-        for value in values:
-            self.replace(**{name: value})
-        return values
-
-    def limits(self) -> xr.Dataset:
-        """Losses as time goes to infinity."""
-        watch = Stopwatch()
-        if self.hidden is not None:
-            self._check_theory("flow", 0.0)
-            train, test = two_layer.limits(self)
-        else:
-            train, test = theory.limits(self, MarchenkoPastur(self.aspect_ratio))
-        return make_dataset(
-            {"train_loss": ((), train), "test_loss": ((), test)}, {}, provenance(self, "theory", {}, watch)
-        )
-
-    def critical_weight_decay(self, accuracy: float = 0.95) -> float:
-        """The weight decay above which the test accuracy is never reached; 0 if never, infinity if always."""
-        self._check_no_noise("critical_weight_decay")
-        return grokking.critical_weight_decay(self, _check_accuracy(accuracy))
-
-    def critical_aspect_ratio(self, accuracy: float = 0.95) -> float:
-        """The aspect ratio above which the test accuracy is never reached; 0 if never, infinity if always."""
-        self._check_no_noise("critical_aspect_ratio")
-        return grokking.critical_aspect_ratio(self, _check_accuracy(accuracy))
-
-    def _check_no_noise(self, what: str) -> None:
-        if self.label_noise > 0:
-            raise ValueError(
-                f"{what} is decided by the infinite-time limit, which label_noise = {self.label_noise:g} makes "
-                "worse than earlier times: use grokking_time or phase_diagram"
-            )
-
-    def late_time(self, times: Any) -> xr.Dataset:
-        """The asymptotic forms (eqs. 11, 22, 23; with weight decay the corrected 16) and where each is good to 5 %.
-
-        ``*_holds`` says, time by time, whether a form is within its range; see docs/models/linear-estimator.
-        """
-        watch = Stopwatch()
-        times = check_times(times)
-        if self.label_noise > 0 or self.hidden is not None:
-            raise ValueError("late-time forms exist for label_noise = 0 and hidden = None: use predict")
-        form = late_time.saturated_forms if self.weight_decay > 0 else late_time.decaying_forms
-        return make_dataset(
-            {name: (("time",), values) for name, values in form(self, times).items()},
-            {"time": times},
-            provenance(self, "asymptotic theory", {}, watch),
-            _LATE_TIME_MEANINGS,
+            provenance(self, "theory", settings, watch, error, training=training, system=system) | LOSS,
+            training=training,
         )
 
     def simulate(
         self,
         times: Any,
+        training: Training | None = None,
         *,
-        inputs: Annotated[int, "input dimension"] = 1000,
+        dimension: Annotated[int, "input dimension"] = 1000,
         seeds: Annotated[int, "number of independent runs"] = 10,
-        key: Annotated[int, "key of the random numbers"] = 0,
-        method: Annotated[
-            Literal["exact", "descent"] | None, "evolve eigenmodes, or take the steps (default: exact if possible)"
+        key: Annotated[int, "random seed of the first run"] = 0,
+        solver: Annotated[
+            Literal["eigenmodes", "steps"] | None,
+            "evolve eigenmodes in closed form, or take the steps (default: eigenmodes if possible)",
         ] = None,
-        momentum: Annotated[float, "heavy-ball momentum"] = 0.0,
-        batch: Annotated[int | None, "batch size, drawn with replacement (default: full batch)"] = None,
         test_samples: Annotated[int | None, "size of the test set (default: the population)"] = None,
         activation: Annotated[str | Callable[[Array], Array] | None, "activation of the hidden layer"] = None,
-        allow_divergence: Annotated[bool, "run even above the stable learning rate"] = False,
+        on_divergence: Annotated[
+            Literal["raise", "keep"], "refuse learning rates above the stable one, or run them"
+        ] = "raise",
         memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
         devices: Any = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
         """Draw teachers, students and training sets, and train; one run for each seed.
 
-        ``exact`` evolves each eigenmode of the drawn data in closed form, to any step at once. ``descent`` takes the
-        steps and is what there is for batches, hidden layers and activations. On the same key both train the same
-        systems. Without ``test_samples`` the test loss is the population's, exactly, and so is the test accuracy of a
-        single output; that of several outputs is estimated from 4096 draws of the error.
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientDescent`` (the default) or ``SGD`` on mini-batches drawn with replacement, with or without
+            momentum, weight decay and a learning-rate schedule; for one layer also ``GradientFlow``.
+        dimension
+            Input dimension. The training set has ``dimension / aspect_ratio`` samples, rounded.
+        seeds
+            Number of independent runs.
+        key
+            Random seed of the first run.
+        solver
+            ``"eigenmodes"`` evolves each eigenmode of the drawn data in closed form, to any time at once; it is for
+            one layer, full batches and a constant learning rate. ``"steps"`` takes the gradient-descent steps. On the
+            same key both train the same systems.
+        test_samples
+            Size of the test set. Left out, the test loss is exactly that of the population, and so is the test
+            accuracy of a single output; that of several outputs is estimated from 4096 draws of the error.
+        activation
+            Activation of the hidden layer: ``"tanh"``, ``"relu"``, ``"erf"`` or a function. The test set then has 4096
+            samples by default.
+        on_divergence
+            ``"raise"`` refuses learning rates at which training diverges; ``"keep"`` runs them.
+        memory_limit
+            Bytes that the runs that are computed together may take; by default chosen from the device.
+        devices
+            JAX devices to use; by default all local ones.
+        progress
+            Whether to show a progress bar; by default on a terminal.
         """
-        plan = Training(
-            inputs=inputs,
+        watch = Stopwatch()
+        options = simulation.Options(
+            dimension=dimension,
             seeds=seeds,
             key=key,
-            method=method,
-            momentum=momentum,
-            batch=batch,
+            solver=solver,
             test_samples=test_samples,
             activation=activation,
-            allow_divergence=allow_divergence,
+            on_divergence=on_divergence,
             memory_limit=memory_limit,
             devices=devices,
             progress=progress,
         )
-        return train(self, times, plan)
+        times, checked = self.check_run(times, training, "simulate")
+        return simulation.simulate(self, times, cast(AnyTraining, checked), options, watch)
+
+    def stable_learning_rate(
+        self, training: Training | None = None, *, dimension: Annotated[int | None, "input dimension"] = None
+    ) -> xr.Dataset:
+        """The learning rate from which training diverges (``stable_learning_rate``); infinite for gradient flow.
+
+        Parameters
+        ----------
+        training
+            How the model is trained, by default its default training. The learning rate in it does not matter.
+        dimension
+            Input dimension, which ``SGD`` with a ``batch_size`` needs.
+        """
+        watch = Stopwatch()
+        training = cast(AnyTraining, self.check_training(training, "predict"))
+        limit = stable_rate(self, training, batch_ratio_of(self, training, dimension))
+        return self._numbers({"stable_learning_rate": limit}, {"dimension": dimension}, training, watch)
+
+    def grokking_time(self, accuracy: Accuracy = 0.95, training: Training | None = None) -> xr.Dataset:
+        """When training and test accuracy are first reached, and the delay between them.
+
+        Whether they ever are is decided from the limit of infinite time (with label noise, which makes the test loss
+        rise again, from the first dip); times that are never reached are NaN. Times are real numbers, also for
+        gradient descent, whose losses are interpolated between steps.
+
+        Parameters
+        ----------
+        accuracy
+            The accuracy to be reached, between 0 and 1.
+        training
+            ``GradientDescent`` (the default) or ``GradientFlow``; with a hidden layer ``GradientFlow``.
+        """
+        watch = Stopwatch()
+        accuracy = check_fraction(accuracy, "accuracy")
+        training = self._full_batch(training, "grokking times")
+        if self.width is not None:
+            if not isinstance(training, GradientFlow):
+                raise ValueError(
+                    "with a hidden layer grokking times are those of gradient flow: use "
+                    f"GradientFlow(learning_rate={training.learning_rate:g})"
+                )
+            check_width(self)
+            times = grokking.two_layer_times(self, training, accuracy)
+        else:
+            check_smooth(self, training)
+            times = grokking.crossing_times(self, training, accuracy, noisy=_is_noisy(self.label_noise))
+        return self._times_dataset(times, {}, {"accuracy": accuracy}, training, watch)
+
+    def phase_diagram(self, accuracy: Accuracy = 0.95, training: Training | None = None, **axes: Any) -> xr.Dataset:
+        """:meth:`grokking_time` over a grid of parameters of the model and options of the training, in one call.
+
+        For example ``LinearEstimator().phase_diagram(weight_decay=decays, aspect_ratio=ratios)``: each axis becomes a
+        dimension of the result, and everything else keeps its value.
+
+        Parameters
+        ----------
+        accuracy
+            The accuracy to be reached, between 0 and 1.
+        training
+            ``GradientDescent`` (the default) or ``GradientFlow``.
+        **axes
+            Values of one or more of ``aspect_ratio``, ``outputs``, ``threshold``, ``initial_scale``, ``label_noise``,
+            ``learning_rate`` and ``weight_decay``.
+        """
+        watch = Stopwatch()
+        accuracy = check_fraction(accuracy, "accuracy")
+        training = self._full_batch(training, "phase diagrams")
+        cells = math.prod(float(np.size(values)) for values in axes.values())
+        remedy = "take fewer values on each axis"
+        check_cost(f"a phase diagram of {cells:.3g} cells", operations=1e6 * cells, memory=40 * cells, remedy=remedy)
+        if self.width is not None:
+            raise ValueError("phase diagrams are for one layer (width=None): loop over grokking_time instead")
+        grids = checked_axes(self, training, axes)
+        noisy = _is_noisy(self.label_noise) or "label_noise" in grids
+        times = times_on_grid(self, training, grids, accuracy, noisy=noisy)
+        return self._times_dataset(times, grids, {"accuracy": accuracy, "axes": list(grids)}, training, watch)
+
+    def limit(self, training: Training | None = None) -> xr.Dataset:
+        """Losses as time goes to infinity, which are the same for gradient flow and for stable gradient descent.
+
+        Parameters
+        ----------
+        training
+            ``GradientDescent`` (the default) or ``GradientFlow``.
+        """
+        watch = Stopwatch()
+        training = self._full_batch(training, "limits of infinite time")
+        if not is_traced(self, training):
+            check_width(self)
+            check_stable(training, stable_rate(self, training), 0)
+        if self.width is None:
+            train, test = theory.limits(self, training, MarchenkoPastur(self.aspect_ratio))
+        else:
+            train, test = two_layer.limits(self, training)
+        return self._numbers({"train_loss": train, "test_loss": test}, {}, training, watch)
+
+    def critical_weight_decay(self, accuracy: Accuracy = 0.95, training: Training | None = None) -> xr.Dataset:
+        """The weight decay above which the test accuracy is never reached; 0 if it never is, infinite if always.
+
+        Parameters
+        ----------
+        accuracy
+            The accuracy to be reached, between 0 and 1.
+        training
+            ``GradientDescent`` (the default) or ``GradientFlow``. The result is the same for both, as long as descent
+            is stable; the weight decay in it does not matter.
+        """
+        return self._critical(grokking.critical_weight_decay, accuracy, training)
+
+    def critical_aspect_ratio(self, accuracy: Accuracy = 0.95, training: Training | None = None) -> xr.Dataset:
+        """The aspect ratio above which the test accuracy is never reached; 0 if it never is, infinite if always.
+
+        Parameters
+        ----------
+        accuracy
+            The accuracy to be reached, between 0 and 1.
+        training
+            ``GradientDescent`` (the default) or ``GradientFlow``. The result is the same for both, as long as descent
+            is stable.
+        """
+        return self._critical(grokking.critical_aspect_ratio, accuracy, training)
+
+    def late_time(self, times: Any, training: Training | None = None) -> xr.Dataset:
+        """The asymptotic forms (eqs. 11, 22, 23; with weight decay the corrected 16) and where each is good to 5 %.
+
+        ``*_holds`` says, time by time, whether a form is within its range; see docs/models/linear-estimator.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientDescent`` (the default) or ``GradientFlow``.
+        """
+        watch = Stopwatch()
+        training = self._full_batch(training, "late-time forms")
+        times, _ = self.check_run(times, training, "predict")
+        if self.label_noise > 0 or self.width is not None:
+            raise ValueError("late-time forms exist for label_noise = 0 and width = None: use predict")
+        check_smooth(self, training)
+        form = late_time.saturated_forms if training.weight_decay > 0 else late_time.decaying_forms
+        return make_dataset(
+            {name: (("time",), values) for name, values in form(self, training, times).items()},
+            {"time": times},
+            provenance(self, "asymptotic theory", {}, watch, training=training) | LOSS,
+            _LATE_TIME_MEANINGS,
+            training=training,
+        )
+
+    def _full_batch(self, training: Training | None, what: str) -> AnyTraining:
+        training = self.check_training(training, "predict")
+        if isinstance(training, SGD):
+            raise ValueError(f"{what} are for full batches: use GradientDescent or GradientFlow, or predict")
+        return cast(AnyTraining, training)
+
+    def _critical(
+        self, find: Callable[[Any, Any, float], float], accuracy: float, training: Training | None
+    ) -> xr.Dataset:
+        watch = Stopwatch()
+        accuracy, what = check_fraction(accuracy, "accuracy"), find.__name__
+        training = self._full_batch(training, "critical values")
+        check_width(self)
+        if self.label_noise > 0:
+            raise ValueError(
+                f"{what} is decided by the limit of infinite time, which label_noise = {self.label_noise:g} makes "
+                "worse than earlier times: use grokking_time or phase_diagram"
+            )
+        return self._numbers({what: find(self, training, accuracy)}, {"accuracy": accuracy}, training, watch)
+
+    def _numbers(
+        self, numbers: dict[str, Any], settings: dict[str, Any], training: Training, watch: Stopwatch
+    ) -> xr.Dataset:
+        """A dataset of single numbers."""
+        attributes = provenance(self, "theory", settings, watch, training=training) | LOSS
+        return make_dataset({name: ((), value) for name, value in numbers.items()}, {}, attributes, _NUMBER_MEANINGS)
+
+    def _times_dataset(
+        self,
+        times: grokking.Times,
+        grids: dict[str, np.ndarray],
+        settings: dict[str, Any],
+        training: Training,
+        watch: Stopwatch,
+    ) -> xr.Dataset:
+        fields = {field.name: field for kind in (training, self) for field in dataclasses.fields(kind)}
+        meanings = {
+            name: Meaning(fields[name].metadata["help"], "1", fields[name].metadata["symbol"]) for name in grids
+        }
+        units = "steps" if training.counts_steps else "flow time / η"
+        for name in ("train_time", "test_time", "delay"):
+            meanings[name] = dataclasses.replace(VARIABLES[name], units=units)
+        variables = {
+            "train_time": times.train,
+            "test_time": times.test,
+            "delay": times.test - times.train,
+            "train_reached": times.train_reached,
+            "test_reached": times.test_reached,
+        }
+        attributes = provenance(self, "theory", settings, watch, training=training) | LOSS
+        return make_dataset({name: (tuple(grids), v) for name, v in variables.items()}, grids, attributes, meanings)
 
 
+_NUMBER_MEANINGS = {
+    "stable_learning_rate": Meaning("learning rate from which training diverges", "1", "η_max"),
+    "critical_weight_decay": Meaning("weight decay above which the test accuracy is never reached", "1", "γ_c"),
+    "critical_aspect_ratio": Meaning("aspect ratio above which the test accuracy is never reached", "1", "λ_c"),
+}
 _LATE_TIME_MEANINGS = {
-    **VARIABLES,
     "test_loss_leading": Meaning("test loss per output, leading term", "1", "L_gen"),
     "train_loss_holds": Meaning("whether the form of train_loss is good to 5 %", "1"),
     "test_loss_holds": Meaning("whether the form of test_loss is good to 5 %", "1"),
@@ -334,85 +417,6 @@ _LATE_TIME_MEANINGS = {
 }
 
 
-@partial(jax.jit, static_argnames=("descent", "batch_ratio", "offset"))
-def _one_layer(model: LinearEstimator, times: Array, descent: str, batch_ratio: float, offset: float) -> theory.Losses:
-    spectrum = MarchenkoPastur(model.aspect_ratio, theory.rule_for(descent, offset))
-    if batch_ratio:
-        return theory.minibatch_losses(model, spectrum, times, batch_ratio)
-    decay = theory.flow_decay if descent == "flow" else theory.discrete_decay
-    return jax.vmap(lambda time: theory.losses(model, spectrum, decay(model, spectrum, time)))(times)
-
-
-_two_layer_steps = jax.jit(two_layer.discrete_losses)
-
-
-def _check_resolved(curve: theory.Losses, times: np.ndarray) -> None:
-    """Refuse two-layer losses below what the difference of student and teacher resolves in float64."""
-    if isinstance(curve.log_train, jax.core.Tracer):
-        return
-    lost = np.minimum(curve.log_train, curve.log_test) < np.log(_TWO_LAYER_FLOOR)
-    if lost.any():
-        raise ValueError(
-            f"with a hidden layer, losses below {_TWO_LAYER_FLOOR:g} are lost to rounding, which happens from "
-            f"time {times[int(np.argmax(lost))]:g} on: choose earlier times"
-        )
-
-
-def _relative_error(curve: theory.Losses, other: theory.Losses) -> float:
-    """Largest relative difference of the losses; where they are below 1e-300, of their logarithms."""
-    return max(
-        float(jnp.max(jnp.abs(one - two) / jnp.maximum(1.0, jnp.abs(one) / 700)))
-        for one, two in ((curve.log_train, other.log_train), (curve.log_test, other.log_test))
-    )
-
-
-@partial(jax.jit, static_argnames=("names", "noisy"))
-def _grid_of_times(
-    model: LinearEstimator, names: tuple[str, ...], values: tuple[Array, ...], accuracy: float, noisy: bool
-) -> grokking.Times:
-    """Nested over the axes, so that whatever depends on one axis only is computed once along it."""
-
-    def nest(model: LinearEstimator, names: tuple[str, ...], values: tuple[Array, ...]) -> grokking.Times:
-        if not names:
-            return grokking.crossing_times(model, accuracy, noisy)
-
-        def cell(value: Array) -> grokking.Times:
-            return nest(model.replace(**{names[0]: value}), names[1:], values[1:])
-
-        # The innermost axis is vectorised, the outer ones are walked: a row fits in the cache, a plane does not.
-        return jax.vmap(cell)(values[0]) if len(names) == 1 else jax.lax.map(cell, values[0])
-
-    return nest(model, names, values)
-
-
-def _times_dataset(times: grokking.Times, grids: dict[str, np.ndarray], attributes: dict[str, Any]) -> xr.Dataset:
-    dims = tuple(grids)
-    fields = {field.name: field for field in dataclasses.fields(LinearEstimator)}
-    meanings = {name: Meaning(fields[name].metadata["help"], "1", fields[name].metadata["symbol"]) for name in grids}
-    return make_dataset(
-        {
-            "train_time": (dims, times.train),
-            "test_time": (dims, times.test),
-            "delay": (dims, times.test - times.train),
-            "train_reached": (dims, times.train_reached),
-            "test_reached": (dims, times.test_reached),
-        },
-        grids,
-        attributes,
-        {**VARIABLES, **meanings},
-    )
-
-
-def _is_traced(model: LinearEstimator) -> bool:
-    return any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves(model))
-
-
 def _is_noisy(label_noise: Any) -> bool:
     """Whether label noise may be present; a traced value may."""
-    return isinstance(label_noise, jax.core.Tracer) or label_noise > 0
-
-
-def _check_accuracy(accuracy: float) -> float:
-    if isinstance(accuracy, bool) or not 0 < accuracy < 1:
-        raise ValueError(f"accuracy must lie between 0 and 1, both excluded, not {accuracy!r}")
-    return float(accuracy)
+    return is_traced(label_noise) or label_noise > 0

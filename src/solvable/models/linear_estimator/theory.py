@@ -4,27 +4,33 @@ Symbols (linear-grokking paper; see docs/models/linear-estimator):
 
     kappa = 2 eta / d_out          relaxation rate per unit eigenvalue
     g     = gamma / 2              shift of the eigenvalues by weight decay
-    e(nu) = exp(-kappa (nu+g) t)   what is left of the start; (1 - kappa (nu+g))^t for whole descent steps
+    e(nu) = exp(-kappa (nu+g) t)   what is left of the start; (1 - kappa (nu+g))^t after gradient-descent steps
     b(nu) = (e nu + g) / (nu + g)  what is left to learn of the teacher
 
     L_gen = E[alpha^2 e^2 + b^2] / (2 d_out) + sigma^2 lambda E[nu ((1-e)/(nu+g))^2]
     L_tr  = E[nu (alpha^2 e^2 + b^2)] / (2 d_out) + sigma^2 (1 - lambda + lambda E[b^2])
 
-with E the Marchenko-Pastur average (eq. 15; initial scale and label noise as corrected in docs/errata).
+with E the Marchenko-Pastur average (eq. 15; initial scale and label noise as corrected in docs/errata). The learning
+rate eta and the weight decay gamma belong to the training; everything else belongs to the model.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from solvable.models.linear_estimator.chi_square import probability_below
-from solvable.models.linear_estimator.spectra import MarchenkoPastur, TrapezoidRule, trapezoid_rule, upper_edge
+from solvable.models.linear_estimator.spectra import MarchenkoPastur, TrapezoidRule, trapezoid_rule
+from solvable.training import GradientDescent, GradientFlow
 
 if TYPE_CHECKING:
     from solvable.models.linear_estimator.model import LinearEstimator
 
+# What the theory covers; SGD is a kind of GradientDescent.
+AnyTraining = GradientFlow | GradientDescent
+# The convention of the losses, for the attributes of datasets.
+LOSS = {"loss": "mean square error per output, E|f(x) - f*(x)|^2 / outputs; the test loss is on labels without noise"}
 # Near the largest exponent of a float64. Past it, the derivative in the weight decay of a loss that has itself
 # underflowed is capped instead of overflowing.
 _LARGEST_EXPONENT = 700.0
@@ -56,7 +62,7 @@ class Losses(NamedTuple):
 
 
 def accuracies(
-    model: "LinearEstimator", curve: Losses, inputs: int | None
+    model: "LinearEstimator", curve: Losses, dimension: int | None
 ) -> tuple[Float[Array, "*time"], Float[Array, "*time"]]:
     """Training and test accuracy (eq. 13): the chance that the mean square over outputs is within the threshold.
 
@@ -65,30 +71,39 @@ def accuracies(
     """
     train_inverse = (1 + curve.train_uneven) / model.outputs
     test_inverse = (1 + curve.test_uneven) / model.outputs
-    if inputs is not None:
+    if dimension is not None:
         # The residuals of the training set are a fixed set of N numbers per output, hence - lambda / d_in = - 1 / N.
-        train_inverse = train_inverse + (curve.train_spread - model.aspect_ratio) / inputs
-        test_inverse = test_inverse + curve.test_spread / inputs
+        train_inverse = train_inverse + (curve.train_spread - model.aspect_ratio) / dimension
+        test_inverse = test_inverse + curve.test_spread / dimension
     return (
         probability_below(model.threshold, jnp.exp(curve.log_train), 1 / train_inverse),
         probability_below(model.threshold, jnp.exp(curve.log_test), 1 / test_inverse),
     )
 
 
-def rule_for(descent: str, offset: float = 0.0) -> TrapezoidRule:
-    """Quadrature nodes. Whole steps near the stability limit need the upper edge of the spectrum as finely as the
-    lower one; for the flow only the lower edge survives to late times."""
-    return trapezoid_rule(upper=38.0, offset=offset) if descent == "discrete" else trapezoid_rule(offset=offset)
+def rule_for(training: AnyTraining, offset: float = 0.0) -> TrapezoidRule:
+    """Quadrature nodes. Steps near the stability limit need the upper edge of the spectrum as finely as the lower one;
+    for the flow only the lower edge survives to late times."""
+    if isinstance(training, GradientFlow):
+        return trapezoid_rule(offset=offset)
+    return trapezoid_rule(upper=38.0, offset=offset)
 
 
-def rate(model: "LinearEstimator") -> Array | float:
-    """``kappa``: how fast a mode of eigenvalue one relaxes, per step."""
-    return 2 * model.learning_rate / model.outputs
+def rate(model: "LinearEstimator", training: AnyTraining) -> Any:
+    """``kappa``: how fast a mode of eigenvalue one relaxes, per unit of time."""
+    return 2 * training.learning_rate / model.outputs
 
 
-def flow_decay(model: "LinearEstimator", spectrum: MarchenkoPastur, time: Array) -> Decay:
+def losses_at(model: "LinearEstimator", training: AnyTraining, spectrum: MarchenkoPastur, time: Array) -> Losses:
+    """The losses at one time. Between two gradient-descent steps, they interpolate."""
+    decay = _flow_decay if isinstance(training, GradientFlow) else _descent_decay
+    kappa, shift = rate(model, training), training.weight_decay / 2
+    return _losses(model, shift, spectrum, decay(kappa, shift, spectrum, time))
+
+
+def _flow_decay(kappa: Any, shift: Any, spectrum: MarchenkoPastur, time: Array) -> Decay:
     """Gradient flow (eq. 4)."""
-    scaled_time, shift = rate(model) * time, model.weight_decay / 2
+    scaled_time = kappa * time
     return Decay(
         reference=-scaled_time * (spectrum.edge + shift),
         # The distance from the edge as such: forming it by subtraction would cost digits.
@@ -98,14 +113,13 @@ def flow_decay(model: "LinearEstimator", spectrum: MarchenkoPastur, time: Array)
     )
 
 
-def discrete_decay(model: "LinearEstimator", spectrum: MarchenkoPastur, time: Array) -> Decay:
-    """Gradient descent in whole steps (eq. 3)."""
-    shift = model.weight_decay / 2
-    moves = rate(model) * (spectrum.nodes + shift)
+def _descent_decay(kappa: Any, shift: Any, spectrum: MarchenkoPastur, time: Array) -> Decay:
+    """Gradient descent (eq. 3)."""
+    moves = kappa * (spectrum.nodes + shift)
     logs = _log_abs_one_minus(moves)
     slowest = jax.lax.stop_gradient(jnp.max(logs))
     odd = jnp.mod(time, 2) == 1
-    move_at_zero = jnp.asarray(rate(model) * shift, float)
+    move_at_zero = jnp.asarray(kappa * shift, float)
     return Decay(
         reference=time * slowest,
         relative=time * (logs - slowest),
@@ -122,9 +136,9 @@ def _log_abs_one_minus(move: Array) -> Array:
     return jnp.where(below, small, large)
 
 
-def losses(model: "LinearEstimator", spectrum: MarchenkoPastur, decay: Decay) -> Losses:
+def _losses(model: "LinearEstimator", shift: Any, spectrum: MarchenkoPastur, decay: Decay) -> Losses:
     """The losses at one time, from what each mode has left."""
-    shift, nodes = model.weight_decay / 2, spectrum.nodes
+    nodes = spectrum.nodes
     # All modes share the factor scale^2, so that nothing underflows; no result depends on it, hence no gradient.
     log_shift = jnp.where(shift > 0, jnp.log(jnp.where(shift > 0, shift, 1.0)), -jnp.inf)
     log_scale = jax.lax.stop_gradient(jnp.maximum(decay.reference, log_shift))
@@ -135,8 +149,8 @@ def losses(model: "LinearEstimator", spectrum: MarchenkoPastur, decay: Decay) ->
     log_left = decay.reference + decay.relative
     fitted = jnp.where(decay.sign > 0, -jnp.expm1(log_left), 1 + jnp.exp(log_left)) / (nodes + shift)
     teacher_left = start_left + scaled_shift * fitted
-    signal = (model.student_scale**2 * start_left**2 + teacher_left**2) / 2
-    null_signal = (model.student_scale**2 * decay.at_zero**2 + 1) / 2
+    signal = (model.initial_scale**2 * start_left**2 + teacher_left**2) / 2
+    null_signal = (model.initial_scale**2 * decay.at_zero**2 + 1) / 2
 
     overfit, noise_left, noise_outside = _noise_parts(model, spectrum, fitted, teacher_left * jnp.exp(log_scale))
 
@@ -190,20 +204,20 @@ def _log_sum(log_first: Array, second: Array) -> Array:
     return jnp.where(positive, jnp.logaddexp(log_first, jnp.log(jnp.where(positive, second, 1.0))), at_zero)
 
 
-def limits(model: "LinearEstimator", spectrum: MarchenkoPastur) -> tuple[Array, Array]:
+def limits(model: "LinearEstimator", training: AnyTraining, spectrum: MarchenkoPastur) -> tuple[Array, Array]:
     """Training and test loss as ``t -> infinity`` (eq. 16 corrected, at any weight decay).
 
-    Two derivatives do not exist. Without weight decay the test limit has a kink at aspect ratio 1, where the null
+    Two derivatives do not exist. Without weight decay the test limit is not differentiable at aspect ratio 1, where the null
     modes appear (its derivative in the aspect ratio is given as the mean of both sides). And at zero weight decay the
     limit jumps at aspect ratios above 1, because any decay at all forgets the start, and is infinitely steep at 1
     itself; its derivative in the weight decay, which is that from the right below 1, is there that of the smooth part.
     """
-    aspect_ratio, shift = model.aspect_ratio, jnp.asarray(model.weight_decay, float) / 2
+    aspect_ratio, shift = model.aspect_ratio, jnp.asarray(training.weight_decay / 2, float)
     noise = model.label_noise**2
     decays = shift > 0
     left = shift / (spectrum.nodes + shift)
     # Without weight decay the null modes keep their start and the noise is fitted in full: 1/nu has a closed average.
-    null = spectrum.null_mass * jnp.where(decays, 1.0, 1 + model.student_scale**2)
+    null = spectrum.null_mass * jnp.where(decays, 1.0, 1 + model.initial_scale**2)
     distance = jnp.abs(1 - jnp.asarray(aspect_ratio, float))
     apart = distance > 0
     safe_distance = jnp.where(apart, distance, 1.0)
@@ -222,20 +236,21 @@ def limits(model: "LinearEstimator", spectrum: MarchenkoPastur) -> tuple[Array, 
 
 
 def minibatch_losses(
-    model: "LinearEstimator", spectrum: MarchenkoPastur, steps: Float[Array, "time"], batch_ratio: float
+    model: "LinearEstimator",
+    training: AnyTraining,
+    spectrum: MarchenkoPastur,
+    steps: Float[Array, "time"],
+    batch_ratio: Array | float,
 ) -> Losses:
-    """Losses of descent on batches drawn with replacement; ``batch_ratio`` is inputs / batch.
+    """Losses of SGD on mini-batches drawn with replacement; ``batch_ratio`` is ``d_in`` over the batch size.
 
-    Sampling adds to each mode, at each step, a variance ``kappa^2 nu L_tr / batch`` per output, which later steps
+    Sampling adds to each mode, at each step, a variance ``kappa^2 nu L_tr / batch_size`` per output, which later steps
     damp: with ``V`` the excess of a mode times the number of modes,
 
-        V <- (1 - kappa (nu + g))^2 V + kappa^2 (d_in / batch) nu L_tr.
+        V <- (1 - kappa (nu + g))^2 V + kappa^2 (d_in / batch_size) nu L_tr.
     """
-    nodes, shift = spectrum.nodes, model.weight_decay / 2
-    damping = (1 - rate(model) * (nodes + shift)) ** 2
-
-    def at(time: Array) -> Losses:
-        return losses(model, spectrum, discrete_decay(model, spectrum, time))
+    nodes, kappa = spectrum.nodes, rate(model, training)
+    damping = (1 - kappa * (nodes + training.weight_decay / 2)) ** 2
 
     def with_excess(full: Losses, excess: Array) -> tuple[Array, Array]:
         return (
@@ -245,44 +260,13 @@ def minibatch_losses(
 
     def step(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         count, excess = carry
-        log_train, _ = with_excess(at(count), excess)
-        kick = rate(model) ** 2 * batch_ratio * nodes * jnp.exp(log_train)
-        return count + 1, damping * excess + kick
+        log_train, _ = with_excess(losses_at(model, training, spectrum, count), excess)
+        return count + 1, damping * excess + kappa**2 * batch_ratio * nodes * jnp.exp(log_train)
 
     def until(carry: tuple[Array, Array], target: Array) -> tuple[tuple[Array, Array], Losses]:
         carry = jax.lax.while_loop(lambda state: state[0] < target, step, carry)
-        full = at(target)
+        full = losses_at(model, training, spectrum, target)
         log_train, log_test = with_excess(full, carry[1])
         return carry, full._replace(log_train=log_train, log_test=log_test)
 
     return jax.lax.scan(until, (jnp.zeros(()), jnp.zeros_like(nodes)), steps)[1]
-
-
-def largest_stable_rate(model: "LinearEstimator", batch_ratio: float = 0.0) -> float:
-    """The learning rate at which descent in whole steps stops converging.
-
-    Full batches are stable while ``kappa (nu_max + g) < 2``. On small batches the noise feeds itself: the excess of
-    :func:`minibatch_losses` grows when ``kappa^2 (d_in / batch) E[nu^2 / (1 - (1 - kappa (nu+g))^2)] = 1``.
-    """
-    from scipy.optimize import brentq
-
-    spectrum, shift = MarchenkoPastur(model.aspect_ratio), model.weight_decay / 2
-    largest = 2 / (upper_edge(model.aspect_ratio) + shift)
-    if batch_ratio > 0:
-
-        def excess(kappa: float) -> float:
-            lost = kappa * (spectrum.nodes + shift)
-            return float(kappa**2 * batch_ratio * spectrum.weighted_average(spectrum.nodes / (lost * (2 - lost)))) - 1
-
-        low, high = largest * 1e-12, largest * (1 - 1e-9)
-        if excess(high) > 0:
-            largest = brentq(excess, low, high) if excess(low) < 0 else 0.0
-    return largest * model.outputs / 2
-
-
-def unstable(learning_rate: float, limit: float) -> str:
-    """What to tell who asks for a learning rate at which descent diverges."""
-    return (
-        f"learning_rate = {learning_rate:g} is not below {limit:.6g}, the limit above which descent diverges: "
-        "lower it (or simulate with allow_divergence=True)"
-    )

@@ -1,7 +1,7 @@
 """The linear estimator with a linear hidden layer: exact dynamics as the input dimension grows.
 
 The paper freezes the kernel at its start, which is wrong by 10-15 % in the losses at a width of 50 and has no answer
-for weight decay. Freezing is not needed. In the eigenbasis of the data the first layer's row of eigenvalue ``nu`` is
+for weight decay. Freezing is not necessary. In the eigenbasis of the data the first layer's row of eigenvalue ``nu`` is
 driven only by its own start, its own teacher row and its own label noise,
 
     s(nu) = s_0 A(nu) + t B(nu) + xi C(nu),
@@ -33,8 +33,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from solvable.checks import is_traced
 from solvable.models.linear_estimator.spectra import MarchenkoPastur, trapezoid_rule
-from solvable.models.linear_estimator.theory import Losses, rate
+from solvable.models.linear_estimator.theory import AnyTraining, Losses, rate
 
 if TYPE_CHECKING:
     from solvable.models.linear_estimator.model import LinearEstimator
@@ -60,8 +61,8 @@ class Sizes(NamedTuple):
     noise: Array | float
 
 
-class Setting(NamedTuple):
-    """Everything of the model the equations need."""
+class Coefficients(NamedTuple):
+    """Everything of model and training that the equations need."""
 
     data: MarchenkoPastur
     second: MarchenkoPastur
@@ -73,35 +74,35 @@ class Setting(NamedTuple):
     outputs: Array | float
 
 
-def setting(model: "LinearEstimator") -> Setting:
-    hidden = cast(int, model.hidden)
-    return Setting(
+def coefficients(model: "LinearEstimator", training: AnyTraining) -> Coefficients:
+    width = cast(int, model.width)
+    return Coefficients(
         data=MarchenkoPastur(model.aspect_ratio, trapezoid_rule(step=0.2)),
-        second=MarchenkoPastur(model.outputs / hidden, trapezoid_rule(step=0.3, lower=-20.0, upper=9.0)),
+        second=MarchenkoPastur(model.outputs / width, trapezoid_rule(step=0.3, lower=-20.0, upper=9.0)),
         sizes=Sizes(
-            model.student_scale**2 / (2 * hidden),
-            1 / (4 * hidden * model.outputs),
+            model.initial_scale**2 / (2 * width),
+            1 / (4 * width * model.outputs),
             model.aspect_ratio * model.label_noise**2,
         ),
-        rate=rate(model),
-        shift=model.weight_decay / 2,
+        rate=rate(model, training),
+        shift=training.weight_decay / 2,
         aspect_ratio=model.aspect_ratio,
         noise=model.label_noise**2,
         outputs=model.outputs,
     )
 
 
-def initial_strength(world: Setting) -> Float[Array, "mode"]:
+def initial_strength(world: Coefficients) -> Float[Array, "mode"]:
     """Singular values of the second layer at the start."""
     return jnp.sqrt(world.second.nodes / (2 * world.outputs))
 
 
-def initial_rows(world: Setting) -> Rows:
+def initial_rows(world: Coefficients) -> Rows:
     shape = (world.second.offsets.size, world.data.offsets.size)
     return Rows(jnp.ones(shape), jnp.zeros(shape), jnp.zeros(shape), jnp.ones(()))
 
 
-def measure(world: Setting, rows: Rows, strength: Float[Array, "mode"]) -> Losses:
+def measure(world: Coefficients, rows: Rows, strength: Float[Array, "mode"]) -> Losses:
     """Losses and spreads from the coefficients."""
     m = strength[:, None]
     return _average(
@@ -114,7 +115,9 @@ def measure(world: Setting, rows: Rows, strength: Float[Array, "mode"]) -> Losse
     )
 
 
-def _average(world: Setting, start: Array, residual: Array, noise: Array, misfit: Array, null_start: Array) -> Losses:
+def _average(
+    world: Coefficients, start: Array, residual: Array, noise: Array, misfit: Array, null_start: Array
+) -> Losses:
     """Losses from what the product of the layers has left of the start, has to learn of the teacher (``residual``)
     and of the label noise (``misfit``), and has taken up of that noise, in each mode."""
     data, sizes, nodes = world.data, world.sizes, world.data.nodes
@@ -136,9 +139,10 @@ def _average(world: Setting, start: Array, residual: Array, noise: Array, misfit
     )
 
 
-def discrete_losses(model: "LinearEstimator", steps: Float[Array, "time"]) -> Losses:
-    """Losses after whole descent steps: the recursion itself."""
-    world = setting(model)
+@jax.jit
+def descent_losses(model: "LinearEstimator", training: AnyTraining, steps: Float[Array, "time"]) -> Losses:
+    """Losses after gradient-descent steps: the recursion itself."""
+    world = coefficients(model, training)
     data, sizes, nodes = world.data, world.sizes, world.data.nodes
 
     def step(carry: tuple[Array, Rows, Array]) -> tuple[Array, Rows, Array]:
@@ -166,21 +170,23 @@ def discrete_losses(model: "LinearEstimator", steps: Float[Array, "time"]) -> Lo
     return jax.lax.scan(until, start, steps)[1]
 
 
-def flow_losses(model: "LinearEstimator", times: Float[np.ndarray, "time"], refine: int = 1) -> Losses:
+def flow_losses(
+    model: "LinearEstimator", training: AnyTraining, times: Float[np.ndarray, "time"], refine: int = 1
+) -> Losses:
     """Losses of gradient flow by the exponential midpoint rule, on a grid that is logarithmic in time.
 
     Within a step the second layer is frozen at its midpoint and the rows are advanced exactly, which is stable for
     any step; the second layer follows from the conserved quantity.
     """
-    grid, keep = _march_grid(model, times, refine)
-    marched = _march(model, jnp.asarray(grid))
+    grid, keep = _march_grid(model, training, times, refine)
+    marched = _march(model, training, jnp.asarray(grid))
     return Losses(*(values[keep] for values in marched))
 
 
 @jax.jit
-def _march(model: "LinearEstimator", grid: Float[Array, "step"]) -> Losses:
+def _march(model: "LinearEstimator", training: AnyTraining, grid: Float[Array, "step"]) -> Losses:
     """Losses at the end of each step."""
-    world = setting(model)
+    world = coefficients(model, training)
     initial = initial_strength(world)
     first_balance = initial**2 - world.sizes.start
 
@@ -217,13 +223,15 @@ def _march(model: "LinearEstimator", grid: Float[Array, "step"]) -> Losses:
     return jax.lax.scan(step, start, grid)[1]
 
 
-def _march_grid(model: "LinearEstimator", times: np.ndarray, refine: int) -> tuple[np.ndarray, np.ndarray]:
+def _march_grid(
+    model: "LinearEstimator", training: AnyTraining, times: np.ndarray, refine: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Step ends that include the wanted times, and where those are.
 
     The grid needs only the order of the fastest relaxation time, so traced parameters take a stand-in.
     """
-    values = (model.learning_rate, model.outputs, model.aspect_ratio)
-    learning_rate, outputs, aspect_ratio = (1.0 if isinstance(value, jax.core.Tracer) else value for value in values)
+    values = (training.learning_rate, model.outputs, model.aspect_ratio)
+    learning_rate, outputs, aspect_ratio = (1.0 if is_traced(value) else value for value in values)
     begin = 0.02 * outputs**2 / (learning_rate * (1 + aspect_ratio**0.5) ** 2)
     count = 2 + int(_STEPS_PER_EFOLD * refine * np.log1p(times[-1] / begin))
     regular = begin * np.expm1(np.linspace(0, np.log1p(times[-1] / begin), count))
@@ -231,13 +239,13 @@ def _march_grid(model: "LinearEstimator", times: np.ndarray, refine: int) -> tup
     return grid, np.searchsorted(grid, times)
 
 
-def limits(model: "LinearEstimator") -> tuple[Array, Array]:
+def limits(model: "LinearEstimator", training: AnyTraining) -> tuple[Array, Array]:
     """Training and test loss of the flow as ``t -> infinity``.
 
     Without weight decay the conserved quantity makes ``m^2`` the root of a quadratic. With it, ``m`` solves
     ``1 = E[(A_t nu^2 + A_n nu) / (nu m^2 + g)^2]``, or vanishes where weight decay is too strong for any ``m``.
     """
-    world = setting(model)
+    world = coefficients(model, training)
     data, sizes, shape = world.data, world.sizes, (world.second.offsets.size, world.data.offsets.size)
     initial, nothing = initial_strength(world), jnp.zeros(shape)
     if float(world.shift) > 0:
@@ -260,7 +268,7 @@ def limits(model: "LinearEstimator") -> tuple[Array, Array]:
     return jnp.exp(final.log_train), jnp.exp(final.log_test)
 
 
-def _decayed_strength(world: Setting) -> float:
+def _decayed_strength(world: Coefficients) -> float:
     """The second layer's singular values that gradient and weight decay hold in balance."""
     from scipy.optimize import brentq
 

@@ -10,42 +10,20 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.checks import check_choice, check_count, rules
-from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
+from solvable.checks import check_choice, check_count, check_fraction, is_traced, rules
+from solvable.controls import Controls
+from solvable.dataset import Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
+from solvable.models.linear_features.controls import CONTROLS
 from solvable.models.linear_features.laplace import NODES
+from solvable.models.linear_features.meanings import LOSS, MEANINGS
 from solvable.models.linear_features.regression_flow import FlowState, flow_state, kappa_or_zero
 from solvable.models.linear_features.simulation import Run, train_once
 from solvable.numerics.ensemble import ensemble
 from solvable.numerics.kappa import kappa, learnability
-from solvable.timegrid import check_times
+from solvable.training import Training
 
-_MEANINGS = {
-    **VARIABLES,
-    "mode": Meaning("mode, in the order of the intensities", "1", "k"),
-    "sample": Meaning("training sample", "1", "i"),
-    "time": Meaning("training time of gradient flow", "1", "t"),
-    "test_loss": Meaning("expected test loss on clean labels", "1", "L"),
-    "train_loss": Meaning("training loss on noisy labels", "1", "L_tr"),
-    "bias": Meaning("test loss of the mean learned function, without noise", "1", "B"),
-    "variance": Meaning("test loss by the draw of the samples, without noise", "1", "V"),
-    "noise_loss": Meaning("test loss by the noise on the training labels", "1", "N"),
-    "coefficient": Meaning("coefficient of the learned function", "1", "⟨e_k|f⟩"),
-    "signal_fit": Meaning("share of the target's power that is learned", "1"),
-    "noise_fit": Meaning("share of the training noise that is fitted", "1"),
-    "learnability": Meaning("share of a mode that is learned", "1", "L_k"),
-    "limit_coefficient": Meaning("coefficient of the minimum-norm solution", "1", "⟨e_k|f⟩"),
-    "limit_test_loss": Meaning("test loss of the minimum-norm solution", "1", "L(∞)"),
-    "limit_bias": Meaning("bias of the minimum-norm solution", "1", "B(∞)"),
-    "limit_variance": Meaning("variance of the minimum-norm solution", "1", "V(∞)"),
-    "limit_noise_loss": Meaning("test loss of the minimum-norm solution by noise", "1", "N(∞)"),
-    "inputs": Meaning("position of the training sample", "1", "x"),
-    "labels": Meaning("noisy label of the training sample", "1", "y"),
-    "signal_time": Meaning("time by which the signal is learned", "1"),
-    "noise_time": Meaning("time by which the noise is fitted", "1"),
-}
-
-# 40 modes that fall as 1/k, short to write: with 30 noisy samples the test loss falls, and then rises fivefold.
+# 40 modes that fall as 1/k: with 30 noisy samples the test loss first falls, and then rises fivefold.
 _FALLING = tuple(round(1 / k, 4) for k in range(1, 41))
 
 
@@ -58,18 +36,19 @@ class LinearFeatures(Model):
     constant kappa of eq. 1.35 and its continuation to finite times; they are those of Gaussian features, exact as n
     grows (error of order 1/n), and a guide for others (sines: within about 0.1 in learnability at n <= 50).
 
-    Losses are ``1/2 E[(f - f*)^2]``, the training loss ``1/(2n) sum (f - y)^2``; time is that of gradient flow on the
-    latter with learning rate 1.
+    The test loss is ``E[(f - f*)^2] / 2``. Gradient flow descends the training loss ``sum (f - y)^2 / (2 n)``.
 
     >>> import numpy as np, solvable
     >>> model = solvable.LinearFeatures(np.arange(1, 9) ** -2.0, np.ones(8), samples=4)
-    >>> model.learnability().values.round(2)
+    >>> shares = model.learnability().learnability
+    >>> shares.values.round(2)
     array([0.94, 0.8 , 0.64, 0.5 , 0.39, 0.3 , 0.24, 0.2 ])
-    >>> round(float(model.learnability().sum()), 6)
+    >>> round(float(shares.sum()), 6)
     4.0
     """
 
     name: ClassVar[str] = "linear-features"
+    controls: ClassVar[Controls] = CONTROLS
     usual_times: ClassVar[str] = "0.1:1e3:41log"
 
     intensities: np.ndarray = parameter(
@@ -91,8 +70,7 @@ class LinearFeatures(Model):
                 f"target must have one coefficient for each intensity, not {given[0]} for {wanted[0]} "
                 "(fill up with zeros)"
             )
-        traced = isinstance(self.intensities, jax.core.Tracer)
-        if not traced and np.size(self.intensities) and not np.any(self.intensities):
+        if not is_traced(self.intensities) and np.size(self.intensities) and not np.any(self.intensities):
             raise ValueError("at least one of the intensities must be positive: nothing else is ever learned")
 
     @property
@@ -101,26 +79,28 @@ class LinearFeatures(Model):
         if self.samples is None:
             raise ValueError("kappa needs a finite number of samples: build the model with samples=n")
         value = kappa(self.intensities, self.samples)
-        return value if isinstance(value, jax.core.Tracer) else float(value)
+        return value if is_traced(value) else float(value)
 
-    def learnability(self) -> xr.DataArray:
-        """Expected share of each mode in the interpolating solution, ``rho_k / (rho_k + kappa)`` (eq. 1.35).
+    def learnability(self) -> xr.Dataset:
+        """``learnability``: the expected fraction of each mode in the interpolating solution (eq. 1.35).
 
-        The shares add up to the number of samples.
+        It is ``rho_k / (rho_k + kappa)``, and its sum over modes is the number of samples.
         """
         watch = Stopwatch()
-        return self._dataset(
-            {"learnability": (("mode",), learnability(self.intensities, self.kappa))}, {}, "theory", {}, watch
-        )["learnability"]
+        variables = {"learnability": (("mode",), learnability(self.intensities, self.kappa))}
+        return self._dataset(variables, {}, "theory", {}, watch)
 
-    def limits(self) -> xr.Dataset:
-        """The minimum-norm solution, where gradient flow ends, in expectation.
+    def limit(self) -> xr.Dataset:
+        """The minimum-norm solution, where gradient flow ends: expected losses, coefficients and learnability.
 
         With ``L_k`` the learnability and ``gamma = sum_k L_k^2 / n``:
 
             bias = 1/2 sum_k w_k^2 (1 - L_k)^2
             variance = bias gamma / (1 - gamma)
             noise = sigma^2/2 gamma / (1 - gamma)
+
+        The test loss is the sum of the three. The training loss is zero with fewer samples than modes; otherwise it is
+        ``(1 - modes / n) / 2`` times the power of the noise and of the target on modes of zero intensity.
         """
         watch = Stopwatch()
         self._check_limit()
@@ -129,26 +109,39 @@ class LinearFeatures(Model):
     def predict(
         self,
         times: Any,
+        training: Training | None = None,
         *,
-        modes: Annotated[int | None, "how many modes to list coefficients of (default: all)"] = None,
+        modes: Annotated[int | None, "number of modes to list coefficients of (default: all)"] = None,
     ) -> xr.Dataset:
-        """Expected losses and coefficients at the given times, and of the solution they end in (``limit_*``).
+        """Expected losses and coefficients at the given times, and those of the solution they end in (``limit_*``).
 
         Curves of finite samples are inverse Laplace transforms by quadrature: ``numerical_error`` is their absolute
         error, relative to the loss at the start, and losses below it are not resolved. At ``samples`` equal to the
         number of modes the limit does not exist and is left out.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientFlow``; its learning rate sets the unit of time.
+        modes
+            Number of modes to list coefficients of; by default all.
         """
         watch = Stopwatch()
-        times = check_times(times)
-        listed = self._listed(modes)
+        times, training = self.check_run(times, training, "predict")
+        listed, clock = self._listed(modes), training.flow_time(times)
         if self.samples is None:
-            variables, error = self._population(times), None
+            variables, error = self._population(clock), None
         else:
-            variables, error = self._finite(times)
+            variables, error = self._finite(clock)
         variables["coefficient"] = (("time", "mode"), variables["coefficient"][1][:, :listed])
         if self._has_limit():
-            variables |= self._limit_variables(listed)
-        return self._dataset(variables, {"time": times}, "theory", {"modes": modes}, watch, error, "gaussian")
+            limit = self._limit_variables(listed)
+            variables["learnability"] = limit.pop("learnability")
+            variables |= {f"limit_{name}": values for name, values in limit.items()}
+        settings = {"modes": modes}
+        return self._dataset(variables, {"time": times}, "theory", settings, watch, error, training, "gaussian")
 
     def _population(self, times: np.ndarray) -> dict[str, tuple[tuple[str, ...], Any]]:
         """Eq. 1.26: with infinitely many samples each mode decays by itself and noise averages out."""
@@ -170,7 +163,7 @@ class LinearFeatures(Model):
     def _finite(self, times: np.ndarray) -> tuple[dict[str, tuple[tuple[str, ...], Any]], float | None]:
         states = _states(*self._arrays(), jnp.asarray(times), NODES)
         error = None
-        if not isinstance(states.train_loss, jax.core.Tracer):
+        if not is_traced(states.train_loss):
             other = _states(*self._arrays(), jnp.asarray(times), NODES + 3)
             scale = (np.sum(self.target**2) + self.noise**2) / 2 or 1.0
             error = max(
@@ -194,37 +187,41 @@ class LinearFeatures(Model):
         return {"coefficient": (("time", "mode"), target * (1 - states.missing)), **variables}, error
 
     def _limit_variables(self, listed: int | None) -> dict[str, tuple[tuple[str, ...], Any]]:
-        target = jnp.asarray(self.target)
-        rho = jnp.asarray(self.intensities)
+        target, rho, noise = jnp.asarray(self.target), jnp.asarray(self.intensities), jnp.asarray(self.noise)
+        present = rho > 0
         if self.samples is None:
-            shares, gamma = jnp.where(rho > 0, 1.0, 0.0), jnp.zeros(())
+            learned, gamma, unfitted = jnp.where(present, 1.0, 0.0), jnp.zeros(()), jnp.ones(())
         else:
-            shares = learnability(rho, kappa_or_zero(rho, jnp.asarray(self.samples, float)))
-            gamma = jnp.sum(shares**2) / self.samples
-        bias = jnp.sum(target**2 * (1 - shares) ** 2) / 2
+            learned = learnability(rho, kappa_or_zero(rho, jnp.asarray(self.samples, float)))
+            gamma = jnp.sum(learned**2) / self.samples
+            unfitted = jnp.maximum(1 - jnp.sum(present) / self.samples, 0.0)
+        bias = jnp.sum(target**2 * (1 - learned) ** 2) / 2
         excess = gamma / (1 - gamma)
-        parts = {
-            "limit_bias": bias,
-            "limit_variance": bias * excess,
-            "limit_noise_loss": jnp.asarray(self.noise) ** 2 / 2 * excess,
+        parts = {"bias": bias, "variance": bias * excess, "noise_loss": noise**2 / 2 * excess}
+        losses = {
+            "test_loss": sum(parts.values()),
+            # What modes of zero intensity add to the labels is noise to the others.
+            "train_loss": unfitted * (jnp.sum(jnp.where(present, 0.0, target**2)) + noise**2) / 2,
         }
-        variables: dict[str, tuple[tuple[str, ...], Any]] = {name: ((), value) for name, value in parts.items()}
-        return variables | {
-            "limit_test_loss": ((), sum(parts.values())),
-            "limit_coefficient": (("mode",), (target * shares)[:listed]),
-            "learnability": (("mode",), shares[:listed]),
+        return {
+            **{name: ((), value) for name, value in (losses | parts).items()},
+            "coefficient": (("mode",), (target * learned)[:listed]),
+            "learnability": (("mode",), learned[:listed]),
         }
 
-    def phases(self, share: Annotated[float, "share of the way to go, between 0 and 1"] = 0.5) -> xr.Dataset:
-        """When the signal is learned and when the noise is fitted: times at which each is ``share`` of the way.
+    def phases(self, fraction: Annotated[float, "fraction of the final value, between 0 and 1"] = 0.5) -> xr.Dataset:
+        """``signal_time`` and ``noise_time``: the flow times at which the signal is learned and the noise fitted.
 
         Learning generalises if the first is much earlier than the second. The noise is fitted by the many weak modes
         together, at the rate ``sum(weak intensities) / n``, earlier than a weak mode learns its signal from
         infinitely many samples, ``1 / rho_k``. With infinitely many samples noise is never fitted (infinity).
+
+        Parameters
+        ----------
+        fraction
+            Fraction of the final value of ``signal_fit`` and ``noise_fit``, between 0 and 1.
         """
-        watch = Stopwatch()
-        if not 0 < share < 1:
-            raise ValueError(f"share must lie between 0 and 1, both excluded, not {share!r}")
+        watch, fraction = Stopwatch(), check_fraction(fraction)
         reachable = np.asarray(self.target)[np.asarray(self.intensities) > 0]
         if not np.any(reachable):
             raise ValueError("there is no signal: the target is zero on every mode of positive intensity")
@@ -232,13 +229,13 @@ class LinearFeatures(Model):
         final = self._limit_variables(None)
         signal_end = float(np.asarray(final["learnability"][1]) @ self.target**2 / np.sum(self.target**2))
         fits = self._fits()
-        signal_time = _time_of(lambda t: fits(t)[0] / signal_end - share, 1 / float(np.max(self.intensities)))
+        signal_time = _time_of(lambda t: fits(t)[0] / signal_end - fraction, 1 / float(np.max(self.intensities)))
         noise_time = np.inf
         if self.samples is not None:
             noise_end = min(1.0, np.count_nonzero(self.intensities) / self.samples)
-            noise_time = _time_of(lambda t: fits(t)[1] / noise_end - share, 1 / float(np.max(self.intensities)))
+            noise_time = _time_of(lambda t: fits(t)[1] / noise_end - fraction, 1 / float(np.max(self.intensities)))
         variables = {"signal_time": ((), signal_time), "noise_time": ((), noise_time)}
-        return self._dataset(variables, {}, "theory", {"share": share}, watch)
+        return self._dataset(variables, {}, "theory", {"fraction": fraction}, watch)
 
     def _fits(self) -> Callable[[float], tuple[float, float]]:
         """``signal_fit`` and ``noise_fit`` as a function of time."""
@@ -255,30 +252,55 @@ class LinearFeatures(Model):
     def simulate(
         self,
         times: Any,
+        training: Training | None = None,
         *,
-        seeds: Annotated[int, "number of independent draws of the training set"] = 10,
-        key: Annotated[int, "key of the random numbers"] = 0,
         features: Annotated[Literal["gaussian", "sine"], "independent Gaussians, or sines"] = "gaussian",
-        modes: Annotated[int | None, "how many modes to list coefficients of (default: all)"] = None,
-        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
+        modes: Annotated[int | None, "number of modes to list coefficients of (default: all)"] = None,
+        seeds: Annotated[int, "number of independent training sets"] = 10,
+        key: Annotated[int, "random seed of the first run"] = 0,
         devices: Any = None,
+        memory_limit: Annotated[float | None, "memory in bytes for the runs that are trained together"] = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
         """Draw training sets and train on each: gradient flow in closed form, and the minimum-norm regression.
 
-        The flow is exact in the singular vectors of the drawn features, the test loss is that of the population.
-        ``learnability`` is what each training set alone lets pass of each mode. ``limit_*`` is minimum-norm
+        The flow is exact in the singular vectors of the drawn features, and the test loss is that of the population.
+        ``learnability`` is the fraction of each mode that one training set lets pass. ``limit_*`` is minimum-norm
         regression; directions weaker than rounding (1e-16 of the strongest times the size) count as absent.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            ``GradientFlow``; its learning rate sets the unit of time.
+        features
+            ``"gaussian"``: independent standard Gaussians, as in the theory. ``"sine"``: ``sqrt(2) sin(2 pi k x)`` with
+            ``x`` uniform between 0 and 1; the positions of the samples are then returned as ``inputs``.
+        modes
+            Number of modes to list coefficients of; by default all.
+        seeds
+            Number of independent training sets.
+        key
+            Random seed of the first run.
+        devices
+            JAX devices to train on; by default all of the default kind.
+        memory_limit
+            Memory in bytes for the runs that are trained together.
+        progress
+            Whether to show a progress bar; by default on a terminal.
         """
         watch = Stopwatch()
-        times = check_times(times)
+        times, training = self.check_run(times, training, "simulate")
         check_choice("features", features, ("gaussian", "sine"))
+        check_count("key", key, 0)
         seeds, listed = check_count("seeds", seeds), self._listed(modes)
         if self.samples is None:
             raise ValueError("simulate needs a finite number of samples: build the model with samples=n")
         count, total = self.samples, len(self.intensities)
         intensities, target, _, noise = self._arrays()
-        run = partial(train_once, intensities, target, noise, jnp.asarray(times), count, features, listed)
+        clock = jnp.asarray(training.flow_time(times))
+        run = partial(train_once, intensities, target, noise, clock, count, features, listed)
         size = 8.0 * (5 * count * total + 3 * len(times) * total + 4 * min(count, total) ** 2)
         result: Run = ensemble(
             run,
@@ -288,19 +310,22 @@ class LinearFeatures(Model):
             memory_limit=memory_limit,
             devices=devices,
             progress=progress,
+            label=f"simulating {self.name}",
         )
-        dims = {"coefficient": ("time", "mode"), "learnability": ("mode",), "limit_coefficient": ("mode",)}
-        dims |= {"inputs": ("sample",), "labels": ("sample",), "limit_test_loss": (), "limit_noise_loss": ()}
+        dims: dict[str, tuple[str, ...]] = {"coefficient": ("time", "mode")}
+        dims |= dict.fromkeys(("learnability", "limit_coefficient"), ("mode",))
+        dims |= dict.fromkeys(("inputs", "labels"), ("sample",))
+        dims |= dict.fromkeys(("limit_test_loss", "limit_train_loss", "limit_noise_loss"), ())
         variables = {
             name: (("seed", *dims.get(name, ("time",))), values)
             for name, values in result._asdict().items()
             if not (name == "inputs" and features == "gaussian")
         }
-        settings = {"features": features, "key": key, "modes": modes}
+        settings = {"key": key, "modes": modes}
         coordinates = {"seed": np.arange(seeds), "time": times, "sample": np.arange(count)}
         # Singular values and projections are rounded by the machine precision times the size of the matrix.
         error = float(np.finfo(float).eps) * (count + total)
-        return self._dataset(variables, coordinates, "simulation", settings, watch, error, features)
+        return self._dataset(variables, coordinates, "simulation", settings, watch, error, training, features)
 
     def _arrays(self) -> tuple[Array, Array, Array, Array]:
         samples = jnp.asarray(self.samples, float)
@@ -311,7 +336,7 @@ class LinearFeatures(Model):
         return total if modes is None else min(check_count("modes", modes), total)
 
     def _has_limit(self) -> bool:
-        if self.samples is None or isinstance(self.intensities, jax.core.Tracer):
+        if self.samples is None or is_traced(self.intensities):
             return True
         return self.samples != np.count_nonzero(self.intensities)
 
@@ -330,6 +355,7 @@ class LinearFeatures(Model):
         settings: dict[str, Any],
         watch: Stopwatch,
         error: float | None = None,
+        training: Training | None = None,
         features: str | None = None,
     ) -> xr.Dataset:
         """A dataset that numbers its modes from 1; errors are relative to the largest value of each variable."""
@@ -337,14 +363,16 @@ class LinearFeatures(Model):
         if listed:
             coordinates = {**coordinates, "mode": np.arange(1, listed[0] + 1)}
         system = None if features is None else {"features": features}
-        attributes = provenance(self, method, settings, watch, error, error_scale="maximum", system=system)
-        return make_dataset(variables, coordinates, attributes, _MEANINGS)
+        attributes = provenance(
+            self, method, settings, watch, error, training=training, error_scale="maximum", system=system
+        )
+        return make_dataset(variables, coordinates, {**attributes, "loss": LOSS}, MEANINGS, training=training)
 
 
 def _states(intensities: Array, target: Array, samples: Array, noise: Array, times: Array, nodes: int) -> FlowState:
     """The flow at each time, one after the other: one time holds the modes at every node of its contour."""
     at = partial(_state, intensities, target, samples, noise, nodes=nodes)
-    if any(isinstance(value, jax.core.Tracer) for value in (intensities, target, samples, noise)):
+    if is_traced(intensities, target, samples, noise):
         return jax.lax.map(at, times)
     # One compiled function for any number of times.
     return jax.tree.map(lambda *values: jnp.stack(values), *(at(time) for time in times))

@@ -19,6 +19,7 @@ class Run(NamedTuple):
     learnability: Array
     limit_coefficient: Array
     limit_test_loss: Array
+    limit_train_loss: Array
     limit_noise_loss: Array
     inputs: Array
     labels: Array
@@ -65,6 +66,7 @@ def train_once(
         learnability=(present @ right**2)[:listed],
         limit_coefficient=limit[:listed],
         limit_test_loss=jnp.sum((limit - target) ** 2) / 2,
+        limit_train_loss=(jnp.sum(jnp.where(present, 0.0, along) ** 2) + outside) / (2 * count),
         limit_noise_loss=jnp.sum(function(present * noise_along) ** 2) / 2,
         inputs=inputs,
         labels=labels,

@@ -8,13 +8,13 @@ from solvable.models.skills.dynamics import frequencies, law
 from solvable.numerics.fits import straight_line
 
 if TYPE_CHECKING:
-    from solvable.models.skills.model import SkillModel
+    from solvable.models.skills.parameters import SkillParameters
 
 _PROFILE = np.geomspace(1e-6, 1e-1, 11)
 _LARGEST = 1_000_000
 
 
-def check_curve(where: str, points: np.ndarray, strength: object, model: "SkillModel", least: int) -> np.ndarray:
+def check_curve(where: str, points: np.ndarray, strength: object, model: "SkillParameters", least: int) -> np.ndarray:
     """A measured curve: as many finite strengths as points, and enough of them to fit to."""
     values = np.asarray(strength, dtype=float)
     if values.shape != points.shape:
@@ -26,7 +26,9 @@ def check_curve(where: str, points: np.ndarray, strength: object, model: "SkillM
     return values / model.target_scale
 
 
-def time_fit(model: "SkillModel", times: np.ndarray, curve: np.ndarray, skill: int) -> dict[str, object]:
+def time_fit(
+    model: "SkillParameters", learning_rate: float, times: np.ndarray, curve: np.ndarray, skill: int
+) -> dict[str, object]:
     """Fit ``rate`` and ``initial_strength`` together to a sigmoid.
 
     In terms of the midpoint ``t_half = log(S/R0 - 1) / g`` and the slope ``g`` the curve is well determined; the two
@@ -35,7 +37,7 @@ def time_fit(model: "SkillModel", times: np.ndarray, curve: np.ndarray, skill: i
     """
     from scipy.optimize import least_squares
 
-    per_rate = 2 * model.learning_rate * model.target_scale * float(frequencies(law(model), float(skill)))
+    per_rate = 2 * learning_rate * model.target_scale * float(frequencies(law(model), float(skill)))
 
     def curve_of(odds: float, slope: float) -> np.ndarray:
         return 1 / (1 + np.exp(np.clip(odds - slope * times, -700, 700)))
@@ -102,11 +104,13 @@ def _first_guess(times: np.ndarray, curve: np.ndarray) -> tuple[float, float]:
     return -float(intercept), float(slope)
 
 
-def linear_fit(model: "SkillModel", times: np.ndarray, curve: np.ndarray, skill: int) -> dict[str, object]:
+def linear_fit(
+    model: "SkillParameters", learning_rate: float, times: np.ndarray, curve: np.ndarray, skill: int
+) -> dict[str, object]:
     """Fit ``rate`` to the exponential saturation of the linear model (eq. C.4)."""
     from scipy.optimize import least_squares
 
-    per_rate = model.learning_rate * float(frequencies(law(model), float(skill)))
+    per_rate = learning_rate * float(frequencies(law(model), float(skill)))
     if not (curve > 0).any():
         raise ValueError("the curve does not rise, so no rate fits it: check that strength grows with time")
     half = times[np.argmax(curve >= curve.max() / 2)] or times[1]
@@ -125,7 +129,7 @@ def linear_fit(model: "SkillModel", times: np.ndarray, curve: np.ndarray, skill:
     }
 
 
-def shots_fit(model: "SkillModel", samples: np.ndarray, curve: np.ndarray, skill: int) -> dict[str, object]:
+def shots_fit(model: "SkillParameters", samples: np.ndarray, curve: np.ndarray, skill: int) -> dict[str, object]:
     """The whole number of shots whose data emergence (eq. 5.5, corrected) is nearest to the measured one."""
     from scipy.stats import binom
 
@@ -141,7 +145,7 @@ def shots_fit(model: "SkillModel", samples: np.ndarray, curve: np.ndarray, skill
     return _whole_fit("shots", misfit, samples.size, min(_LARGEST, int(4 * samples.max() + 4)))
 
 
-def neurons_fit(model: "SkillModel", basis: np.ndarray, curve: np.ndarray, skill: int) -> dict[str, object]:
+def neurons_fit(model: "SkillParameters", basis: np.ndarray, curve: np.ndarray, skill: int) -> dict[str, object]:
     """The whole number of neurons for each skill whose parameter emergence (eq. 5.9) is nearest to the measured one."""
 
     def misfit(each: int) -> float:

@@ -1,4 +1,4 @@
-"""What the skill model refuses, with the rule and the remedy."""
+"""Checks of what the skill model is asked for; each error names the rule and the remedy."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -7,11 +7,14 @@ import numpy as np
 
 from solvable.checks import check_count
 from solvable.models.skills.dynamics import frequencies, growth, law, plain
+from solvable.numerics.descent import check_stable
+from solvable.training import SGD, GradientDescent, Training
 
 if TYPE_CHECKING:
-    from solvable.models.skills.model import SkillModel
+    from solvable.models.skills.parameters import SkillParameters
 
-_SHOWN, _SHOWN_ALL = 10, 10_000
+# All skills are returned if there are at most so many, and otherwise the first few.
+_ALL_SKILLS, _FEW_SKILLS = 10_000, 10
 
 
 def check_counts(name: str, values: Any, infinite: bool = True) -> np.ndarray:
@@ -33,24 +36,25 @@ def check_counts(name: str, values: Any, infinite: bool = True) -> np.ndarray:
     return array
 
 
-def shown_skills(model: "SkillModel", shown: int | None) -> np.ndarray:
-    """The numbers of the skills to show, from one on."""
+def first_skills(model: "SkillParameters", max_skills: int | None) -> np.ndarray:
+    """The numbers, from 1, of the skills whose curves are returned."""
     skills = plain(model, "skills")
-    if shown is None:
-        shown = _SHOWN if skills > _SHOWN_ALL else int(skills)
-    elif check_count("shown", shown) > skills:
-        raise ValueError(f"shown = {shown} skills, but there are only {skills:g}: show fewer")
-    return np.arange(1.0, shown + 1)
+    if max_skills is None:
+        max_skills = _FEW_SKILLS if skills > _ALL_SKILLS else int(skills)
+    elif check_count("max_skills", max_skills) > skills:
+        raise ValueError(f"max_skills = {max_skills}, but there are only {skills:g} skills: ask for fewer")
+    return np.arange(1, max_skills + 1)
 
 
-def check_skill(model: "SkillModel", skill: int) -> int:
+def check_skill(model: "SkillParameters", skill: int) -> int:
     """The number of one skill, from one on."""
     if check_count("skill", skill) > plain(model, "skills"):
         raise ValueError(f"skill = {skill}, but there are only {model.skills:g} skills: choose one of them")
     return skill
 
 
-def check_time_theory(model: "SkillModel") -> None:
+def check_time_theory(model: "SkillParameters") -> None:
+    """Refuse finite samples with several shots or neurons for each skill: in time this is not solved."""
     samples = plain(model, "samples")
     for name in ("shots", "neurons_per_skill"):
         if math.isfinite(samples) and plain(model, name) > 1:
@@ -60,24 +64,22 @@ def check_time_theory(model: "SkillModel") -> None:
             )
 
 
-def check_step(model: "SkillModel", batch: int | None) -> None:
-    """Refuse steps that are too long for the fastest skill, whose curvature is 2 η B S P_1 at the target.
+def check_step(model: "SkillParameters", training: Training, last: float) -> None:
+    """Refuse steps that are too long for the first skill, which has the largest curvature: 2 B S P_1 at the target.
 
     Drawn data shows the skill more often than P_1, by up to four standard deviations.
     """
+    if not isinstance(training, GradientDescent):
+        return
+    batch = training.samples_per_batch(model.samples) if isinstance(training, SGD) else math.inf
     chance = float(frequencies(law(model), 1.0))
-    for drawn in (model.samples, math.inf if batch is None else batch):
+    for drawn in (model.samples, batch):
         chance = min(1.0, chance + 4 * math.sqrt(max(chance * (1 - chance), 0) / drawn))
-    largest = float(growth(model)) * chance
-    # At 2 descent just does not overshoot; the sum of one frequency may be above one by rounding.
-    if largest > 2 * (1 + 1e-9):
-        raise ValueError(
-            f"a step moves the first skill by {largest:.3g} e-folds, more than 2, and descent would overshoot: "
-            f"lower learning_rate below {model.learning_rate * 2 / largest:.3g}, and use longer times"
-        )
+    check_stable(training, 2 / (float(growth(model)) * chance + training.weight_decay), last)
 
 
-def check_infinite(model: "SkillModel", what: str, name: str) -> None:
+def check_infinite(model: "SkillParameters", what: str, name: str) -> None:
+    """Refuse a finite number where a result is for infinitely many."""
     if math.isfinite(plain(model, name)):
         raise ValueError(
             f"{what} is for unlimited {name}, not {name} = {getattr(model, name):g}: use replace({name}=math.inf)"

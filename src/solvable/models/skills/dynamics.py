@@ -1,9 +1,25 @@
-"""How one skill is learned: frequencies, growth, and the expectation over how often the data shows it."""
+"""How one skill is learned: frequencies, growth, and the expectation over how often the data shows it.
+
+Time is flow time here. A learning rate multiplies ``rate`` in every equation, so that :func:`in_units_of` a training
+gives the model whose flow time is the time of that training.
+
+========== ================== ===========================================================
+symbol     name               meaning
+========== ================== ===========================================================
+α          ``exponent``       frequencies fall as ``k^-(α + 1)``
+A          ``normalisation``  makes the frequencies sum to one
+P_k        ``chance``         frequency of skill k (eq. 4.1)
+g          ``growth``         2 B S (linear model: B); progress is ``g P_k t``
+φ          ``unlearned**2``   skill loss relative to S²/2, as a function of the progress
+r          ``share``          share of its basis functions that a skill has (eq. 5.7)
+========== ================== ===========================================================
+"""
 
 import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +27,10 @@ from jaxtyping import Array
 
 from solvable.models.skills.binomial import gauss_rule, small_count_chances
 from solvable.models.skills.tail_sums import power_sum, rounded_up
+from solvable.training import Training
 
 if TYPE_CHECKING:
-    from solvable.models.skills.model import SkillModel
+    from solvable.models.skills.parameters import SkillParameters
 
 # Counts up to this many are summed one by one; skills that need more are learned smoothly in the count.
 MOST_COUNTS = 1024
@@ -23,14 +40,19 @@ SATURATED = 20.0
 _LARGEST_TABLE = 2**22
 
 
-def growth(model: "SkillModel") -> Any:
-    """How fast a skill of frequency one is learned: 2 η B S for the sigmoid (eqs. 4.11, 5.2), η B for the linear model.
+def growth(model: "SkillParameters") -> Any:
+    """How fast a skill of frequency one is learned: 2 B S for the sigmoid (eqs. 4.11, 5.2), B for the linear model.
 
-    Equation 5.2 prints B squared where gradient flow of the model of eq. 5.1 gives B; see docs/errata. ``rate`` is
-    whatever stands there.
+    Equation 5.2 prints B squared where gradient flow of the model of eq. 5.1 gives B (corrected: see docs/errata).
+    ``rate`` is whatever stands there.
     """
-    speed = model.learning_rate * model.rate
-    return 2 * speed * model.target_scale if model.kind == "multilinear" else speed
+    return 2 * model.rate * model.target_scale if model.kind == "multilinear" else model.rate
+
+
+def in_units_of(model: "SkillParameters", training: Training) -> "SkillParameters":
+    """The model whose flow time is the time of ``training``: its ``rate`` is multiplied by the learning rate."""
+    rate: Any = training.learning_rate  # type: ignore[attr-defined]
+    return eqx.tree_at(lambda one: one.rate, model, model.rate * rate)
 
 
 class Law(NamedTuple):
@@ -44,14 +66,14 @@ class Law(NamedTuple):
     """log(S/R0 - 1), the midpoint of the sigmoid in e-folds; None for the linear model, which starts from zero."""
 
 
-def law(model: "SkillModel") -> Law:
+def law(model: "SkillParameters") -> Law:
     plain(model, "skills")
     return _law(model)
 
 
 # Small functions are compiled as a whole: one operation at a time, compiling costs far more than computing.
 @jax.jit
-def _law(model: "SkillModel") -> Law:
+def _law(model: "SkillParameters") -> Law:
     odds = None
     if model.kind == "multilinear":
         odds = jnp.log(model.target_scale - model.initial_strength) - jnp.log(model.initial_strength)
@@ -76,11 +98,7 @@ def midpoint(rules: Law) -> Any:
     return jnp.zeros(()) if rules.log_odds is None else jnp.maximum(rules.log_odds, 0.0)
 
 
-def is_traced(model: "SkillModel") -> bool:
-    return any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves(model))
-
-
-def plain(model: "SkillModel", name: str) -> float:
+def plain(model: "SkillParameters", name: str) -> float:
     """A count that decides how large arrays are, and so cannot be traced."""
     value = getattr(model, name)
     if isinstance(value, jax.core.Tracer):
@@ -88,7 +106,7 @@ def plain(model: "SkillModel", name: str) -> float:
     return value
 
 
-def shares(model: "SkillModel", skills: np.ndarray, basis: float | None = None) -> np.ndarray:
+def shares(model: "SkillParameters", skills: np.ndarray, basis: float | None = None) -> np.ndarray:
     """Which share of its basis functions each skill has: eq. 5.7 hands them out in the order of frequency."""
     basis = plain(model, "basis") if basis is None else basis
     if math.isinf(basis):
@@ -97,7 +115,7 @@ def shares(model: "SkillModel", skills: np.ndarray, basis: float | None = None) 
     return np.clip((basis - (np.asarray(skills) - 1.0) * each) / each, 0.0, 1.0)
 
 
-def strengths_and_losses(model: "SkillModel", skills: np.ndarray, times: np.ndarray) -> tuple[Array, Array]:
+def strengths_and_losses(model: "SkillParameters", skills: np.ndarray, times: np.ndarray) -> tuple[Array, Array]:
     """Expected R_k and skill loss at each time (rows) for each skill (columns).
 
     A skill with a share ``r`` of its basis functions follows the sigmoid towards ``r S``, at a rate lower by
@@ -117,7 +135,7 @@ def strengths_and_losses(model: "SkillModel", skills: np.ndarray, times: np.ndar
     return _strengths_and_losses(model.target_scale, share, learned, squared)
 
 
-def spreads(model: "SkillModel", skills: np.ndarray, times: np.ndarray) -> tuple[Any, Any]:
+def spreads(model: "SkillParameters", skills: np.ndarray, times: np.ndarray) -> tuple[Any, Any]:
     """Standard deviations of R_k and skill loss over training sets of finite size, as :func:`strengths_and_losses`."""
     share, rules, scale = jnp.asarray(shares(model, skills)), law(model), model.target_scale
     chance = frequencies(rules, skills)

@@ -1,4 +1,4 @@
-"""What has been learned: after training on some samples or with some basis functions, and when a level is reached."""
+"""What is learned from some samples or with some basis functions, and when a fraction of the target is reached."""
 
 import math
 from functools import partial
@@ -13,12 +13,12 @@ from solvable.models.skills.binomial import expected_shortfall, small_count_chan
 from solvable.models.skills.dynamics import frequencies, growth, law, plain, shares
 
 if TYPE_CHECKING:
-    from solvable.models.skills.model import SkillModel
+    from solvable.models.skills.parameters import SkillParameters
 
 _LARGEST_TABLE = 2**23
 
 
-def learned_from_data(model: "SkillModel", samples: np.ndarray, skills: np.ndarray) -> Array:
+def learned_from_data(model: "SkillParameters", samples: np.ndarray, skills: np.ndarray) -> Array:
     """E[min(d, D_c)] / D_c with d ~ Binomial(D, P_k), times the share of its basis functions that a skill has.
 
     Equation 5.5, corrected (see docs/errata). Rows are numbers of samples.
@@ -28,7 +28,7 @@ def learned_from_data(model: "SkillModel", samples: np.ndarray, skills: np.ndarr
     return jnp.asarray(shares(model, skills)) * (1 - rest)
 
 
-def spread_from_data(model: "SkillModel", samples: np.ndarray, skills: np.ndarray) -> Array:
+def spread_from_data(model: "SkillParameters", samples: np.ndarray, skills: np.ndarray) -> Array:
     """Standard deviation over training sets of what :func:`learned_from_data` expects.
 
     With ``d`` of the ``D_c`` wanted samples the strength is the squared length of the projection of a fixed direction
@@ -68,22 +68,22 @@ def _shortfall(samples: Array, chance: Array, shots: int) -> Array:
     return expected_shortfall(samples, chance, shots)
 
 
-def learned_with_basis(model: "SkillModel", basis: np.ndarray, skills: np.ndarray) -> np.ndarray:
+def learned_with_basis(model: "SkillParameters", basis: np.ndarray, skills: np.ndarray) -> np.ndarray:
     """The share of its basis functions that each skill has (eq. 5.9); rows are sizes of the basis."""
     return np.stack([shares(model, skills, float(count)) for count in basis])
 
 
-def times_to_reach(model: "SkillModel", level: float, skills: np.ndarray) -> Array:
-    """Equation 5.2 (eq. C.4 for the linear model) solved for the time; infinite where the end is below the level.
+def times_to_reach(model: "SkillParameters", fraction: float, skills: np.ndarray) -> Array:
+    """Equation 5.2 (eq. C.4 for the linear model) solved for the time; infinite where the end is below ``fraction``.
 
-    A skill with a share ``r`` of its basis functions reaches the part ``level / r`` of its own end, at a rate lower
-    by ``sqrt(r)``; see :func:`solvable.models.skills.dynamics.strengths_and_losses`.
+    A skill with a share ``r`` of its basis functions reaches ``fraction / r`` of its own end, at a rate lower by
+    ``sqrt(r)``; see :func:`solvable.models.skills.dynamics.strengths_and_losses`.
     """
     share, rules = shares(model, skills), law(model)
-    reached = share > level
+    reached = share > fraction
     # Skills that never get there take part with harmless numbers.
     own = np.where(reached, share, 1.0)
-    relative = np.where(reached, level / own, 0.5)
+    relative = np.where(reached, fraction / own, 0.5)
     if rules.log_odds is None:
         needed, slower = jnp.asarray(-np.log1p(-relative)), np.ones_like(own)
     else:

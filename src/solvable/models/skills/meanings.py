@@ -1,26 +1,33 @@
 """What the variables of the skill model are, for people and for plots."""
 
+import dataclasses
+from collections.abc import Mapping
+
+from solvable.checks import is_traced
 from solvable.dataset import Meaning
+from solvable.training import Training
+
+# The convention of every loss of this model.
+LOSS = "half the mean square error"
 
 MEANINGS = {
     "strength": Meaning("skill strength", "1", "R_k"),
     "skill_loss": Meaning("loss on inputs that ask for the skill", "1", "L_k"),
     "test_loss": Meaning("expected test loss", "1", "L"),
-    "loss": Meaning("smallest test loss that the budget allows", "1", "L"),
     "power_law": Meaning("test loss by the plain power law", "1", "L"),
     "skill": Meaning("skill, by falling frequency", "1", "k"),
-    "time": Meaning("training time", "steps", "T"),
+    "time": Meaning("training time", "flow time", "T"),
     "samples": Meaning("size of the training set", "samples", "D"),
     "basis": Meaning("number of basis functions", "1", "N"),
-    "budget": Meaning("compute: time times basis functions", "steps", "C"),
-    "emergence_time": Meaning("time at which the skill emerges", "steps", "τ_k"),
+    "budget": Meaning("compute: time times basis functions", "flow time", "C"),
+    "emergence_time": Meaning("time at which the skill emerges", "flow time", "τ_k"),
     "rate": Meaning("rate of learning, relative to the bare model", "1", "B"),
     "rate_error": Meaning("standard error of the rate", "1"),
     "initial_strength": Meaning("strength at the start", "1", "R_k(0)"),
     "log_initial_strength_error": Meaning("standard error of the logarithm of the initial strength", "1"),
     "correlation": Meaning("correlation of the errors of log rate and log initial strength", "1"),
-    "half_time": Meaning("time at which half the target is reached", "steps", "t_half"),
-    "half_time_error": Meaning("standard error of the half time", "steps"),
+    "half_time": Meaning("time at which half the target is reached", "flow time", "t_half"),
+    "half_time_error": Meaning("standard error of the half time", "flow time"),
     "misfit": Meaning("root mean square misfit of the relative strength", "1"),
     "assumed_initial_strength": Meaning("initial strength if it is assumed and not fitted", "1", "R_k(0)"),
     "assumed_rate": Meaning("rate that fits best with the assumed initial strength", "1", "B"),
@@ -42,3 +49,14 @@ _RESOURCES = {
 }
 EXPONENTS = {name: Meaning(f"exponent {text}", "1") for name, text in _RESOURCES.items()}
 PREFACTORS = {name: Meaning(f"prefactor {text}", "1") for name, text in _RESOURCES.items()}
+
+
+def meanings_in(training: Training) -> Mapping[str, Meaning]:
+    """The meanings with the units of time of a training: flow time over the learning rate."""
+    rate = training.learning_rate  # type: ignore[attr-defined]
+    if not is_traced(training) and rate == 1:
+        return MEANINGS
+    return {
+        name: dataclasses.replace(meaning, units="flow time / η") if meaning.units == "flow time" else meaning
+        for name, meaning in MEANINGS.items()
+    }

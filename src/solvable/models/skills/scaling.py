@@ -13,7 +13,7 @@ from solvable.models.skills.totals import time_losses
 from solvable.numerics.roots import differentiable_root
 
 if TYPE_CHECKING:
-    from solvable.models.skills.model import SkillModel
+    from solvable.models.skills.parameters import SkillParameters
 
 _GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _PANELS = 160
@@ -21,20 +21,20 @@ _CANDIDATES = 12
 _BLOCK = 64
 
 
-def exponents(model: "SkillModel") -> dict[str, Any]:
-    """Table 4.1: the powers of the loss in each resource, and those of the optimal time and basis in the budget."""
+def exponents(model: "SkillParameters") -> dict[str, Any]:
+    """Table 4.1: the loss falls as ``resource^-exponent``; the optimal time and basis grow as ``budget^exponent``."""
     alpha = model.exponent
     return {
-        "time": -alpha / (alpha + 1),
-        "samples": -alpha / (alpha + 1),
-        "basis": -alpha,
-        "budget": -alpha / (alpha + 2),
+        "time": alpha / (alpha + 1),
+        "samples": alpha / (alpha + 1),
+        "basis": alpha,
+        "budget": alpha / (alpha + 2),
         "optimal_time": (alpha + 1) / (alpha + 2),
         "optimal_basis": 1 / (alpha + 2),
     }
 
 
-def prefactors(model: "SkillModel") -> dict[str, Any]:
+def prefactors(model: "SkillParameters") -> dict[str, Any]:
     """What multiplies the powers of :func:`exponents` when every other resource is unlimited.
 
     Time: (S²/2)(A/α)(g A)^-e ∫ φ(v^(1/e)) dv with φ the relative skill loss, g its growth and e = α/(α+1).
@@ -57,7 +57,7 @@ def prefactors(model: "SkillModel") -> dict[str, Any]:
     }
 
 
-def _shot_factor(model: "SkillModel", part: Any) -> Array:
+def _shot_factor(model: "SkillParameters", part: Any) -> Array:
     """``∫ x^(e-1) E[(1 - d/Dc)+] dx`` over the Poisson mean ``x`` of the count ``d``; Γ(e) for a single shot.
 
     Term by term ``∫ x^(e-1+d) exp(-x) / d! dx = Γ(e+d)/d!``.
@@ -134,7 +134,7 @@ def _optimal_progress(rules: Law) -> tuple[Array, Array]:
     return jnp.exp(best), height(best)
 
 
-def corrected_time_law(model: "SkillModel", times: np.ndarray, start: float) -> tuple[Array, Array]:
+def corrected_time_law(model: "SkillParameters", times: np.ndarray, start: float) -> tuple[Array, Array]:
     """Eq. C.2, integrated from ``start``: ``L + L_C`` falls as a power, with ``L_C = S² A n^-α / 2α`` for ``n`` skills.
 
     Gives the corrected and the plain power law, both through the exact loss at ``start``. What counts is the number of
@@ -150,7 +150,7 @@ def corrected_time_law(model: "SkillModel", times: np.ndarray, start: float) -> 
     return (at_start + missing) * decay - missing, at_start * decay
 
 
-def optimal_split(model: "SkillModel", budgets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def optimal_split(model: "SkillParameters", budgets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Loss, basis size and time that spend each budget ``time * basis`` best, over all whole numbers of skills.
 
     Zooms in on the minimum of the exact loss, for all budgets at once, by a factor of five each time.
@@ -172,7 +172,7 @@ def optimal_split(model: "SkillModel", budgets: np.ndarray) -> tuple[np.ndarray,
         high = tried[rows, np.minimum(best + 1, _CANDIDATES - 1)]
 
 
-def _paired_losses(model: "SkillModel", times: np.ndarray, basis: np.ndarray) -> np.ndarray:
+def _paired_losses(model: "SkillParameters", times: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """The loss at ``times[i]`` with ``basis[i]``, in blocks: each is a table of which the diagonal is kept."""
     order = np.argsort(times)
     out = np.empty(times.size)

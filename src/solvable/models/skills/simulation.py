@@ -1,4 +1,4 @@
-"""Finite-size runs: datasets are drawn, the parameters of every skill descend, and strengths are read off."""
+"""Finite-size runs: training sets are drawn, the parameters of every skill are trained, and strengths are measured."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,9 +9,10 @@ from jaxtyping import Array
 
 from solvable.models.skills.dynamics import frequencies, law, shares
 from solvable.numerics.ensemble import ensemble
+from solvable.training import SGD, GradientDescent, Schedule, Training
 
 if TYPE_CHECKING:
-    from solvable.models.skills.model import SkillModel
+    from solvable.models.skills.parameters import SkillParameters
 
 
 # Squared singular values below this, relative to the largest, are rounding: the direction was not drawn.
@@ -19,81 +20,104 @@ RANK = 1e-13
 
 
 class Learner(NamedTuple):
-    """The factors of each skill (the linear model has the first only), how often the data shows it, key and steps."""
+    """The factors of each skill (the linear model has only the first), with ``R = first second`` for complete skills.
+
+    A factor here is ``sqrt(B)`` times a parameter of the model of eq. 5.1, which makes the gradients B times as large
+    and leaves momentum and weight decay as they are.
+    """
 
     first: Array
     second: Array
+    velocity: tuple[Array, Array]
     frequency: Array
+    """How often the training set, or the distribution, shows each skill."""
     key: Array
-    steps: Array
+    rounding: Array
+    """Relative rounding error of the product of the factors, in units of the machine precision."""
 
 
-def begin(model: "SkillModel", skills: np.ndarray, key: Array) -> Learner:
-    """Draw a training set of ``samples`` points, and start the factors equal, as eq. 4.11 wants them."""
+def begin(model: "SkillParameters", key: Array) -> Learner:
+    """Draw a training set of ``samples`` points, and let the factors start equal, as eq. 4.11 requires."""
+    skills = _skills(model)
     chance = frequencies(law(model), skills)
     draw, later = jax.random.split(key)
     shown = chance
     if np.isfinite(model.samples):
         shown = jax.random.multinomial(draw, model.samples, chance) / model.samples
+    still, zero = (jnp.zeros(skills.size), jnp.zeros(skills.size)), jnp.zeros(skills.size)
     if model.kind == "linear":
-        start = jnp.zeros(skills.size)
-        return Learner(start, jnp.ones(skills.size), shown, later, jnp.zeros(()))
+        return Learner(zero, jnp.ones(skills.size), still, shown, later, zero)
     # Of eq. 5.6 only the direction in which the basis functions of a skill add up is ever excited.
     start = jnp.sqrt(model.initial_strength * jnp.sqrt(shares(model, skills)))
-    return Learner(start, start, shown, later, jnp.zeros(()))
+    return Learner(start, start, still, shown, later, zero)
 
 
-def advance(
-    model: "SkillModel", skills: np.ndarray, method: str, batch: int | None, learner: Learner, count: Array
-) -> Learner:
-    """One unit of time: a step of descent, or the flow on the data (or the batch) that is shown meanwhile."""
+def flow(model: "SkillParameters", training: Training, times: tuple[float, ...], shown: int, key: Array) -> Any:
+    """Measure one run of gradient flow at each time.
+
+    Skills do not interact, so that the flow on drawn data has a closed form. Equal factors stay equal, and their
+    product follows ``p' = 2 s p (target - p)``, a sigmoid, where ``s`` is B times the frequency in the data. The one
+    factor of the linear model follows ``p' = s (target - p)``.
+    """
+    learner = begin(model, key)
+    speed, target = model.rate * learner.frequency, _target(model)
+    first, second = learner.first, learner.second
+
+    def measured(clock: Array) -> dict[str, Array]:
+        if model.kind == "linear":
+            return measure(model, shown, learner._replace(first=-jnp.expm1(-speed * clock) * target))
+        progress = 2 * speed * target * clock
+        later = first * second + (target - first * second) * jnp.exp(-progress)
+        # A skill without basis functions has no target, and stays where it is: at zero.
+        growth = jnp.sqrt(jnp.where(later > 0, target / jnp.where(later > 0, later, 1.0), 1.0))
+        # The exponential of a rounded number of e-folds, where it still matters.
+        rest = jnp.where(target > 0, 1 - first * second * growth**2 / jnp.where(target > 0, target, 1.0), 0.0)
+        moved = learner._replace(first=growth * first, second=growth * second, rounding=progress * jnp.abs(rest))
+        return measure(model, shown, moved)
+
+    return jax.lax.map(measured, training.flow_time(np.array(times)))
+
+
+def advance(model: "SkillParameters", training: GradientDescent, learner: Learner, count: Array) -> Learner:
+    """One step along minus the gradient of the loss on the training set or, with SGD, on a batch drawn from it."""
     shown = learner.frequency
-    if batch is not None:
+    if isinstance(training, SGD):
+        batch = training.samples_per_batch(model.samples)
         drawn = jax.random.multinomial(jax.random.fold_in(learner.key, count), batch, shown / shown.sum())
         shown = drawn / batch
-    speed = model.learning_rate * model.rate * shown
-    target = model.target_scale * jnp.sqrt(shares(model, skills))
-    moved = _step if method == "descent" else _flow
-    first, second = moved(model.kind == "linear", speed, target, learner.first, learner.second)
-    return learner._replace(first=first, second=second, steps=learner.steps + 1)
+    first, second, momentum = learner.first, learner.second, training.momentum
+    pull = model.rate * shown * (_target(model) - first * second)
+    slopes = [training.weight_decay * first - pull * second, training.weight_decay * second - pull * first]
+    if model.kind == "linear":
+        slopes[1] = jnp.zeros_like(second)
+    velocity = [momentum * moving + slope for moving, slope in zip(learner.velocity, slopes, strict=True)]
+    moves = velocity
+    if training.nesterov:
+        moves = [slope + momentum * moving for moving, slope in zip(velocity, slopes, strict=True)]
+    rate = training.learning_rate(count) if isinstance(training.learning_rate, Schedule) else training.learning_rate
+    return learner._replace(
+        first=first - rate * moves[0],
+        second=second - rate * moves[1],
+        velocity=(velocity[0], velocity[1]),
+        rounding=learner.rounding + 1,
+    )
 
 
-def _step(linear: bool, speed: Array, target: Array, first: Array, second: Array) -> tuple[Array, Array]:
-    """One step along minus the gradient of the empirical loss."""
-    pull = speed * (target - first * second)
-    return (first + pull, second) if linear else (first + pull * second, second + pull * first)
-
-
-def _flow(linear: bool, speed: Array, target: Array, first: Array, second: Array) -> tuple[Array, Array]:
-    """The flow of skills that do not know of each other for one unit of time, in closed form.
-
-    Equal factors stay equal, and their product follows ``p' = 2 speed p (target - p)``: a sigmoid. The one factor of
-    the linear model follows ``p' = speed (target - p)``.
-    """
-    if linear:
-        return first - jnp.expm1(-speed) * (target - first), second
-    product = first * second
-    later = product + (target - product) * jnp.exp(-2 * speed * target)
-    # A skill without basis functions has no target, and stays where it is: at zero.
-    growth = jnp.sqrt(jnp.where(later > 0, target / jnp.where(later > 0, later, 1.0), 1.0))
-    return growth * first, growth * second
-
-
-def measure(model: "SkillModel", skills: np.ndarray, shown: int, learner: Learner) -> dict[str, Array]:
+def measure(model: "SkillParameters", shown: int, learner: Learner) -> dict[str, Array]:
     """Strengths and skill losses of the first ``shown`` skills (eqs. 4.7, 4.8), the loss over all, and their rounding.
 
     Each step rounds a factor a few times, which is a few machine precisions of it; N steps at most N times that.
     """
-    share = shares(model, skills)
+    skills = _skills(model)
+    share, target = shares(model, skills), _target(model)
     product = learner.first * learner.second
-    target = model.target_scale * jnp.sqrt(share)
     loss = ((target - product) ** 2 + model.target_scale**2 * (1 - share)) / 2
-    rounding = 8 * jnp.finfo(float).eps * (learner.steps + 1) * product
+    rounding = 8 * jnp.finfo(float).eps * (learner.rounding + 1) * jnp.abs(product)
     loss_rounding = jnp.abs(target - product) * rounding + rounding**2 / 2
     chance = frequencies(law(model), skills)
     return {
         "strength": (product * jnp.sqrt(share))[:shown],
-        "skill_loss": loss[:shown],
+        "skill_loss": jnp.asarray(loss)[:shown],
         "test_loss": jnp.sum(chance * loss),
         "strength_error": (rounding * jnp.sqrt(share))[:shown],
         "skill_loss_error": loss_rounding[:shown],
@@ -101,8 +125,17 @@ def measure(model: "SkillModel", skills: np.ndarray, shown: int, learner: Learne
     }
 
 
+def _skills(model: "SkillParameters") -> np.ndarray:
+    return np.arange(1.0, model.skills + 1)
+
+
+def _target(model: "SkillParameters") -> np.ndarray:
+    """What the product of the factors tends to: with a share r of the basis functions, sqrt(r) S."""
+    return model.target_scale * np.sqrt(shares(model, _skills(model)))
+
+
 def trained_strengths(
-    model: "SkillModel", samples: np.ndarray, skills: np.ndarray, features: str, options: dict[str, Any]
+    model: "SkillParameters", samples: np.ndarray, skills: np.ndarray, features: str, options: dict[str, Any]
 ) -> dict[str, np.ndarray]:
     """Strengths after training the model of eq. 5.3 on drawn data: minimum-norm regression for each skill.
 

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from solvable.checks import is_traced
 from solvable.models.skills.dynamics import (
     GAUSS_NODES,
     SATURATED,
     Law,
     expected_rest,
     frequencies,
-    is_traced,
     law,
     midpoint,
     plain,
@@ -26,7 +26,7 @@ from solvable.models.skills.emergence import unseen
 from solvable.models.skills.tail_sums import SumGrid, partial_sums, power_sum, rounded_up, sum_grid
 
 if TYPE_CHECKING:
-    from solvable.models.skills.model import SkillModel
+    from solvable.models.skills.parameters import SkillParameters
 
 # For rates and frequencies that JAX traces the grid cannot be fitted to them: one that is fine enough for all that
 # is reasonable (R0 / S down to 1e-6, exponents up to 1, progress of the first skill up to 1e12).
@@ -46,7 +46,7 @@ def with_error(values: Callable[[float], Array]) -> tuple[Array, float | None]:
     return result, float(jnp.max(jnp.abs(values(_COARSER) - result) / jnp.maximum(result, 1e-300)))
 
 
-def time_losses(model: "SkillModel", times: np.ndarray, basis: np.ndarray, coarser: float = 1.0) -> Array:
+def time_losses(model: "SkillParameters", times: np.ndarray, basis: np.ndarray, coarser: float = 1.0) -> Array:
     """Eq. 4.17 with its expectation over the data, at each time (rows) and number of basis functions (columns).
 
     ``coarser`` widens the grid, to see what that changes.
@@ -77,7 +77,7 @@ def time_losses(model: "SkillModel", times: np.ndarray, basis: np.ndarray, coars
     return losses[: times.size, : basis.size]
 
 
-def data_losses(model: "SkillModel", samples: np.ndarray, coarser: float = 1.0) -> Array:
+def data_losses(model: "SkillParameters", samples: np.ndarray, coarser: float = 1.0) -> Array:
     """The loss after training on each number of samples, eq. 4.29 and, for more shots than one, B.42 averaged."""
     shots, rules = int(plain(model, "shots")), law(model)
     whole, part = _whole_skills(model, np.array([plain(model, "basis")]))
@@ -94,7 +94,7 @@ def data_losses(model: "SkillModel", samples: np.ndarray, coarser: float = 1.0) 
     return _with_untaught(model, rules, whole, part, total)
 
 
-def parameter_losses(model: "SkillModel", basis: np.ndarray) -> Array:
+def parameter_losses(model: "SkillParameters", basis: np.ndarray) -> Array:
     """The loss after training on unlimited data: what the skills without basis functions leave (eqs. 4.35, 5.9)."""
     return _with_untaught(model, law(model), *_whole_skills(model, _padded(basis)), np.zeros(()))[: basis.size]
 
@@ -104,7 +104,7 @@ def _padded(values: np.ndarray) -> np.ndarray:
     return np.pad(np.asarray(values, float), (0, rounded_up(values.size) - values.size), mode="edge")
 
 
-def _whole_skills(model: "SkillModel", basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _whole_skills(model: "SkillParameters", basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """How many skills have all their basis functions, and the share that the next one has (eq. 5.7)."""
     each, skills = plain(model, "neurons_per_skill"), plain(model, "skills")
     finite = np.isfinite(basis)
@@ -114,7 +114,7 @@ def _whole_skills(model: "SkillModel", basis: np.ndarray) -> tuple[np.ndarray, n
     return np.minimum(whole, skills), part
 
 
-def _with_untaught(model: "SkillModel", rules: Law, whole: Any, part: Any, taught: Any) -> Array:
+def _with_untaught(model: "SkillParameters", rules: Law, whole: Any, part: Any, taught: Any) -> Array:
     """The loss from that of the taught skills and of those without basis functions."""
     return _halved(model.target_scale, taught, _untaught(rules, plain(model, "skills"), whole, part))
 
@@ -140,7 +140,7 @@ def _partial_skill(rules: Law, whole: np.ndarray, part: np.ndarray, times: np.nd
 
 
 def _grid(
-    model: "SkillModel", rules: Law, ends: np.ndarray, scale: float, coarser: float, steepest: float | None = None
+    model: "SkillParameters", rules: Law, ends: np.ndarray, scale: float, coarser: float, steepest: float | None = None
 ) -> tuple[SumGrid, np.ndarray]:
     """A grid for summands that depend on ``scale`` times the frequency, and vary while that is moderate.
 

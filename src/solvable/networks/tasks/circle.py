@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from solvable.checks import check_choice, check_count
 from solvable.networks.sources import Fixed, Fresh
+from solvable.precision import in_float64
 
 Kind = Literal["population", "fresh"]
 _HARMONICS_AT_ONCE = 256
@@ -31,6 +32,7 @@ def fourier_decay(source: Any, capacity: Any = 2.0) -> Any:
     return (1 + capacity * source) / 2
 
 
+@in_float64
 def circle(
     decay: Any = None,
     *,
@@ -83,7 +85,7 @@ def circle(
         return Fixed(*grid)
 
     def sample(key: jax.Array, count: int) -> tuple[Array, Array]:
-        return pairs(jax.random.uniform(key, (count,), jnp.float64, 0, 2 * math.pi))
+        return pairs(jax.random.uniform(key, (count,), float, 0, 2 * math.pi))
 
     return Fresh(sample, *grid)
 

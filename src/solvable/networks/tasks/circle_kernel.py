@@ -16,6 +16,7 @@ from solvable.checks import check_count
 from solvable.networks.layer_kernel import layer_kernel
 from solvable.networks.mlp import MLP
 from solvable.networks.tasks.circle import circle_grid, circle_inputs
+from solvable.precision import in_float64
 
 
 def dual_activation(power: float, correlation: Any) -> np.ndarray:
@@ -103,6 +104,7 @@ def lazy_loss(times: Any, eigenvalues: Any, decay: float, modes: int | None = No
     return np.array([shares @ np.exp(-2 * values[1 : modes + 1] * t) for t in np.atleast_1d(times)])
 
 
+@in_float64
 def mlp_tangent_kernel(network: MLP, points: int) -> jax.Array:
     """The tangent kernel of an MLP of one output on the grid, times its ``learning_rate_scale``, in float64.
 
@@ -112,6 +114,7 @@ def mlp_tangent_kernel(network: MLP, points: int) -> jax.Array:
     return kernel * jnp.asarray(network.learning_rate_scale, jnp.float64)
 
 
+@in_float64
 def linearised_loss(times: Any, kernel: Any, targets: Any) -> np.ndarray:
     """Losses of the model tangent to a centred network, at all times at once: ``1/2n |exp(-K t / n) y|²``.
 
@@ -128,6 +131,7 @@ def linearised_loss(times: Any, kernel: Any, targets: Any) -> np.ndarray:
     return np.asarray(shares.T @ fading)
 
 
+@in_float64
 def wave_spectrum(kernel: Any, waves: int | None = None) -> np.ndarray:
     """``λ_k`` of a kernel matrix on the grid, k = 0 ... waves - 1: its mean over cos(k θ) and sin(k θ).
 

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
 from solvable.networks.sources import Fixed, Fresh
+from solvable.precision import in_float64
 
 _WORD = 32
 _ENUMERATED = 12
@@ -63,6 +64,7 @@ class SparseParity(eqx.Module):
         """Length of an input: control bits and skill bits."""
         return self.skills + self.skill_bits
 
+    @in_float64
     def frequencies(self, practised: int | Array | None = None) -> Array:
         """``P_k``; with ``practised``, of a task in which only the first so many skills occur."""
         rank = jnp.arange(1.0, self.skills + 1)
@@ -90,6 +92,7 @@ class SparseParity(eqx.Module):
         words = jax.random.bits(key, (2, count), jnp.uint32)
         return self._skill_of(words[0], self._thresholds(practised), practised), words[1]
 
+    @in_float64
     def _thresholds(self, practised: int | Array | None) -> UInt32[Array, " k"]:
         """Cumulative frequencies as words; the last would be one. A frequency is off by less than 3e-10."""
         below = jnp.cumsum(self.frequencies(practised))[:-1] * 2.0**_WORD
@@ -165,10 +168,12 @@ class HeldOut(eqx.Module):
     word: UInt32[Array, "skill point"]
     task: SparseParity
 
+    @in_float64
     def strengths(self, network: Callable[..., Any], data: Any = None, key: Any = None) -> Float[Array, " skill"]:
         """``R_k = E[g_k f | skill k]``, in float64 (layerwise, eq. 4.7)."""
         return jnp.mean(self.products(network), axis=-1)
 
+    @in_float64
     def products(self, network: Callable[..., Any]) -> Float[Array, "skill point"]:
         """``g_k f`` at every point; its spread gives the error of a strength on independent points."""
         outputs = jax.vmap(network)(self.task.encode(self.skill, self.word).reshape(-1, self.task.inputs))

@@ -1,6 +1,5 @@
 """The runs of the two-layer linear network that figs. 11 and 12 share."""
 
-import math
 from functools import lru_cache
 
 import xarray as xr
@@ -10,12 +9,13 @@ from solvable.fits import power_law
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Scale
 from solvable.timegrid import log_times, whole_steps
+from solvable.training import SGD, GradientDescent
 
 CAPACITY = 2.0
 TASKS = {"easy": 1.2, "hard": 0.2}
 RICHNESS = (1e-3, 1e-1, 1.0)
-# Features, batch, modes, seeds; full is the paper's size.
-SIZES = {"quick": (100, math.inf, 600, 2), "full": (100, 128, 10_000, 8)}
+# Features, batch size (None: full batches), modes, seeds; full is the paper's size.
+SIZES = {"quick": (100, None, 600, 2), "full": (100, 128, 10_000, 8)}
 STEPS = 10_000
 # Small: the spike multiplies the sharpness, and steps of 0.1 would reach the edge of stability at |w|^2 = 10.
 LEARNING_RATE = 0.01
@@ -31,12 +31,13 @@ def train(source: float, scale: Scale) -> dict[float, xr.Dataset]:
     """
     features, batch, modes, seeds = SIZES[scale]
     times = whole_steps(log_times(1, STEPS, 25))
-    network = FeatureScaling(CAPACITY, source, features=features, batch=batch, learning_rate=LEARNING_RATE, modes=modes)
+    network = FeatureScaling(CAPACITY, source, features=features, modes=modes)
+    training = GradientDescent(LEARNING_RATE) if batch is None else SGD(LEARNING_RATE, batch_size=batch)
     left_out = float(zeta(CAPACITY * source + 1, modes + 1))
     found = {}
     for richness in RICHNESS:
         model = network.replace(richness=richness)
-        runs = model.simulate_linear_network(times, seeds=seeds, key=4, progress=False)
+        runs = model.simulate_linear_network(times, training, seeds=seeds, key=4, progress=False)
         found[richness] = runs.assign(test_loss=(runs.test_loss + left_out).assign_attrs(runs.test_loss.attrs))
     return found
 

@@ -11,6 +11,8 @@ from solvable.models.feature_scaling import FeatureScaling
 from solvable.numerics.envelope import lowest
 from solvable.papers.claims import Claim
 from solvable.plotting import draw_curve
+from solvable.timegrid import whole_steps
+from solvable.training import SGD, GradientFlow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,7 +87,24 @@ def draw_both(
     draw_curve(ax, simulation[name], colour)
 
 
-def noisy_envelope(model: FeatureScaling, budgets: np.ndarray, per_decade: int) -> xr.Dataset:
+def over_flow_time(curves: xr.Dataset) -> xr.Dataset:
+    """The same curves with flow time in place of steps."""
+    return curves.assign_coords(time=("time", curves.flow_time.values, curves.flow_time.attrs)).drop_vars("flow_time")
+
+
+def small_steps(model: FeatureScaling, times: np.ndarray, noise: float, per_decade: int = 16) -> xr.Dataset:
+    """Theory over flow time in the limit of small steps, whose batch noise has the strength learning rate / batch.
+
+    With noise, times are those of the nearest whole steps of batches of one sample.
+    """
+    if noise == 0:
+        return model.predict(times, GradientFlow(), per_decade=per_decade)
+    training = SGD(noise, batch_size=1)
+    steps = whole_steps(times / noise)
+    return over_flow_time(model.predict(steps, training, solver="slot-march", per_decade=per_decade))
+
+
+def noisy_envelope(model: FeatureScaling, budgets: np.ndarray, noise: float, per_decade: int) -> xr.Dataset:
     """The compute optimum of a super-easy task with batch noise, whose best networks have ``N > t``.
 
     Only such networks are tried: others sit at their plateau, where noise keeps time steps short and the march long.
@@ -98,9 +117,9 @@ def noisy_envelope(model: FeatureScaling, budgets: np.ndarray, per_decade: int) 
         usable = (times > 0.5) & (times < size)
         if usable.any():
             network = model.replace(features=int(size))
-            losses[row, usable] = network.predict(times[usable], descent="flow", per_decade=per_decade).test_loss
+            losses[row, usable] = small_steps(network, times[usable], noise, per_decade).test_loss
     best = lowest(sizes, losses)
-    found = {"test_loss": ("budget", best.depth), "optimal_features": ("budget", best.place)}
+    found = {"test_loss": ("budget", best.depth), "features": ("budget", best.place)}
     return xr.Dataset(found, {"budget": budgets})
 
 

@@ -12,6 +12,7 @@ from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.feature_scaling._shared import CAPACITY, draw_power, fall, fitted
 from solvable.plotting import COLOURS, draw_curve, new_figure
 from solvable.timegrid import log_times
+from solvable.training import GradientFlow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +39,7 @@ def _transients(panel: "Axes", scale: Scale) -> tuple[dict[str, xr.Dataset], lis
     datasets, claims = {}, []
     for colour, (source, richness), size in zip(COLOURS, TRANSIENTS, MANY[scale], strict=False):
         endless = FeatureScaling(CAPACITY, source, richness=richness, modes=math.inf)
-        curves = [model.predict(times, descent="flow") for model in (endless, endless.replace(features=size))]
+        curves = [model.predict(times, GradientFlow()) for model in (endless, endless.replace(features=size))]
         extra = size * (curves[1].test_loss - curves[0].test_loss)
         name = "lazy" if richness == 0 else "rich"
         faster = 2 / (1 + source) if source < 1 and richness > 0 else 1.0

@@ -11,6 +11,7 @@ from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.feature_scaling._shared import CAPACITY, fitted, rich_exponent
 from solvable.plotting import COLOURS, draw_plane, new_figure
 from solvable.timegrid import log_times
+from solvable.training import GradientFlow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +46,7 @@ def _measured(richness: tuple[float, ...]) -> xr.Dataset:
             [
                 fitted(
                     FeatureScaling(CAPACITY, source, richness=rich, modes=math.inf)
-                    .predict(times, descent="flow")
+                    .predict(times, GradientFlow())
                     .test_loss,
                     FIRST,
                     LAST,

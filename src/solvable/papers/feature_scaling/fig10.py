@@ -10,6 +10,7 @@ from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.feature_scaling._shared import CAPACITY, fitted, local_exponent, rich_exponent, shades
 from solvable.plotting import new_figure
 from solvable.timegrid import log_times
+from solvable.training import GradientFlow
 
 LEVELS = range(7)
 SOURCE = 0.4
@@ -24,7 +25,7 @@ def reproduce(scale: Scale) -> Reproduction:
         {
             "exponent": (
                 ("level", "source"),
-                [[FeatureScaling(CAPACITY, source).level(level) for source in sources] for level in LEVELS],
+                np.transpose([_levels(source) for source in sources]),
             )
         },
         {"level": list(LEVELS), "source": sources},
@@ -37,11 +38,11 @@ def reproduce(scale: Scale) -> Reproduction:
     levels_panel.legend(fontsize="small", ncols=2)
 
     times = log_times(1, LAST_TIME, 65 if scale == "quick" else 129)
-    curve = FeatureScaling(CAPACITY, SOURCE, modes=math.inf).predict(times, descent="flow").test_loss
+    curve = FeatureScaling(CAPACITY, SOURCE, modes=math.inf).predict(times, GradientFlow()).test_loss
     slopes = local_exponent(curve)
     time_panel.plot(times, slopes, color="#D55E00", label=f"loss at β = {SOURCE:g}, γ = 1")
-    for level, colour in zip(LEVELS, shades(len(LEVELS)), strict=True):
-        time_panel.axhline(FeatureScaling(CAPACITY, SOURCE).level(level), color=colour, linewidth=0.8)
+    for exponent, colour in zip(_levels(SOURCE), shades(len(LEVELS)), strict=True):
+        time_panel.axhline(exponent, color=colour, linewidth=0.8)
     time_panel.axhline(rich_exponent(SOURCE), color="black", linestyle="--", linewidth=1, label="limit, χ")
     time_panel.set(xscale="log", xlabel="flow time, t", ylabel="local time exponent")
     time_panel.legend(fontsize="small", title="levels as on the left", loc="lower right")
@@ -49,13 +50,18 @@ def reproduce(scale: Scale) -> Reproduction:
     return Reproduction(datasets, figure, _claims(curve))
 
 
+def _levels(source: float) -> list[float]:
+    """The time exponent at each level: after so many rounds of self-consistency."""
+    return FeatureScaling(CAPACITY, source).self_consistency(LEVELS[-1]).exponent.values.tolist()
+
+
 def _claims(curve: xr.DataArray) -> list[Claim]:
-    model = FeatureScaling(CAPACITY, SOURCE, modes=math.inf)
+    levels = _levels(SOURCE)
     limit = rich_exponent(SOURCE)
     claims = [
         Claim(
             f"β = {SOURCE:g}: exponent at level {level}",
-            model.level(level),
+            levels[level],
             limit + (-SOURCE) ** level * (SOURCE - limit),
             1e-12,
             "the geometric series in closed form; rounding",
@@ -63,7 +69,7 @@ def _claims(curve: xr.DataArray) -> list[Claim]:
         for level in LEVELS
     ]
     claims += [
-        Claim("β = 1.2: level 6", FeatureScaling(CAPACITY, 1.2).level(6), 1.2, 1e-12, "easy tasks are not sped up"),
+        Claim("β = 1.2: level 6", _levels(1.2)[6], 1.2, 1e-12, "easy tasks are not sped up"),
         Claim(
             f"β = {SOURCE:g}, γ = 1: exponent of the loss over t = 1e7 ... 1e8",
             fitted(curve, 1e7, LAST_TIME),

@@ -20,6 +20,7 @@ from solvable.papers.feature_scaling._shared import (
 )
 from solvable.plotting import draw_curve, log_losses, new_figure
 from solvable.timegrid import log_times, whole_steps
+from solvable.training import GradientDescent, GradientFlow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +54,7 @@ def _rich(panel: "Axes", task: str, source: float) -> tuple[dict[str, xr.Dataset
     """Panels a and b: infinitely many features, the whole population."""
     times = log_times(1, 1e4, 49)
     curves = {
-        richness: FeatureScaling(CAPACITY, source, richness=richness, modes=math.inf).predict(times, descent="flow")
+        richness: FeatureScaling(CAPACITY, source, richness=richness, modes=math.inf).predict(times, GradientFlow())
         for richness in RICHNESS
     }
     for colour, (richness, curve) in zip(shades(len(RICHNESS)), curves.items(), strict=True):
@@ -93,13 +94,14 @@ def _finite(panel: "Axes", task: str, source: float, scale: Scale) -> tuple[dict
     """Panels c and d: finite networks of richness 1, in steps of gradient descent on the whole population."""
     measured = whole_steps(log_times(1, STEPS[scale], 12))
     smooth = np.arange(0.0, STEPS[scale] + 1)
+    training = GradientDescent(LEARNING_RATE[scale])
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
     colours = shades(len(SIZES[scale]))
     for colour, size in zip(colours, SIZES[scale], strict=True):
-        model = FeatureScaling(CAPACITY, source, features=size, modes=MODES[scale], learning_rate=LEARNING_RATE[scale])
-        theory = model.predict(smooth)
-        simulation = model.simulate(measured, seeds=SEEDS[scale], key=1, progress=False)
+        model = FeatureScaling(CAPACITY, source, features=size, modes=MODES[scale])
+        theory = model.predict(smooth, training)
+        simulation = model.simulate(measured, training, seeds=SEEDS[scale], key=1, progress=False)
         draw_both(panel, theory.isel(time=slice(1, None)), simulation, colour, f"N = {size}")
         panel.axhline(float(model.limit().test_loss), color=colour, linestyle=":", linewidth=0.9)
         datasets |= {f"{task}-theory-{size}": theory, f"{task}-simulation-{size}": simulation}

@@ -16,9 +16,11 @@ from solvable.papers.feature_scaling._shared import (
     fitted,
     rich_exponent,
     shades,
+    small_steps,
 )
 from solvable.plotting import COLOURS, draw_curve, log_losses, new_figure
 from solvable.timegrid import log_times, whole_steps
+from solvable.training import SGD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,17 +56,11 @@ def _steps(panel: "Axes", task: str, source: float, scale: Scale) -> tuple[dict[
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
     for colour, batch in zip(shades(len(BATCHES[scale])), BATCHES[scale], strict=True):
-        model = FeatureScaling(
-            CAPACITY,
-            source,
-            features=FEATURES[scale],
-            batch=batch,
-            modes=MODES[scale],
-            learning_rate=LEARNING_RATE,
-        )
+        model = FeatureScaling(CAPACITY, source, features=FEATURES[scale], modes=MODES[scale])
+        training = SGD(LEARNING_RATE, batch_size=batch)
         # The term of each mode that the paper's theory drops, and that matters for small batches.
-        theory = model.predict(smooth, exact_batch=True)
-        simulation = model.simulate(measured, seeds=32, key=2, progress=False)
+        theory = model.predict(smooth, training, exact_batch=True)
+        simulation = model.simulate(measured, training, seeds=32, key=2, progress=False)
         draw_both(panel, theory.isel(time=slice(1, None)), simulation, colour, f"B = {batch}")
         datasets |= {f"{task}-theory-{batch}": theory, f"{task}-simulation-{batch}": simulation}
         own = 0.03 + 0.2 / batch
@@ -81,14 +77,15 @@ def _steps(panel: "Axes", task: str, source: float, scale: Scale) -> tuple[dict[
 
 def _late(panel: "Axes", scale: Scale) -> tuple[dict[str, xr.Dataset], list[Claim]]:
     """What noise adds in gradient flow of infinitely many features, where the exponents can be seen."""
-    times = log_times(10, 1e4 if scale == "quick" else 1e6, 25)
-    first, last = float(times[-1]) / 10, float(times[-1])
+    last = 1e4 if scale == "quick" else 1e6
+    first, times = last / 10, log_times(10, last, 25)
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
     for colour, (source, richness) in zip(COLOURS, TRANSIENTS, strict=False):
-        model = FeatureScaling(CAPACITY, source, batch=1, learning_rate=NOISE, richness=richness, modes=math.inf)
-        curves = [task.predict(times, descent="flow", per_decade=16) for task in (model, model.replace(batch=math.inf))]
-        extra = curves[0].test_loss - curves[1].test_loss
+        model = FeatureScaling(CAPACITY, source, richness=richness, modes=math.inf)
+        noisy = small_steps(model, times, NOISE)
+        quiet = small_steps(model, noisy.time.values, 0.0)
+        extra = noisy.test_loss - quiet.test_loss
         name = "lazy" if richness == 0 else "rich"
         expected = min(source, 2 - 1 / CAPACITY)
         draw_curve(panel, extra, colour, f"β = {source:g}, {name}: $t^{{-{expected:.3g}}}$")
@@ -101,7 +98,7 @@ def _late(panel: "Axes", scale: Scale) -> tuple[dict[str, xr.Dataset], list[Clai
         label = f"β = {source:g}, {name}: exponent of what noise adds over t = {first:.0e} ... {last:.0e}"
         claims.append(Claim(label, fitted(extra, first, last), expected, 0.03, because, printed=printed))
         if source < 1:
-            share = float((extra / curves[1].test_loss)[-1])
+            share = float((extra / quiet.test_loss)[-1])
             gain = NOISE * TRACE / 2
             claims.append(
                 Claim(

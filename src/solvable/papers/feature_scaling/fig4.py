@@ -3,15 +3,23 @@
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
 import xarray as xr
 
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.feature_scaling._shared import CAPACITY, agreement, fitted, noisy_envelope, shades
+from solvable.papers.feature_scaling._shared import (
+    CAPACITY,
+    agreement,
+    fitted,
+    noisy_envelope,
+    over_flow_time,
+    shades,
+    small_steps,
+)
 from solvable.papers.feature_scaling.table1 import tabulated
 from solvable.plotting import draw_curve, log_losses, new_figure
 from solvable.timegrid import log_times, whole_steps
+from solvable.training import GradientDescent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,16 +43,15 @@ def reproduce(scale: Scale) -> Reproduction:
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
     for panel, (task, source) in zip(panels, TASKS.items(), strict=True):
-        noise = task == "super-easy"
         model = FeatureScaling(CAPACITY, source, richness=RICHNESS, modes=math.inf)
-        model = model.replace(batch=1, learning_rate=NOISE) if noise else model
-        datasets |= _draw_sizes(panel, task, model, SIZES[scale])
-        if not noise:
+        noise = NOISE if task == "super-easy" else 0.0
+        datasets |= _draw_sizes(panel, task, model, noise, SIZES[scale])
+        if noise == 0:
             found, made = _simulated(panel, task, model, scale)
             datasets |= found
             claims += made
         budgets = log_times(FIRST, LAST, 3 if scale == "quick" else 9)
-        best = noisy_envelope(model, budgets, 8) if noise else model.compute_optimal(budgets, progress=False)
+        best = noisy_envelope(model, budgets, noise, 8) if noise else model.compute_optimal(budgets, progress=False)
         datasets[f"{task}-envelope"] = best
         exponent = tabulated(source, rich=True)[0]
         line = log_times(30, LAST, 5)
@@ -67,14 +74,16 @@ def reproduce(scale: Scale) -> Reproduction:
     return Reproduction(datasets, figure, claims)
 
 
-def _draw_sizes(panel: "Axes", task: str, model: FeatureScaling, sizes: tuple[int, ...]) -> dict[str, xr.Dataset]:
+def _draw_sizes(
+    panel: "Axes", task: str, model: FeatureScaling, noise: float, sizes: tuple[int, ...]
+) -> dict[str, xr.Dataset]:
     datasets = {}
     for colour, size in zip(shades(len(sizes)), sizes, strict=True):
         # At its plateau a network has nothing more to show, and noise keeps time steps short there.
-        times = log_times(1, min(3e5 / size, (1 if model.batch < np.inf else 4) * size**CAPACITY), 40)
-        curve = model.replace(features=size).predict(times, descent="flow", per_decade=8)
+        times = log_times(1, min(3e5 / size, (1 if noise else 4) * size**CAPACITY), 40)
+        curve = small_steps(model.replace(features=size), times, noise, 8)
         datasets[f"{task}-{size}"] = curve
-        draw_curve(panel, curve.test_loss.assign_coords(time=size * times), colour, f"N = {size}")
+        draw_curve(panel, curve.test_loss.assign_coords(time=size * curve.time.values), colour, f"N = {size}")
     return datasets
 
 
@@ -83,12 +92,13 @@ def _simulated(
 ) -> tuple[dict[str, xr.Dataset], list[Claim]]:
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
+    training = GradientDescent(LEARNING_RATE)
     steps = whole_steps(log_times(1 / LEARNING_RATE, STEPS[scale], 8))
     colours = dict(zip(SIZES[scale], shades(len(SIZES[scale])), strict=True))
     for size in SIMULATED[scale]:
-        network = model.replace(features=size, modes=MODES[scale], learning_rate=LEARNING_RATE)
-        runs = network.simulate(steps, seeds=32, key=3, progress=False).assign_coords(time=steps * LEARNING_RATE)
-        theory = network.predict(steps * LEARNING_RATE, descent="flow", per_decade=12)
+        network = model.replace(features=size, modes=MODES[scale])
+        runs = over_flow_time(network.simulate(steps, training, seeds=32, key=3, progress=False))
+        theory = over_flow_time(network.predict(steps, training, solver="slot-march", per_decade=12))
         datasets |= {f"{task}-simulation-{size}": runs, f"{task}-simulation-theory-{size}": theory}
         shown = runs.test_loss.assign_coords(time=size * steps * LEARNING_RATE)
         draw_curve(panel, shown, colours[size])

@@ -11,15 +11,24 @@ the richness,
 """
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.feature_scaling._shared import CAPACITY, agreement, fitted, local_exponent, rich_exponent
+from solvable.papers.feature_scaling._shared import (
+    CAPACITY,
+    agreement,
+    fitted,
+    local_exponent,
+    over_flow_time,
+    rich_exponent,
+    small_steps,
+)
 from solvable.plotting import COLOURS, draw_curve, new_figure
 from solvable.timegrid import log_times, whole_steps
+from solvable.training import SGD, GradientDescent, Training
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,16 +69,11 @@ def largest_growth(noise: float) -> float:
     return 1 + (1 - 2**-SOURCE) * (2 / (noise * TRACE) - 1)
 
 
-def _model(noise: float) -> FeatureScaling:
-    """Gradient flow knows the learning rate and the batch through their quotient alone."""
-    return FeatureScaling(
-        CAPACITY, SOURCE, batch=math.inf if noise == 0 else 1, learning_rate=noise or 0.1, modes=math.inf
-    )
-
-
 def _theory(noise: float, last: float, scale: Scale) -> xr.Dataset:
+    """In the limit of small steps the learning rate and the batch size matter through their quotient alone."""
     times = log_times(1, last, round(6 * math.log10(last)) + 1)
-    return _model(noise).predict(times, descent="flow", per_decade=6 if scale == "quick" else 10)
+    model = FeatureScaling(CAPACITY, SOURCE, modes=math.inf)
+    return small_steps(model, times, noise, per_decade=6 if scale == "quick" else 10)
 
 
 def _claims(curves: dict[float, xr.Dataset]) -> list[Claim]:
@@ -116,14 +120,16 @@ def _claims(curves: dict[float, xr.Dataset]) -> list[Claim]:
 def _simulated(panel: "Axes", scale: Scale) -> tuple[dict[str, xr.Dataset], list[Claim]]:
     """Networks of infinitely many features on a finite number of modes, with and without noise."""
     modes, seeds, last = RUNS[scale]
-    noisy = _model(SIMULATED).replace(modes=modes)
-    quiet = noisy.replace(batch=math.inf)
+    model = FeatureScaling(CAPACITY, SOURCE, modes=modes)
     steps = whole_steps(log_times(1.0, last, 12) / SIMULATED)
     datasets: dict[str, xr.Dataset] = {}
-    for model, name, colour, runs in ((noisy, "noisy", COLOURS[2], seeds), (quiet, "quiet", "black", 1)):
-        simulation = model.simulate(steps, seeds=runs, key=1, progress=False)
-        simulation = simulation.assign_coords(time=steps * SIMULATED)
-        theory = model.predict(steps * SIMULATED, descent="flow", per_decade=12)
+    cases: tuple[tuple[str, Training, Any, str, int], ...] = (
+        ("noisy", SGD(SIMULATED, batch_size=1), "slot-march", COLOURS[2], seeds),
+        ("quiet", GradientDescent(SIMULATED), "exponential-midpoint", "black", 1),
+    )
+    for name, training, solver, colour, runs in cases:
+        simulation = over_flow_time(model.simulate(steps, training, seeds=runs, key=1, progress=False))
+        theory = over_flow_time(model.predict(steps, training, solver=solver, per_decade=12))
         label = f"η/B = {SIMULATED:g}" if name == "noisy" else "no noise"
         draw_curve(panel, theory.kernel_growth, colour, f"{label}, theory")
         draw_curve(panel, simulation.kernel_growth, colour, f"{label}, simulation")

@@ -31,7 +31,7 @@ def reproduce(scale: Scale) -> Reproduction:
             per_decade = 8 if scale == "quick" else 16
             model = FeatureScaling(CAPACITY, source, richness=richness, modes=math.inf)
             if task == "super-easy":
-                best = noisy_envelope(model.replace(batch=1, learning_rate=NOISE), budgets, per_decade)
+                best = noisy_envelope(model, budgets, NOISE, per_decade)
             else:
                 best = model.compute_optimal(budgets, per_decade=per_decade, progress=False)
             datasets[f"{task}-{regime}"] = best
@@ -40,7 +40,7 @@ def reproduce(scale: Scale) -> Reproduction:
             style = "-" if richness else "--"
             label = f"{task}, {regime}: $C^{{-{loss:.3f}}}$"
             _draw(loss_panel, best.test_loss, style, colour, label)
-            _draw(size_panel, best.optimal_features, style, colour, f"{task}, {regime}: $C^{{{size:.3f}}}$")
+            _draw(size_panel, best.features, style, colour, f"{task}, {regime}: $C^{{{size:.3f}}}$")
     for panel, name in ((loss_panel, "least test loss"), (size_panel, "best number of features, $N^*$")):
         panel.set(xscale="log", yscale="log", xlabel="compute, C = N t", ylabel=name)
         panel.legend(fontsize="small", loc="upper left" if panel is size_panel else "best")
@@ -70,7 +70,7 @@ def _claims(name: str, best: xr.Dataset, loss: float, size: float) -> list[Claim
         Claim(f"{name}: compute exponent {span}", fitted(best.test_loss, FIRST, LAST, "budget"), loss, 0.01, because),
         Claim(
             f"{name}: exponent of the best number of features {span}",
-            -fitted(best.optimal_features, FIRST, LAST, "budget"),
+            -fitted(best.features, FIRST, LAST, "budget"),
             size,
             0.03,
             because + "; the minimum is flat, so that its place is known worse than its depth",

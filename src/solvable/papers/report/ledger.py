@@ -6,6 +6,7 @@ from typing import Any
 
 from solvable._version import __version__
 from solvable.papers import title
+from solvable.papers.claims import relation
 from solvable.papers.report.outcomes import Outcome
 
 
@@ -107,6 +108,8 @@ def number(value: Any) -> str:
 
 def tolerance(claim: Mapping[str, Any]) -> tuple[str, str]:
     """How far measured and expected may be apart, and as which fraction of the latter, if it is one."""
+    if claim.get("kind", "equals") != "equals":
+        return "", ""
     share = f"({number(claim['tolerance'])} of it)" if claim["relative"] else ""
     return f"± {number(claim['allowed'])}", share
 
@@ -115,7 +118,7 @@ def _row(claim: Mapping[str, Any]) -> list[str]:
     return [
         f"{claim['name']} ({claim['because']})",
         number(claim["measured"]),
-        number(claim["expected"]),
+        relation(claim),
         " ".join(tolerance(claim)),
         number(claim["printed"]),
         "pass" if claim["passed"] else "**FAIL**",

@@ -20,7 +20,7 @@ from typing import Any
 
 from solvable.files import data_ending, save, write_atomically
 from solvable.numerics.cost import unlimited
-from solvable.papers import home
+from solvable.papers import home, reproduce
 from solvable.papers.report.environment import now
 from solvable.plotting import save_figure
 
@@ -128,7 +128,7 @@ def title(paper: str, figure: str) -> str:
 def _run(task: Task) -> tuple[list[dict[str, Any]], dict[str, str]]:
     # The sizes of a figure are chosen and its duration is told; no estimate is to stop it.
     with unlimited():
-        result = importlib.import_module(home(task.paper, task.figure)).reproduce(task.scale)
+        result = reproduce(task.paper, task.figure, task.scale)
     claims = [claim.to_dict() for claim in result.claims]
     draft = Path(tempfile.mkdtemp(prefix=f".{task.figure}.", dir=task.folder))
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 
 from solvable import papers
+from solvable.papers.claims import relation
 from solvable.papers.report.ledger import by_paper, counts, number, sentence, tolerance
 from solvable.papers.report.markup import html_of
 from solvable.papers.report.outcomes import Outcome
@@ -179,7 +180,7 @@ def _claims(outcome: Outcome) -> str:
         rows.append(
             f'<tr class="{"" if claim["passed"] else "failed"}"><td class="name" data-label="claim">'
             f"{escape(claim['name'])}<small>{escape(claim['because'])}</small></td>"
-            + _numbers({key: number(claim[key]) for key in ("measured", "expected")})
+            + _numbers({"measured": number(claim["measured"]), "expected": relation(claim)})
             + f'<td class="number" data-label="tolerance">{escape(allowed)}<small>{escape(share)}</small></td>'
             + f'<td class="{kind}" data-label="printed">{escape(printed)}</td>'
             + f'<td class="{tone}" data-label="verdict">{verdict}</td></tr>'

@@ -1,0 +1,141 @@
+"""What a model says about itself for the page: sliders, numbers that sum a setting up, and planes worth looking at.
+
+A rule says what a parameter *may* be. These say what is worth showing, which no rule knows. Everything has a default,
+so that a model that says nothing works as well.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+
+@dataclasses.dataclass(frozen=True)
+class Slider:
+    """A slider from ``low`` to ``high``.
+
+    Its stops are texts, as they would be typed: a whole slider is a list of values that look well in an address.
+
+    Parameters
+    ----------
+    low, high
+        First and last number.
+    log
+        Whether the stops are evenly spaced in the logarithm.
+    whole
+        Whether the stops are whole numbers.
+    before, after
+        Extra stops at either end, such as ``("inf",)``; an empty text stands for None.
+    count
+        Number of steps between ``low`` and ``high``.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    count: int = 100
+
+    def stops(self) -> tuple[str, ...]:
+        """All texts that the slider can take, in order."""
+        values = (np.geomspace if self.log else np.linspace)(self.low, self.high, self.count + 1)
+        if self.whole:
+            values = np.unique(np.round(values))
+        digits = 3 if self.log else 4
+        texts = dict.fromkeys(_short(float(f"{value:.{digits}g}"), self.whole) for value in values)
+        return (*self.before, *texts, *self.after)
+
+
+def _short(value: float, whole: bool) -> str:
+    return str(int(value)) if whole or (value.is_integer() and abs(value) < 1e6) else repr(value)
+
+
+def log_slider(low: float, high: float, **options: Any) -> Slider:
+    """A slider that is even in the logarithm."""
+    return Slider(low, high, log=True, **options)
+
+
+# Sliders of the options that many models share: those of trainings, and of simulations.
+SHARED_SLIDERS: Mapping[str, Slider] = {
+    "learning_rate": log_slider(1e-4, 2),
+    "momentum": Slider(0, 0.99, count=99),
+    "weight_decay": log_slider(1e-6, 1, before=("0",)),
+    "batch_size": log_slider(1, 4096, whole=True, count=60),
+    "batch_fraction": Slider(0.01, 1, count=99),
+    "dimension": log_slider(50, 2000, whole=True, count=40),
+    "seeds": Slider(2, 64, whole=True, count=62),
+    "samples": log_slider(10, 1e5, whole=True, after=("",), count=60),
+    "modes": log_slider(2, 1000, whole=True, before=("",), count=60),
+    "times_per_decade": Slider(4, 32, whole=True, count=28),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """A number, or a word, that sums a setting up: a card on the page, and a quantity of its planes.
+
+    Parameters
+    ----------
+    name
+        Short name, part of addresses.
+    label
+        What the number is, in a few words.
+    of
+        Function of the model and the training that gives the number, an array without axes, or a word.
+    unit
+        Unit of the number.
+    planar
+        Whether it can be drawn over two parameters.
+    over
+        Function of the model, the training and a mapping from two parameters to grids, which gives the whole plane at
+        once as a DataArray over them; None where it cannot.
+    """
+
+    name: str
+    label: str
+    of: Callable[[Any, Any], Any]
+    unit: str = ""
+    planar: bool = True
+    over: Callable[[Any, Any, Mapping[str, np.ndarray]], xr.DataArray | None] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Controls:
+    """What the page shows of a model.
+
+    Parameters
+    ----------
+    sliders
+        Sliders by parameter or option; of lists and matrices, the slider of each entry.
+    start
+        Texts that the page starts with, where they are not the defaults: sizes that two cores train while one watches.
+    units
+        Units of parameters, where they have any.
+    summaries
+        The cards.
+    plane
+        Quantity and two axes of the plane that is shown first. ``"end_loss"`` is the test loss at the last time.
+    slow
+        Whether theory takes seconds for a given model and training.
+    """
+
+    sliders: Mapping[str, Slider] = dataclasses.field(default_factory=dict)
+    start: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    units: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    summaries: tuple[Summary, ...] = ()
+    plane: tuple[str, str, str] = ("end_loss", "", "")
+    slow: Callable[[Any, Any], bool] = lambda model, training: False
+
+
+def of_method(method: str, variable: str, **options: Any) -> Callable[[Any, Any], Any]:
+    """A summary that is a variable in what a method of the model returns."""
+    return lambda model, training: getattr(model, method)(**options)[variable].data
+
+
+def of_trained(method: str, variable: str, **options: Any) -> Callable[[Any, Any], Any]:
+    """As :func:`of_method`, for a method that takes the training."""
+    return lambda model, training: getattr(model, method)(training=training, **options)[variable].data

@@ -1,0 +1,30 @@
+"""How large things may be on a page: nothing that a visitor types may keep the machine busy for ever."""
+
+from collections.abc import Mapping
+
+# No page asks for more than this. Counts that a run's size grows with; lists; times.
+MOST: Mapping[str, float] = {
+    "width": 5000,
+    "skills": 1e6,
+    "basis": 1e9,
+    "samples": 1e9,
+    "shots": 1e6,
+    "neurons_per_skill": 1e6,
+    "outputs": 1e5,
+    "features": 1e9,
+    "batch_size": 1e9,
+    "modes": 1e7,
+    "dimension": 2000,
+    "seeds": 64,
+    "times_per_decade": 40,
+    "key": 2**31 - 1,
+    "max_steps": 1e6,
+}
+MOST_ENTRIES = 2000
+MOST_ROWS = 16
+MOST_TIMES = 400
+LAST_TIME = 1e12
+LONGEST_NUMBER = 64
+LONGEST_LIST = 4000
+# Seconds that a calculation of each kind may take before it is stopped.
+SECONDS: Mapping[str, float] = {"theory": 120.0, "cards": 60.0, "plane": 180.0, "simulation": 600.0, "diagnosis": 120.0}

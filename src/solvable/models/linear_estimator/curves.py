@@ -1,0 +1,102 @@
+"""Loss curves with an estimate of their numerical error, for one layer and for two."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from solvable.checks import is_traced
+from solvable.models.linear_estimator import theory, two_layer
+from solvable.models.linear_estimator.spectra import MarchenkoPastur
+from solvable.models.linear_estimator.theory import AnyTraining, Losses
+from solvable.numerics.cost import check_cost
+from solvable.training import SGD, GradientFlow
+
+if TYPE_CHECKING:
+    from solvable.models.linear_estimator.model import LinearEstimator
+
+# With a hidden layer, losses are differences of student and teacher, and float64 resolves them down to here.
+_TWO_LAYER_FLOOR = 1e-28
+
+
+def loss_curve(
+    model: "LinearEstimator", training: AnyTraining, times: Float[np.ndarray, "time"], batch_ratio: float
+) -> tuple[Losses, float | None]:
+    """The losses at the given times, and their relative numerical error.
+
+    The error is the difference from a second, independent grid. It is None for traced models, and with a hidden layer
+    for gradient descent, whose recursion has no error but rounding.
+    """
+    _check_step_cost(model, training, times)
+    if model.width is not None:
+        return _two_layer_curve(model, training, times)
+    curve = _one_layer_curve(model, training, jnp.asarray(times), batch_ratio, 0.0)
+    if is_traced(model, training):
+        return curve, None
+    return curve, _relative_error(curve, _one_layer_curve(model, training, jnp.asarray(times), batch_ratio, 0.5))
+
+
+def _check_step_cost(model: "LinearEstimator", training: AnyTraining, times: Float[np.ndarray, "time"]) -> None:
+    """Mini-batches and hidden layers are followed step by step; refuse runs of too many steps."""
+    if isinstance(training, GradientFlow) or (model.width is None and not isinstance(training, SGD)):
+        return
+    check_cost(
+        f"{times[-1]:.3g} gradient-descent steps",
+        # For every mode of the data and, with a hidden layer, for every mode of the second layer.
+        operations=times[-1] * (1e4 if model.width is None else 1e6),
+        remedy="ask for earlier times, or use GradientFlow",
+    )
+
+
+@partial(jax.jit, static_argnames="offset")
+def _one_layer_curve(
+    model: "LinearEstimator",
+    training: AnyTraining,
+    times: Float[Array, "time"],
+    batch_ratio: Array | float,
+    offset: float,
+) -> Losses:
+    spectrum = MarchenkoPastur(model.aspect_ratio, theory.rule_for(training, offset))
+    if isinstance(training, SGD):
+        return theory.minibatch_losses(model, training, spectrum, times, batch_ratio)
+    return jax.vmap(lambda time: theory.losses_at(model, training, spectrum, time))(times)
+
+
+def _two_layer_curve(
+    model: "LinearEstimator", training: AnyTraining, times: Float[np.ndarray, "time"]
+) -> tuple[Losses, float | None]:
+    if not isinstance(training, GradientFlow):
+        curve = two_layer.descent_losses(model, training, jnp.asarray(times))
+        _check_resolved(curve, times)
+        return curve, None
+    fine = two_layer.flow_losses(model, training, times, refine=2)
+    if is_traced(model, training):
+        return fine, None
+    coarse = two_layer.flow_losses(model, training, times, refine=1)
+    # The march is of second order: the finer one is in error by a third of the difference, which is then removed.
+    curve = Losses(*(f + (f - c) / 3 for f, c in zip(fine, coarse, strict=True)))
+    _check_resolved(curve, times)
+    return curve, _relative_error(curve, fine)
+
+
+def _check_resolved(curve: Losses, times: Float[np.ndarray, "time"]) -> None:
+    """Refuse two-layer losses below what float64 resolves."""
+    if is_traced(curve):
+        return
+    lost = np.minimum(curve.log_train, curve.log_test) < np.log(_TWO_LAYER_FLOOR)
+    if lost.any():
+        raise ValueError(
+            f"with a hidden layer, losses below {_TWO_LAYER_FLOOR:g} are lost to rounding, which happens from "
+            f"time {times[int(np.argmax(lost))]:g} on: choose earlier times"
+        )
+
+
+def _relative_error(curve: Losses, other: Losses) -> float:
+    """Largest relative difference of the losses; where they are below 1e-300, of their logarithms."""
+    return max(
+        float(jnp.max(jnp.abs(one - two) / jnp.maximum(1.0, jnp.abs(one) / 700)))
+        for one, two in ((curve.log_train, other.log_train), (curve.log_test, other.log_test))
+    )

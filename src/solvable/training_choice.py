@@ -1,0 +1,163 @@
+"""Trainings from plain values, as the command line, the page and sweeps have them: which options a model has, and which
+training a choice of values means."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from solvable.checks import Rule, rules
+from solvable.timegrid import whole_steps
+from solvable.training import SAMPLING, SGD, TRAININGS, GradientDescent, GradientFlow, Schedule, Training
+
+if TYPE_CHECKING:
+    from solvable.model import Model
+
+# Options that only one kind of training has: giving one of them says which kind is meant.
+_OF_SGD = ("batch_size", "batch_fraction", "sampling")
+_OF_STEPS = ("momentum", "nesterov")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingOption:
+    """An option of the trainings that a model covers: its name, its meaning, its rule and its default.
+
+    ``choices`` are the values of an option that takes one of a few names; ``whole`` says that it is a whole number.
+    """
+
+    name: str
+    help: str
+    rule: Rule
+    symbol: str = ""
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    whole: bool = False
+
+
+def training_options(model: "type[Model]") -> list[TrainingOption]:
+    """The options of all trainings that the theory or the simulation of a model covers, ``training`` first.
+
+    >>> import solvable
+    >>> from solvable.training_choice import training_options
+    >>> [option.name for option in training_options(solvable.LinearNetwork)]
+    ['training', 'learning_rate']
+    """
+    covered = [*model.theory_covers, *model.simulation_covers]
+    kinds = [name for name, kind in TRAININGS.items() if any(cover.kind is kind for cover in covered)]
+    named = {name for cover in covered for name in cover.options}
+    sampling = tuple(name for name in SAMPLING if any(name in cover.sampling for cover in covered))
+    if "sgd" in kinds:
+        named |= {"batch_size"} | ({"sampling"} if len(sampling) > 1 else set())
+    default = model.default_training
+    text = "how to train: " + ", ".join(f"{name} ({TRAININGS[name].__name__})" for name in kinds)
+    found = [_named_option("training", text, tuple(kinds), default.name)]
+    known = {field.name: field for kind in TRAININGS.values() for field in dataclasses.fields(kind)}
+    for name, field in known.items():
+        if name != "learning_rate" and name not in named:
+            continue
+        if name == "sampling":
+            found.append(_named_option(name, field.metadata["help"], sampling, None))
+        elif name == "nesterov":
+            rule = Rule("true or false", lambda value: isinstance(value, bool))
+            found.append(TrainingOption(name, field.metadata["help"], rule, default=False))
+        else:
+            value = getattr(default, name, field.default)
+            value = None if value is dataclasses.MISSING or isinstance(value, Schedule) else value
+            about = field.metadata
+            whole = about["rule"] is rules.count
+            found.append(TrainingOption(name, about["help"], about["rule"], about["symbol"], value, (), whole))
+    return found
+
+
+def _named_option(name: str, help: str, choices: tuple[str, ...], default: str | None) -> TrainingOption:
+    return TrainingOption(name, help, Rule("one of " + ", ".join(choices), choices.__contains__), "", default, choices)
+
+
+def make_training(model: "type[Model]", values: Mapping[str, Any]) -> Training:
+    """The training that values of :func:`training_options` mean; what is None or left out has its default.
+
+    An option that only one kind of training has implies this kind: a batch size means SGD.
+
+    >>> import solvable
+    >>> from solvable.training_choice import make_training
+    >>> make_training(solvable.ScalarNetwork, {"momentum": 0.9})
+    GradientDescent(learning_rate=0.01, momentum=0.9)
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    kind = _meant(model, given)
+    default = model.default_training
+    options = dict(default.parameters()) if type(default) is kind else _started(model, kind)
+    options |= {name: value for name, value in given.items() if name != "training"}
+    known = {field.name for field in dataclasses.fields(kind)}
+    for name in set(options) - known:
+        # A default of another kind of training is not said by anybody.
+        if name in given and given[name] not in (None, 0, False):
+            raise ValueError(f"{name} is not an option of {kind.__name__}; it has {', '.join(sorted(known))}")
+        del options[name]
+    return kind(**options)
+
+
+def _meant(model: "type[Model]", given: Mapping[str, Any]) -> type[Training]:
+    if "training" in given:
+        if given["training"] not in TRAININGS:
+            raise ValueError(f"training must be one of {', '.join(TRAININGS)}, not {given['training']!r}")
+        return TRAININGS[given["training"]]
+    if any(name in given for name in _OF_SGD):
+        return SGD
+    default = type(model.default_training)
+    steps = any(given.get(name) for name in _OF_STEPS)
+    return GradientDescent if steps and default is GradientFlow else default
+
+
+def _started(model: "type[Model]", kind: type[Training]) -> dict[str, Any]:
+    """The options that a training of another kind than the default begins with: the default's, where it has them."""
+    options = {
+        name: value
+        for name, value in model.default_training.parameters().items()
+        if name in {field.name for field in dataclasses.fields(kind)}
+    }
+    if model.default_training.counts_steps != kind.counts_steps:
+        # Flow time passes at a rate of 1, which would be a large step.
+        options["learning_rate"] = 1.0 if kind is GradientFlow else model.usual_learning_rate
+    return options
+
+
+def usual_times(model: "type[Model]", training: Training) -> str:
+    """The times to show if none are given: those of the model, in the units of the training.
+
+    >>> import solvable
+    >>> from solvable.training_choice import usual_times
+    >>> usual_times(solvable.ScalarNetwork, solvable.GradientFlow())
+    '0:6:31'
+    >>> usual_times(solvable.ScalarNetwork, solvable.GradientDescent(0.01))
+    '0:600:31'
+    """
+    default = model.default_training
+    rates = [_typical_rate(default), _typical_rate(training)]
+    factor = rates[0] / rates[1]
+    if math.isclose(factor, 1.0):
+        return model.usual_times
+    if ":" not in model.usual_times:
+        times = np.array([float(text) for text in model.usual_times.split(",")]) * factor
+        return ",".join(_short(time) for time in (whole_steps(times) if training.counts_steps else times))
+    first, last, count = model.usual_times.split(":")
+    begin = float(first) * factor
+    if training.counts_steps:
+        begin = max(round(begin), 1 if count.endswith("log") else 0)
+    return f"{_short(begin)}:{_short(float(last) * factor)}:{count}"
+
+
+def _typical_rate(training: Any) -> float:
+    rate = training.learning_rate
+    return float(np.max(training.learning_rates(0, 1000))) if isinstance(rate, Schedule) else float(rate)
+
+
+def _short(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def times_for(times: np.ndarray, training: Training) -> np.ndarray:
+    """Times rounded to whole steps, if the training counts steps."""
+    return whole_steps(times) if training.counts_steps else times

@@ -1,0 +1,202 @@
+"""Training objects: what they accept, what they mean, and how they are made from plain values."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import solvable
+from solvable import SGD, GradientDescent, GradientFlow
+from solvable.training import Covers, Schedule, Training, check_training
+from solvable.training_choice import make_training, training_options, usual_times
+
+EXAMPLES = [
+    GradientFlow(),
+    GradientFlow(0.5, weight_decay=0.1),
+    GradientDescent(0.1, momentum=0.9, nesterov=True),
+    SGD(0.1, batch_size=8),
+    SGD(0.1, batch_fraction=0.25, sampling="epochs", weight_decay=0.1),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: GradientDescent(-0.1), "learning_rate must be a positive finite number, not -0.1"),
+        (lambda: GradientDescent(0), "learning_rate must be a positive finite number, not 0"),
+        (lambda: GradientDescent(np.nan), "learning_rate must be a positive finite number, not nan"),
+        (lambda: GradientDescent("fast"), "learning_rate must be a positive finite number, not 'fast'"),
+        (lambda: GradientDescent(True), "learning_rate must be a positive finite number, not True"),
+        (lambda: GradientDescent([0.1, 0.2]), "learning_rate must be a positive finite number"),
+        (lambda: GradientDescent(0.1, momentum=1.0), "momentum must be a number from 0 up to"),
+        (lambda: GradientDescent(0.1, momentum=-0.1), "momentum must be a number from 0 up to"),
+        (lambda: GradientDescent(0.1, momentum=optax.constant_schedule(0.9)), "momentum.*not a schedule"),
+        (lambda: GradientDescent(0.1, nesterov=True), "nesterov=True needs a momentum above 0"),
+        (lambda: GradientDescent(0.1, momentum=0.9, nesterov="yes"), "nesterov must be True or False"),
+        (lambda: GradientDescent(0.1, weight_decay=-1), "weight_decay must be a finite number, zero or more"),
+        (lambda: GradientFlow(learning_rate=optax.constant_schedule(0.9)), "learning_rate.*not a schedule"),
+        (lambda: SGD(0.1), "give batch_size, or batch_fraction, but not both"),
+        (lambda: SGD(0.1, batch_size=3, batch_fraction=0.1), "give batch_size, or batch_fraction, but not both"),
+        (lambda: SGD(0.1, batch_size=0), "batch_size must be a whole number, 1 or more, or None, not 0"),
+        (lambda: SGD(0.1, batch_size=2.5), "batch_size must be a whole number"),
+        (lambda: SGD(0.1, batch_fraction=1.5), "batch_fraction must be a number above 0 and at most 1"),
+        (lambda: SGD(0.1, batch_size=3, sampling="shuffle"), "sampling must be one of 'online', 'subsets'"),
+        (
+            lambda: SGD(0.1, batch_size=30).samples_per_batch(20),
+            "batch_size = 30 is larger than the training set",
+        ),
+        (lambda: SGD(0.1, batch_fraction=0.5).samples_per_batch(), "batch_fraction needs a training set"),
+        (lambda: GradientFlow().replace(momentum=0.9), "GradientFlow has no option 'momentum'; it has learning_rate"),
+        (lambda: GradientDescent(1e200), "learning_rate must be at most 1e.150 in size"),
+    ],
+)
+def test_impossible_trainings_are_refused_in_one_line(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refused:
+        make()
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("training", EXAMPLES, ids=repr)
+def test_trainings_are_frozen_values(training: Training) -> None:
+    leaves, structure = jax.tree.flatten(training)
+    assert jax.tree.unflatten(structure, leaves) == training == training.replace()
+    assert hash(training) == hash(training.replace())
+    assert eval(repr(training), vars(solvable) | {"SGD": SGD}) == training
+    with pytest.raises(AttributeError):
+        training.learning_rate = 2.0  # type: ignore[misc]
+
+
+def test_a_training_passes_through_jax() -> None:
+    rates = np.array([0.1, 0.2])
+    stacked = jax.vmap(lambda rate: GradientDescent(rate, momentum=0.5))(rates)
+    np.testing.assert_array_equal(stacked.learning_rate, rates)
+    slope = jax.grad(lambda training: training.learning_rate**2 + training.momentum)(EXAMPLES[2])
+    assert float(slope.learning_rate) == pytest.approx(0.2)
+
+
+@given(st.floats(1e-6, 10), st.lists(st.integers(0, 10**6), min_size=1, max_size=5, unique=True))
+def test_flow_time_is_the_sum_of_learning_rates(rate: float, steps: list[int]) -> None:
+    times = np.sort(np.array(steps, float))
+    np.testing.assert_allclose(GradientDescent(rate).flow_time(times), rate * times)
+    np.testing.assert_allclose(GradientFlow(rate).flow_time(times), rate * times)
+
+
+def test_flow_time_of_a_schedule_is_the_sum_over_its_steps() -> None:
+    """Over a boundary between the chunks in which schedules are evaluated, too."""
+    schedule = optax.cosine_decay_schedule(0.3, 70_000)
+    training = GradientDescent(schedule)
+    times = np.array([0.0, 1.0, 2.0, 65_536.0, 65_537.0, 70_001.0])
+    steps = np.arange(70_001)
+    rates = 0.3 * (1 + np.cos(np.pi * np.minimum(steps, 70_000) / 70_000)) / 2
+    np.testing.assert_allclose(training.flow_time(times), [rates[: int(time)].sum() for time in times], rtol=1e-6)
+    np.testing.assert_allclose(training.learning_rates(10, 13), rates[10:13], rtol=1e-6)
+
+
+def test_a_schedule_that_breaks_its_rule_is_named_with_the_step() -> None:
+    falling = GradientDescent(lambda step: 0.1 - 0.01 * step)
+    with pytest.raises(ValueError, match=r"learning_rate must be .* but its schedule gives -0.01 at step 11"):
+        falling.check_schedules(20)
+    falling.check_schedules(11)
+    with pytest.raises(ValueError, match="gives nan at step 3"):
+        GradientDescent(
+            lambda step: np.nan * (step == 3) + 0.1 if not hasattr(step, "aval") else _nan_at(step, 3)
+        ).check_schedules(5)
+    with pytest.raises(ValueError, match=r"batch_size must be a whole number, 1 or more.* gives 0 at step 4"):
+        SGD(0.1, batch_size=lambda step: 4 - step).check_schedules(6)
+
+
+def _nan_at(step, place: int):
+    return jax.numpy.where(step == place, jax.numpy.nan, 0.1)
+
+
+def test_schedules_tell_each_other_apart() -> None:
+    one, same = Schedule(np.exp), Schedule(np.exp)
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != Schedule(np.sin)
+    assert not GradientDescent(np.exp).is_constant
+    assert GradientDescent(0.1).is_constant
+
+
+# What is covered -----------------------------------------------------------------------------------------------------
+
+
+COVERED = (
+    Covers(GradientDescent, options=("momentum",), schedules=("learning_rate",)),
+    Covers(SGD, sampling=("replacement", "epochs")),
+)
+
+
+def check(training: object) -> Training:
+    return check_training(training, COVERED, "the theory of tests", "Simulate alone.")
+
+
+def test_covered_trainings_pass_and_get_their_sampling() -> None:
+    assert check(GradientDescent(0.1, momentum=0.5)) == GradientDescent(0.1, momentum=0.5)
+    assert check(SGD(0.1, batch_size=2)).sampling == "replacement"
+    assert check(SGD(0.1, batch_size=2, sampling="epochs")).sampling == "epochs"
+    check(GradientDescent(optax.constant_schedule(0.1)))
+
+
+@pytest.mark.parametrize(
+    ("training", "named"),
+    [
+        (
+            GradientFlow(),
+            "it covers GradientDescent with momentum, schedules of learning_rate; SGD",
+        ),
+        (GradientDescent(0.1, weight_decay=0.1), "does not cover weight_decay=0.1"),
+        (GradientDescent(0.1, momentum=0.9, nesterov=True), "does not cover nesterov=True"),
+        (SGD(0.1, batch_size=2, momentum=0.5), "does not cover momentum=0.5"),
+        (SGD(optax.constant_schedule(0.1), batch_size=2), "does not cover a schedule of learning_rate"),
+        (SGD(0.1, batch_size=2, sampling="online"), "does not cover sampling='online'"),
+        ("flow", r"training must be GradientFlow\(...\), GradientDescent\(...\) or SGD\(...\), not 'flow'"),
+        (GradientFlow, r"write GradientFlow\(...\)"),
+        (0.1, "training must be"),
+    ],
+)
+def test_what_is_not_covered_is_named_with_what_is(training: object, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        check(training)
+
+
+def test_a_model_says_that_simulation_covers_more_than_theory() -> None:
+    model = solvable.ScalarNetwork()
+    with pytest.raises(ValueError, match="does not cover GradientDescent; it covers GradientFlow. simulate covers it"):
+        model.predict([1], GradientDescent(0.1))
+    with pytest.raises(ValueError, match="The default is GradientFlow"):
+        model.simulate([1], SGD(0.1, batch_size=2))
+    with pytest.raises(ValueError, match=r"times count the steps of this training, but times\[0\] = 0.5"):
+        model.simulate([0.5], GradientDescent(0.1))
+
+
+# From plain values ---------------------------------------------------------------------------------------------------
+
+
+def test_an_option_of_one_training_only_says_which_is_meant() -> None:
+    kind = solvable.ScalarNetwork
+    assert make_training(kind, {}) == GradientFlow()
+    assert make_training(kind, {"momentum": None, "learning_rate": 2.0}) == GradientFlow(2.0)
+    assert make_training(kind, {"momentum": 0.9}) == GradientDescent(kind.usual_learning_rate, momentum=0.9)
+    assert make_training(kind, {"batch_size": 4, "learning_rate": 0.1}) == SGD(0.1, batch_size=4)
+    assert make_training(kind, {"training": "descent"}) == GradientDescent(kind.usual_learning_rate)
+    with pytest.raises(ValueError, match="momentum is not an option of GradientFlow"):
+        make_training(kind, {"training": "flow", "momentum": 0.9})
+    with pytest.raises(ValueError, match="training must be one of flow, descent, sgd, not 'adam'"):
+        make_training(kind, {"training": "adam"})
+
+
+def test_options_are_those_of_the_trainings_that_are_covered() -> None:
+    names = [option.name for option in training_options(solvable.ScalarNetwork)]
+    assert names == ["training", "learning_rate", "weight_decay", "momentum", "nesterov"]
+    assert training_options(solvable.ScalarNetwork)[0].choices == ("flow", "descent")
+
+
+def test_usual_times_are_the_same_flow_time_in_every_training() -> None:
+    kind = solvable.ScalarNetwork
+    assert usual_times(kind, GradientFlow()) == kind.usual_times
+    assert usual_times(kind, GradientFlow(0.5)) == "0:12:31"
+    assert usual_times(kind, GradientDescent(0.01)) == "0:600:31"
+    assert usual_times(kind, GradientDescent(optax.constant_schedule(0.01))) == "0:600:31"
