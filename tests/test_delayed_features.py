@@ -36,11 +36,6 @@ def test_errors_of_a_crossing() -> None:
     assert _shared.fall_time_error(theory, "test_loss") == pytest.approx(0.1 * crossing, rel=1e-12)
 
 
-@pytest.mark.parametrize(("measured", "passed"), [(5.0, True), (7.0, True), (4.999, False), (np.nan, False)])
-def test_bounds_can_fail(measured: float, passed: bool) -> None:
-    assert _shared.at_least("a number", measured, 5.0, "a reason").passed is passed
-
-
 def test_scores_leave_out_the_start_and_know_theory_error() -> None:
     times = [0.0, 1.0, 2.0]
     theory = xr.Dataset({"a": ("time", [1.0, 1.0, 1.0]), "a_error": ("time", [0.0, 0.0, 3.0])}, {"time": times})

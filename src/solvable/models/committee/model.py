@@ -10,12 +10,14 @@ import xarray as xr
 
 from solvable import activations, teachers
 from solvable.checks import check_choice, is_traced, rules
+from solvable.controls import Controls
 from solvable.dataset import Stopwatch, make_dataset, provenance
 from solvable.model import Model, function, parameter
 from solvable.models.committee import one_pass, simulation, summaries
+from solvable.models.committee.controls import CONTROLS
 from solvable.models.committee.flow import Flow
 from solvable.models.committee.online import Online
-from solvable.models.committee.outputs import DIMS, LOSS, MEANINGS, DivergedError, OutputRequest, Solver
+from solvable.models.committee.outputs import DIMS, MEANINGS, DivergedError, OutputRequest, Solver
 from solvable.models.committee.problem import check_activation, check_readout, check_start, check_teacher, problem_of
 from solvable.models.committee.theory import ON_DIVERGENCE, coordinates, solve
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training, check_training
@@ -48,6 +50,8 @@ class Committee(Model):
     """
 
     name: ClassVar[str] = "committee"
+    loss_convention: ClassVar[str] = "mean square <(sigma - f)^2> over samples, without a factor 1/2"
+    controls: ClassVar[Controls] = CONTROLS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.25)
     theory_covers: ClassVar[tuple[Covers, ...]] = Online.covers
     simulation_covers: ClassVar[tuple[Covers, ...]] = tuple(
@@ -227,7 +231,7 @@ class Committee(Model):
         dataset = make_dataset(
             {name: (("seed", *DIMS[name]), value) for name, value in values.items()},
             {"seed": np.arange(seeds), "time": times, **coordinates(self)},
-            {**attributes, "loss": LOSS},
+            attributes,
             MEANINGS,
             may_diverge=True,
             training=training,

@@ -14,7 +14,6 @@ from solvable.training import Covers
 
 # Tells the progress bar how much more is done, as a fraction of the whole.
 Advance = Callable[[float], None]
-LOSS = "mean square error <(sigma - f)^2>, without a factor 1/2"
 
 
 @dataclasses.dataclass(frozen=True)

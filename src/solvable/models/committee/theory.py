@@ -17,7 +17,6 @@ from solvable.models.committee.latent import Latent
 from solvable.models.committee.online import Online
 from solvable.models.committee.outputs import (
     DIMS,
-    LOSS,
     MEANINGS,
     DivergedError,
     OutputRequest,
@@ -77,7 +76,6 @@ def solve(
     ratio = None if isinstance(solver, Online) else float(model.samples_per_dimension)
     system = {"dimension": None, "samples_per_dimension": ratio}
     attributes = provenance(model, "theory", settings, watch, reached, training=training, system=system)
-    attributes["loss"] = LOSS
     if accuracy is not None:
         attributes["accuracy_reached"] = str(reached <= accuracy)
     if solution.diverged_at is not None:

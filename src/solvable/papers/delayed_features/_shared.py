@@ -75,11 +75,6 @@ def root_mean_square(scores: Iterable[np.ndarray]) -> float:
     return float(np.sqrt(np.mean(np.concatenate([np.ravel(part) for part in scores]) ** 2)))
 
 
-def at_least(name: str, measured: float, bound: float, because: str, printed: float | str | None = None) -> Claim:
-    """A claim that a number is not below a bound, or above it."""
-    return Claim(f"{name}, at least {bound:g}", min(measured, bound), bound, 0.0, because, printed=printed)
-
-
 def fall_time(losses: xr.DataArray, level: float = LEARNED) -> xr.DataArray:
     """When a loss first falls to ``level``, interpolated on log axes; NaN if it never does."""
     depth = xr.apply_ufunc(lambda loss: -np.log(loss / level), losses.sel(time=losses.time > 0))
@@ -112,7 +107,7 @@ def finish_losses(panel: "Axes", times: xr.DataArray) -> None:
 def is_delayed(label: str, theory: xr.Dataset) -> Claim:
     fitted, learned = (float(fall_time(theory[name])) for name in LOSSES)
     because = "half a decade between the curves: seen at sight"
-    return at_least(f"{label}: time to learn over time to fit, theory", learned / fitted, 3.0, because)
+    return Claim.at_least(f"{label}: time to learn over time to fit, theory", learned / fitted, 3.0, because)
 
 
 def against_simulation(label: str, theory: xr.Dataset, simulation: xr.Dataset, limit: float) -> list[Claim]:

@@ -10,7 +10,7 @@ import xarray as xr
 from solvable import GradientDescent, solvers
 from solvable.comparison import compare
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.delayed_features._shared import at_least, on_flow_time, paper_task, steps_near
+from solvable.papers.delayed_features._shared import on_flow_time, paper_task, steps_near
 from solvable.plotting import COLOURS, draw_curve, new_figure, set_axis
 
 EPSILON = 0.5
@@ -77,7 +77,7 @@ def _claims(alpha: float, theory: xr.Dataset, simulation: xr.Dataset, printed: x
         )
     because = "as printed the equations do not know α; the worst component, in standard errors over datasets"
     claims.append(
-        at_least(f"α = {alpha:g}: the printed equations miss the simulation, z-score", max(misses), 10.0, because)
+        Claim.at_least(f"α = {alpha:g}: the printed equations miss the simulation, z-score", max(misses), 10.0, because)
     )
     return claims
 

@@ -9,7 +9,7 @@ import xarray as xr
 
 from solvable import GradientDescent, solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.delayed_features._shared import at_least, on_flow_time, paper_task
+from solvable.papers.delayed_features._shared import on_flow_time, paper_task
 from solvable.plotting import COLOURS, draw_curve, new_figure, set_axis
 
 GAMMAS = (2.0, 10.0, 50.0, 200.0)
@@ -76,6 +76,6 @@ def _claims(ratios: dict[float, xr.DataArray]) -> list[Claim]:
     reason = "the paper calls the formula a quantitative characterisation of the gap that is grokking"
     for gamma, bound in ((10.0, 1.3), (2.0, 2.0)):
         claims.append(
-            at_least(f"γ = {gamma:g}, t = 6: true gap over eq. 18", at(gamma, 6.0), bound, reason, printed=1.0)
+            Claim.at_least(f"γ = {gamma:g}, t = 6: true gap over eq. 18", at(gamma, 6.0), bound, reason, printed=1.0)
         )
     return claims

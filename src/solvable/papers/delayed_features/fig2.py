@@ -13,7 +13,6 @@ from solvable import GradientDescent, solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import (
     LOSSES,
-    at_least,
     draw_losses,
     fall_time,
     on_flow_time,
@@ -135,7 +134,9 @@ def _first_neuron(small: xr.Dataset, large: xr.Dataset) -> list[Claim]:
 
     least = int(small.alignment.isel(neuron=0, index=0).argmin("time"))
     return [
-        at_least("ε = 0.1: alignment of the first neuron falls at first, z-score", -rise(small, least), 3.0, because),
-        at_least("ε = 0.1: it ends higher than it began, z-score", rise(small, -1), 3.0, because),
-        at_least("ε = 1: alignment of the first neuron grows at once, z-score", rise(large, 2), 3.0, because),
+        Claim.at_least(
+            "ε = 0.1: alignment of the first neuron falls at first, z-score", -rise(small, least), 3.0, because
+        ),
+        Claim.at_least("ε = 0.1: it ends higher than it began, z-score", rise(small, -1), 3.0, because),
+        Claim.at_least("ε = 1: alignment of the first neuron grows at once, z-score", rise(large, 2), 3.0, because),
     ]

@@ -10,7 +10,6 @@ import xarray as xr
 from solvable import GradientDescent, solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import (
-    at_least,
     on_flow_time,
     paper_task,
     root_mean_square,
@@ -76,7 +75,9 @@ def _agreement(theory: xr.Dataset, simulation: xr.Dataset, online: xr.Dataset, l
         missed = root_mean_square([z_scores(online, simulation, name)])
         claims += [
             Claim(f"{panel} {name}: theory and simulation, root mean square z-score", agreed, 0.0, limit, because),
-            at_least(f"{panel} {name}: online limit and simulation, root mean square z-score", missed, 5.0, words),
+            Claim.at_least(
+                f"{panel} {name}: online limit and simulation, root mean square z-score", missed, 5.0, words
+            ),
         ]
     return claims
 
@@ -102,7 +103,9 @@ def _solver_claims(theory: xr.Dataset, responses: xr.Dataset) -> list[Claim]:
 def _share_claims(share: dict[float, float]) -> list[Claim]:
     some, many = MANY
     return [
-        at_least(f"γ = {GAMMA:g}: share of R^h from earlier times", share[GAMMA], 0.1, "non-diagonal: seen at sight"),
+        Claim.at_least(
+            f"γ = {GAMMA:g}: share of R^h from earlier times", share[GAMMA], 0.1, "non-diagonal: seen at sight"
+        ),
         Claim(
             "power of γ with which that share falls, from γ = 20 to 200",
             float(np.log(share[some] / share[many]) / np.log(many / some)),

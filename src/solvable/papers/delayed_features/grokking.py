@@ -11,7 +11,6 @@ from solvable import GradientDescent, GradientFlow, solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import (
     against_simulation,
-    at_least,
     draw_losses,
     fall_time,
     finish_losses,
@@ -60,6 +59,8 @@ def reproduce(scale: Scale) -> Reproduction:
             datasets[f"simulation-{alpha:g}"] = simulation
             claims += against_simulation(label, theory, simulation, limit)
     because = "the paper's words: the delay grows with α"
-    claims.append(at_least("delay at α = 2 over that at α = 0.5, theory", delays[2.0] / delays[0.5], 1.1, because))
+    claims.append(
+        Claim.at_least("delay at α = 2 over that at α = 0.5, theory", delays[2.0] / delays[0.5], 1.1, because)
+    )
     finish_losses(panel, theory.time)
     return Reproduction(datasets, figure, claims)
