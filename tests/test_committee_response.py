@@ -183,7 +183,7 @@ def test_relu_needs_the_jump_and_then_agrees_with_descent(monkeypatch):
             expected, spread = mean_and_error(theory)
             # As above: ten numbers.
             assert mean == pytest.approx(expected, abs=4 * np.hypot(error, spread) + 0.004 * abs(expected))
-    monkeypatch.setattr(trajectories, "has_kink", lambda problem: False)
+    monkeypatch.setattr(trajectories, "slope_jumps", lambda problem: False)
     without = solve_response(RELU, steps=1, samples=4096, replicates=2)
     assert without.weight_correlation[0, 1, 1, 0, 0] == pytest.approx(0.77, abs=0.01)
 

@@ -75,7 +75,7 @@ class TestStart:
         weights = np.random.default_rng(0).normal(size=(8, 6))
         made = initial_weights(weights @ weights.T, weights[:, :1], 6)
         np.testing.assert_allclose(made @ made.T, weights @ weights.T, rtol=0, atol=1e-12)
-        with pytest.raises(ValueError, match="dimension = 5 has no room .* at least 6"):
+        with pytest.raises(ValueError, match="dimension = 5 is too small .* at least 6"):
             initial_weights(weights @ weights.T, weights[:, :1], 5)
 
 

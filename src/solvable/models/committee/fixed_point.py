@@ -17,7 +17,7 @@ from solvable.models.committee.online import descent_latents
 from solvable.models.committee.outputs import DivergedError
 from solvable.models.committee.problem import Problem
 from solvable.models.committee.response import TwoTime, TwoTimeSolver, test_losses
-from solvable.models.committee.trajectories import Samples, has_kink, mean_field_responses
+from solvable.models.committee.trajectories import Samples, mean_field_responses, slope_jumps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FixedPoint(TwoTimeSolver):
         self, problem: Problem, steps: int, key: int
     ) -> tuple[TwoTime, Float[np.ndarray, "replicate iteration"]]:
         """The last iterate, and how far each iteration moved the weight correlation (largest entry)."""
-        if has_kink(problem):
+        if slope_jumps(problem):
             raise ValueError(
                 "the fixed-point scheme differentiates the signals and misses the jump at the non-differentiable point "
                 f"of {problem.activation}: use the solver Latent or Response"

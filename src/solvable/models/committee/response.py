@@ -39,7 +39,7 @@ from solvable.models.committee.gaussian import sobol_normals, test_loss
 from solvable.models.committee.online import factor
 from solvable.models.committee.outputs import Advance, DivergedError, OutputRequest, Solution
 from solvable.models.committee.problem import Problem
-from solvable.models.committee.trajectories import Kinks, Samples, mean_field_response
+from solvable.models.committee.trajectories import Samples, SignalJumps, mean_field_response
 from solvable.numerics.cost import check_cost
 from solvable.training import Covers, GradientDescent
 
@@ -131,7 +131,7 @@ class Response(TwoTimeSolver):
 
     def two_time(self, problem: Problem, steps: int, key: int) -> TwoTime:
         latents = np.asarray(factor(problem.initial_alignment, problem.initial_overlap))
-        trajectories.check_kink_memory(problem, self.samples, steps)
+        trajectories.check_jump_memory(problem, self.samples, steps)
         runs = []
         for replicate in range(self.replicates):
             count = latents.shape[1] + steps * latents.shape[0]
@@ -171,7 +171,7 @@ class March:
         self.field_response = np.zeros((times, times, neurons, neurons))
         self.index_response = np.zeros((times, neurons, self.indices))
         self.samples = Samples(problem, normals[: self.indices], times, step / problem.samples_per_dimension)
-        self.kinks = Kinks(problem, times, normals.shape[1]) if trajectories.has_kink(problem) else None
+        self.jumps = SignalJumps(problem, times, normals.shape[1]) if trajectories.slope_jumps(problem) else None
 
     def run(self) -> tuple[np.ndarray, ...]:
         """March to the last step; the fields of :class:`TwoTime` without the replicate."""
@@ -209,10 +209,10 @@ class March:
         kernel = self.samples.memory_step * self.weight_response[: t + 1, : t + 1]
         self.index_response[t] = self.samples.index_response[t].mean(axis=-1)
         self.field_response[t, : t + 1] = mean_field_response(self.samples.slopes[: t + 1], kernel)
-        if self.kinks is not None:
+        if self.jumps is not None:
             newest = slice(self.known - self.problem.neurons, self.known)
-            self.kinks.advance(self.samples, self.cavity[: t + 1], newest, self.normals, kernel)
-            by_fields, by_index = self.kinks.responses(self.samples)
+            self.jumps.advance(self.samples, self.cavity[: t + 1], newest, self.normals, kernel)
+            by_fields, by_index = self.jumps.responses(self.samples)
             self.field_response[t, : t + 1] += by_fields
             self.index_response[t] += by_index
 

@@ -272,20 +272,20 @@ def initial_weights(
 ) -> Float[np.ndarray, "neuron dimension"]:
     """Weights over ``sqrt(D)``: ``A`` on the first axes, a root of ``C - A A^T`` on the next, nothing else.
 
-    Where a root of full rank has no room (as many neurons as dimensions), one of lower rank will do if there is one.
+    Where a root of full rank does not fit (as many neurons as dimensions), one of lower rank is taken if there is one.
     """
     values, vectors = np.linalg.eigh((overlap + overlap.T) / 2 - alignment @ alignment.T)
     rounding = _ROUNDING * max(np.abs(overlap).max(), np.finfo(float).tiny)
     neurons, indices = alignment.shape
-    # The least eigenvalues come first: where there is no room for them they must be nothing but rounding.
-    room = dimension - indices
-    if room < 0 or (neurons > room and values[neurons - room - 1] > rounding):
+    # The least eigenvalues come first: those that do not fit must be nothing but rounding.
+    free = dimension - indices
+    if free < 0 or (neurons > free and values[neurons - free - 1] > rounding):
         needed = indices + int((values > rounding).sum())
         raise ValueError(
-            f"dimension = {dimension} has no room for {indices} index vectors and the directions of {neurons} neurons: "
+            f"dimension = {dimension} is too small for {indices} index vectors and the weights of {neurons} neurons: "
             f"at least {needed} are needed"
         )
-    kept = slice(max(neurons - room, 0), None)
+    kept = slice(max(neurons - free, 0), None)
     root = vectors[:, kept] * np.sqrt(np.maximum(values[kept], 0))
     weights = np.zeros((neurons, dimension))
     weights[:, :indices] = alignment

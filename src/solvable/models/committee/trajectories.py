@@ -192,7 +192,7 @@ def _backward_from_all(slopes: np.ndarray, onto_past: np.ndarray) -> np.ndarray:
     return total
 
 
-def has_kink(problem: Problem) -> bool:
+def slope_jumps(problem: Problem) -> bool:
     """Whether the slope of the activation jumps at zero, as that of ReLU does."""
     below, above = side_slopes(problem)
     return abs(above - below) > 1e-6 * (abs(above) + abs(below))
@@ -204,11 +204,11 @@ def side_slopes(problem: Problem) -> tuple[float, float]:
     return float(slope(-1e-9)), float(slope(1e-9))
 
 
-def check_kink_memory(problem: Problem, samples: int, steps: int) -> None:
+def check_jump_memory(problem: Problem, samples: int, steps: int) -> None:
     """Raise a ValueError if the trajectories and tangents through a non-differentiable point would not fit."""
     times, neurons = steps + 1, problem.neurons
     needed = 8.0 * samples * times**2 * neurons**2 * 4
-    if has_kink(problem) and needed > _MOST_BYTES:
+    if slope_jumps(problem) and needed > _MOST_BYTES:
         raise ValueError(
             f"responses of an activation that is not differentiable at zero need {needed / 1e9:.1f} GB for {steps} "
             f"steps and {samples} samples, above {_MOST_BYTES / 1e9:.0f} GB: lower samples or steps, or use the solver "
@@ -216,7 +216,7 @@ def check_kink_memory(problem: Problem, samples: int, steps: int) -> None:
         )
 
 
-class Kinks:
+class SignalJumps:
     """Tangents and branched trajectories of every sample along training."""
 
     def __init__(self, problem: Problem, times: int, samples: int):
@@ -278,7 +278,7 @@ class Kinks:
         here = samples.local(fields)
         branch[t] = here.signals
         if start == t:
-            # At the kink, approached from one side: the slope of that side.
+            # At the non-differentiable point, approached from one side: the slope of that side.
             readout = float(samples.problem.gradient_readout[neuron])
             branch[t, neuron] = readout * self.sides[side] * here.errors
 
