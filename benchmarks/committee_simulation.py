@@ -1,4 +1,4 @@
-"""Descent of finite committees: what the forms of a step cost, and how near memory's own speed they come."""
+"""Training of finite committees: what the forms of a step cost, and how near memory's own speed they come."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,40 +6,45 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from benchmarks.timing import Result, seconds
-from solvable import activations, teachers
-from solvable.models.committee.forms import FORMS, choose_form, draw_inputs
-from solvable.models.committee.simulation import initial_weights, simulate
-from solvable.models.committee.task import Task
+from solvable import Committee, GradientDescent, activations
+from solvable.models.committee import simulation
+from solvable.models.committee.problem import problem_of
+from solvable.models.committee.simulation import FORMS, choose_form, draw_inputs, initial_weights
+from solvable.precision import in_float64
 
-OVERLAP, ALIGNMENT = np.array([[1, 0.2], [0.2, 1]]), np.array([[0.3], [-0.1]])
-TASK = Task(activations.quadratic(0.5), teachers.square(), jnp.full(2, 0.5), jnp.ones(2))
+MODEL = Committee(
+    samples_per_dimension=2.0,
+    output_scale=1.0,
+    activation=activations.quadratic(0.5),
+    initial_overlap=[[1, 0.2], [0.2, 1]],
+    initial_alignment=[[0.3], [-0.1]],
+)
 STEP = 0.1
 
 
+@in_float64
 def run() -> list[Result]:
     on_gpu = jax.default_backend() == "gpu"
     dimension, seeds, count = (3500, 10, 100) if on_gpu else (500, 2, 20)
     results = [*_bandwidth(dimension, seeds, count, on_gpu), *_forms(dimension, seeds, count)]
-    if on_gpu:
-        results += _fused(dimension, seeds, count)
     return [*results, *_whole(dimension, seeds)]
 
 
 def steps_of(form: str, samples: int, dimension: int, seeds: int, count: int) -> Callable[[], Any]:
     """A function that takes ``count`` steps of that form on fixed datasets, and gives the students."""
-    weights = jnp.asarray(initial_weights(OVERLAP, ALIGNMENT, dimension))
+    problem = problem_of(MODEL, GradientDescent(STEP))
+    weights = jnp.asarray(initial_weights(MODEL.initial_overlap, MODEL.initial_alignment, dimension))
 
     def start(key: jax.Array) -> Any:
         inputs = draw_inputs(key, samples, dimension, "float64")
-        return FORMS[form].start(TASK, inputs, weights, inputs[:, :1].T)
+        return FORMS[form].start(problem, inputs, weights, inputs[:, :1].T)
 
     @jax.jit
     def many(students: Any, data: Any) -> Any:
         def one(student: Any, data: Any) -> Any:
-            return jax.lax.fori_loop(0, count, lambda _, at: at.moved(TASK, data, STEP, 0.0)[0], student)
+            return jax.lax.fori_loop(0, count, lambda _, at: at.moved(problem, data, STEP)[0], student)
 
         return jax.vmap(one)(students, data)
 
@@ -70,7 +75,7 @@ def _bandwidth(dimension: int, seeds: int, count: int, on_gpu: bool) -> list[Res
         Result(f"primal, {label}: one step", 1e3 * taken, "ms"),
         Result("primal, two reads of X a step", read / 1e9, "GB/s"),
         # Caches and two cores make this number mean little on a CPU: promised on an accelerator alone.
-        Result("primal, share of the copy bandwidth", read / copied, "", at_least=0.85 if on_gpu else None),
+        Result("primal, fraction of the copy bandwidth", read / copied, "", at_least=0.85 if on_gpu else None),
     ]
 
 
@@ -86,38 +91,10 @@ def _forms(dimension: int, seeds: int, count: int) -> list[Result]:
     return results
 
 
-def _fused(dimension: int, seeds: int, count: int) -> list[Result]:
-    results = []
-    for gamma in (2.0, 4.0):
-        samples = round(gamma * dimension)
-        primal = steps_of("primal", samples, dimension, seeds, count)
-        try:
-            fused = steps_of("fused", samples, dimension, seeds, count)
-            students = fused()
-        except Exception as error:
-            # A kernel the compiler of this machine refuses is a finding, not the end of the other measurements.
-            print(f"  fused: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
-            return []
-        difference = jnp.abs(students.weights[..., :dimension] - primal().weights).max()
-        results += [
-            Result(f"γ = {gamma:g}: primal over fused time", seconds(primal) / seconds(fused), "x"),
-            Result(f"γ = {gamma:g}: largest difference of their weights", float(difference), "", at_most=1e-10),
-        ]
-    return results
-
-
 def _whole(dimension: int, seeds: int) -> list[Result]:
     def whole() -> Any:
-        return simulate(
-            TASK,
-            samples_per_dimension=2,
-            initial_overlap=OVERLAP,
-            initial_alignment=ALIGNMENT,
-            step=STEP,
-            steps=[0, 10, 100],
-            dimension=dimension,
-            seeds=seeds,
-            progress=False,
-        )
+        problem = problem_of(MODEL, GradientDescent(STEP))
+        setup = simulation.set_up(problem, 100, dimension=dimension, dtype="float64", form="auto")
+        return simulation.simulate(setup, [0, 10, 100], seeds=seeds, key=0, progress=False)
 
     return [Result("simulate, 100 steps, compilation and drawing of data included", seconds(whole, 1), "s")]

@@ -28,7 +28,7 @@ install_import_hook(
     [
         "solvable.numerics",
         "solvable.timegrid",
-        *(f"solvable.models.committee.{name}" for name in ("closure", "stabilised", "gaussian_samples")),
+        *(f"solvable.models.committee.{name}" for name in ("closure", "flow")),
         *(
             f"solvable.models.feature_scaling.{name}"
             for name in (

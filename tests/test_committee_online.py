@@ -1,14 +1,13 @@
 """The online limit: the corrected equations, gradients of the population loss, one-pass descent, early times."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from committees import ALIGNMENT, OVERLAP, paper_problem, problem
 
-from solvable import activations, teachers
-from solvable.models.committee.gaussian_samples import sobol_normals
-from solvable.models.committee.early import early_alignment_rate, escape_time, recovery
+from solvable import SGD, GradientDescent, GradientFlow, activations, teachers
+from solvable.models.committee.gaussian import sobol_normals, test_loss
 from solvable.models.committee.online import (
     descent_latents,
     drift,
@@ -18,16 +17,9 @@ from solvable.models.committee.online import (
     online_flow,
     signal_correlation,
 )
-from solvable.models.committee.population import test_loss
-from solvable.models.committee.task import Task
+from solvable.models.committee.summaries import early_alignment_rate, escape_time, recovery
 
-ALIGNMENT = jnp.array([[0.3], [-0.1]])
-OVERLAP = jnp.array([[1.0, 0.2], [0.2, 1.0]])
-
-
-def paper_task(scale=1.0, epsilon=0.5, neurons=2):
-    readout = jnp.full(neurons, scale / neurons)
-    return Task(activations.quadratic(epsilon), teachers.square(), readout, jnp.ones(neurons))
+FLOW = GradientFlow()
 
 
 def corrected_velocity(state, scale, epsilon):
@@ -65,7 +57,7 @@ def integrate(velocity, time, *parameters):
 
 @pytest.mark.parametrize("scale", [0.5, 2.0])
 def test_flow_follows_the_corrected_equations_and_not_the_printed_ones(scale):
-    path = online_flow(paper_task(scale), ALIGNMENT, OVERLAP, jnp.array([4.0]), tolerance=1e-10)
+    path = online_flow(paper_problem(scale, training=FLOW), np.array([4.0]), tolerance=1e-10)
     alignment, overlap = integrate(corrected_velocity, 4.0, scale, 0.5)
     np.testing.assert_allclose(path.alignment[-1, :, 0], alignment, rtol=1e-8)
     np.testing.assert_allclose(path.overlap[-1], overlap, rtol=1e-8)
@@ -76,7 +68,7 @@ def test_flow_follows_the_corrected_equations_and_not_the_printed_ones(scale):
 def test_descent_is_the_discrete_form_of_the_responses():
     """M = 1 - dt d + dt Rh, A+ = M A + dt R*, C+ = M C M^T + (M A)(dt R*)^T + its transpose + dt^2 R* R*^T."""
     scale, epsilon, dt, decay = 0.7, 0.5, 0.3, 0.2
-    path = online_descent(paper_task(scale, epsilon), ALIGNMENT, OVERLAP, step=dt, steps=6, weight_decay=decay)
+    path = online_descent(paper_problem(scale, epsilon, training=GradientDescent(dt, weight_decay=decay)), 6)
     a, c = np.ravel(ALIGNMENT), np.array(OVERLAP)
     for _ in range(6):
         held = 1 - scale / 2 * epsilon * np.trace(c)
@@ -91,10 +83,10 @@ def test_descent_is_the_discrete_form_of_the_responses():
 
 
 def test_small_steps_of_descent_are_the_flow():
-    flow = online_flow(paper_task(), ALIGNMENT, OVERLAP, jnp.array([2.0]))
+    flow = online_flow(paper_problem(training=FLOW), np.array([2.0]))
     errors = []
     for steps in (200, 400):
-        end = descent_latents(paper_task(), ALIGNMENT, OVERLAP, step=2.0 / steps, steps=steps)[-1]
+        end = descent_latents(paper_problem(training=GradientDescent(2.0 / steps)), steps)[-1]
         errors.append(float(jnp.max(jnp.abs(end @ end.T - flow.overlap[0]))))
     # First order: half the step, half the error.
     assert errors[0] < 0.02
@@ -113,12 +105,12 @@ TASKS = {
 def test_drift_is_the_slope_of_the_population_loss_and_the_mean_over_samples(name):
     activation, teacher, indices = TASKS[name]
     readout, speed = jnp.array([0.5, -0.3]), jnp.array([1.0, 2.0])
-    task = Task(activation, teacher, readout, speed)
+    task = problem(activation, teacher, readout, speed, indices=indices)
     latents = jnp.asarray(np.random.default_rng(1).normal(size=(2, indices + 2)) / np.sqrt(2))
-    found = eqx.filter_jit(drift)(task, latents)
+    found = jax.jit(drift)(task, latents)
     # d L_test / d U = -2 c <phi' Delta z>, along a random direction by central differences of 1e-4.
     way = np.random.default_rng(2).normal(size=latents.shape)
-    loss = eqx.filter_jit(lambda u: test_loss(task, u[:, :indices], u @ u.T))
+    loss = jax.jit(lambda u: test_loss(task, u[:, :indices], u @ u.T))
     slope = (loss(latents + 1e-4 * way) - loss(latents - 1e-4 * way)) / 2e-4
     # Rounding 1e-15 / 1e-4, third derivatives times 1e-8.
     assert -2 * jnp.sum((readout / speed)[:, None] * found * way) == pytest.approx(float(slope), rel=1e-6)
@@ -132,8 +124,8 @@ def test_drift_is_the_slope_of_the_population_loss_and_the_mean_over_samples(nam
 def test_weights_inside_the_span_of_the_teacher_move_within_it():
     inside = jnp.array([[0.5, 0.0, 0.0], [-0.3, 0.0, 0.0]])
     for activation in (activations.quadratic(0.5), activations.tanh):
-        task = Task(activation, teachers.square(), jnp.full(2, 0.5), jnp.ones(2))
-        force = eqx.filter_jit(drift)(task, inside)
+        task = problem(activation, teachers.square(), np.full(2, 0.5))
+        force = jax.jit(drift)(task, inside)
         assert np.all(np.abs(force[:, 1:]) < 1e-12)
         assert np.all(np.isfinite(factor(inside[:, :1], inside @ inside.T)))
 
@@ -141,16 +133,16 @@ def test_weights_inside_the_span_of_the_teacher_move_within_it():
 def test_signal_correlation_of_polynomials_is_exact():
     """For one neuron on a target it ignores (readout 0): g = (1 + eps h) h*^2 / 2, moments by hand."""
     epsilon, a, variance = 0.4, 0.3, 1.7
-    task = Task(activations.quadratic(epsilon), teachers.square(), jnp.zeros(1), jnp.ones(1))
+    task = problem(activations.quadratic(epsilon), teachers.square(), [0.0])
     latents = factor(jnp.array([[a]]), jnp.array([[variance]]))
     # <h*^4> = 3, <h^2 h*^4> = 3 C + 12 A^2
     expected = (3 + epsilon**2 * (3 * variance + 12 * a**2)) / 4
     assert signal_correlation(task, latents)[0, 0] == pytest.approx(expected, rel=1e-11)
 
 
-def stochastic_descent(task, alignment, overlap, *, step, samples, dimension, seeds, decay):
+def stochastic_descent(task, *, step, samples, dimension, seeds, decay):
     """w <- (1 - step d / D) w + step g x, one fresh input at a time; overlaps after ``samples`` inputs."""
-    latents = factor(alignment, overlap)
+    latents = factor(task.initial_alignment, task.initial_overlap)
     start = jnp.zeros((len(latents), dimension)).at[:, : latents.shape[1]].set(latents * np.sqrt(dimension))
 
     def run(key):
@@ -166,31 +158,33 @@ def stochastic_descent(task, alignment, overlap, *, step, samples, dimension, se
 
 
 def test_one_pass_descent_has_the_noise_of_saad_and_solla():
-    task, step, time, dimension, decay = paper_task(), 0.3, 1.5, 200, 0.1
+    step, time, dimension, decay = 0.3, 1.5, 200, 0.1
+    task = paper_problem(training=SGD(step, batch_size=1, weight_decay=decay))
     samples = int(time / step * dimension)
     alignments, overlaps = stochastic_descent(
-        task, ALIGNMENT, OVERLAP, step=step, samples=samples, dimension=dimension, seeds=48, decay=decay
+        task, step=step, samples=samples, dimension=dimension, seeds=48, decay=decay
     )
-    path = one_pass(task, ALIGNMENT, OVERLAP, jnp.array([time]), step=step, weight_decay=decay, tolerance=1e-6)
+    # Time counts D steps, each of which passes a flow time of step / D.
+    path = one_pass(task, np.array([time / step]), tolerance=1e-6)
     error = overlaps.std(axis=0) / np.sqrt(48)
     # 4 standard errors, three numbers: false alarm below 1e-3; 1/D corrections are below one of them.
     assert np.all(np.abs(overlaps.mean(axis=0) - path.overlap[0]) < 4 * error)
     assert np.all(np.abs(alignments.mean(axis=0) - path.alignment[0, :, 0]) < 4 * alignments.std(axis=0) / np.sqrt(48))
-    without = online_flow(task, ALIGNMENT, OVERLAP, jnp.array([time]), weight_decay=decay)
+    without = online_flow(paper_problem(training=GradientFlow(weight_decay=decay)), np.array([time]))
     assert np.all(np.abs(overlaps.mean(axis=0) - without.overlap[0])[[0, 1], [0, 1]] > 10 * error[[0, 1], [0, 1]])
 
 
 def test_one_pass_descent_in_small_steps_is_the_flow():
-    times = jnp.array([1.0])
-    noisy = one_pass(paper_task(), ALIGNMENT, OVERLAP, times, step=1e-6, tolerance=1e-6)
-    quiet = online_flow(paper_task(), ALIGNMENT, OVERLAP, times)
+    noisy = one_pass(paper_problem(training=SGD(1e-6, batch_size=1)), np.array([1e6]), tolerance=1e-6)
+    quiet = online_flow(paper_problem(training=FLOW), np.array([1.0]))
     np.testing.assert_allclose(noisy.overlap, quiet.overlap, rtol=2e-5)
 
 
 def test_gradients_with_respect_to_the_start_are_finite_and_right():
     def end(size):
-        end = descent_latents(paper_task(), size * ALIGNMENT, OVERLAP, step=0.2, steps=5)[-1]
-        return test_loss(paper_task(), end[:, :1], end @ end.T)
+        start = paper_problem(alignment=size * ALIGNMENT, training=GradientDescent(0.2))
+        end = descent_latents(start, 5)[-1]
+        return test_loss(start, end[:, :1], end @ end.T)
 
     slope, value = jax.jit(jax.grad(end))(1.0), jax.jit(end)
     assert slope == pytest.approx(float(value(1 + 1e-5) - value(1 - 1e-5)) / 2e-5, rel=1e-6)
@@ -200,24 +194,24 @@ def test_early_rate_is_the_eigenvalue_of_the_corrected_equations():
     scale, epsilon = 1.0, 0.1
     matrix = (1.5 * epsilon - scale / 4 * epsilon**2 * 2) * np.eye(2) - scale / 2 * (1 + epsilon**2 * OVERLAP)
     expected = np.linalg.eigvalsh(matrix).max()
-    assert early_alignment_rate(paper_task(scale, epsilon), OVERLAP) == pytest.approx(expected, rel=1e-10)
-    assert early_alignment_rate(paper_task(1e-9, epsilon), OVERLAP) == pytest.approx(1.5 * epsilon, rel=1e-8)
-    decayed = early_alignment_rate(paper_task(scale, epsilon), OVERLAP, weight_decay=0.03)
+    assert early_alignment_rate(paper_problem(scale, epsilon)) == pytest.approx(expected, rel=1e-10)
+    assert early_alignment_rate(paper_problem(1e-9, epsilon)) == pytest.approx(1.5 * epsilon, rel=1e-8)
+    decayed = early_alignment_rate(paper_problem(scale, epsilon, training=GradientFlow(weight_decay=0.03)))
     assert decayed == pytest.approx(expected - 0.03, rel=1e-9)
     with pytest.raises(ValueError, match="linearly"):
-        early_alignment_rate(Task(activations.tanh, jnp.tanh, jnp.ones(2), jnp.ones(2)), OVERLAP)
+        early_alignment_rate(problem(activations.tanh, jnp.tanh, np.ones(2), overlap=OVERLAP))
 
 
 @pytest.mark.parametrize(("scale", "start"), [(1e-4, 0.01), (1e-2, 0.01), (1e-3, 0.1), (1e-5, 1e-4)])
 def test_escape_time_is_that_of_the_flow_and_the_printed_one_is_not(scale, start):
-    epsilon, task = 0.1, paper_task(scale, 0.1)
-    alignment = jnp.array([[start], [-start]])
+    epsilon = 0.1
+    task = paper_problem(scale, epsilon, alignment=[[start], [-start]], overlap=np.eye(2), training=FLOW)
     times = np.linspace(0, 200, 4001)
-    path = online_flow(task, alignment, jnp.eye(2), jnp.asarray(times), tolerance=1e-6)
+    path = online_flow(task, times, tolerance=1e-6)
     size = np.asarray(path.alignment[:, 0, 0])
     half = times[np.argmax(size > 0.5 / np.sqrt(scale * epsilon))]
     doubling = 2 * np.log(2) / (3 * epsilon)
-    early = escape_time(task, alignment, jnp.eye(2)) - half
+    early = escape_time(task) - half
     # The exponential would be at half one doubling before; the approach to saturation slows it.
     assert 0.3 * doubling < early < doubling
     printed = 2 / (3 * epsilon) * np.log(1 / (scale * start))
@@ -225,21 +219,22 @@ def test_escape_time_is_that_of_the_flow_and_the_printed_one_is_not(scale, start
 
 
 def test_escape_time_says_where_it_does_not_hold():
+    start = {"alignment": ALIGNMENT, "overlap": OVERLAP}
     with pytest.raises(ValueError, match="isotropic part"):
-        escape_time(paper_task(1.0, 0.1), jnp.array([[1e-4], [-1e-4]]), jnp.eye(2))
+        escape_time(paper_problem(1.0, 0.1, alignment=[[1e-4], [-1e-4]], overlap=np.eye(2)))
     with pytest.raises(ValueError, match="activation quadratic"):
-        escape_time(Task(activations.relu, teachers.square(), jnp.ones(2), jnp.ones(2)), ALIGNMENT, OVERLAP)
+        escape_time(problem(activations.relu, teachers.square(), np.ones(2), **start))
     with pytest.raises(ValueError, match="teacher square"):
-        escape_time(Task(activations.quadratic(0.1), jnp.tanh, jnp.ones(2), jnp.ones(2)), ALIGNMENT, OVERLAP)
+        escape_time(problem(activations.quadratic(0.1), jnp.tanh, np.ones(2), **start))
     with pytest.raises(ValueError, match="equal readouts"):
-        recovery(Task(activations.quadratic(0.1), teachers.square(), jnp.array([1.0, 2.0]), jnp.ones(2)))
+        recovery(problem(activations.quadratic(0.1), teachers.square(), [1.0, 2.0]))
 
 
 @pytest.mark.parametrize("neurons", [2, 3])
 def test_recovered_weights_have_no_loss_and_stay(neurons):
-    task = paper_task(0.5, 0.3, neurons)
+    task = paper_problem(0.5, 0.3, neurons)
     alignment = jnp.asarray(recovery(task))
     assert test_loss(task, alignment, alignment @ alignment.T) == pytest.approx(0, abs=1e-13)
-    assert np.max(np.abs(eqx.filter_jit(drift)(task, factor(alignment, alignment @ alignment.T)))) < 1e-6
+    assert np.max(np.abs(jax.jit(drift)(task, factor(alignment, alignment @ alignment.T)))) < 1e-6
     with pytest.raises(ValueError, match="one neuron"):
-        recovery(paper_task(0.5, 0.3, 1))
+        recovery(paper_problem(0.5, 0.3, 1))

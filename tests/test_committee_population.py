@@ -6,26 +6,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from committees import problem
 from hypothesis import given, settings
 
 from solvable import activations, teachers
-from solvable.models.committee.gaussian_samples import SOBOL_LIMIT, sobol_normals
-from solvable.models.committee.averages import FINE, polynomial_average
-from solvable.models.committee.population import (
+from solvable.models.committee.gaussian import (
+    FINE,
+    SOBOL_LIMIT,
+    polynomial_average,
+    sobol_normals,
     student_products,
     student_teacher_products,
     teacher_power,
     test_loss,
     test_loss_error,
 )
-from solvable.models.committee.task import Task
 
 loss_of, error_of = eqx.filter_jit(test_loss), eqx.filter_jit(test_loss_error)
 READOUT = np.array([0.5, -0.3, 0.7])
 
 
-def task_of(activation, teacher, readout=READOUT):
-    return Task(activation, teacher, jnp.asarray(readout), jnp.ones(len(readout)))
+def task_of(activation, teacher, readout=READOUT, indices=1):
+    return problem(activation, teacher, readout, indices=indices)
 
 
 def weights(seed, neurons=3, indices=1, inside=False):
@@ -89,7 +91,7 @@ def test_relu_on_a_relu_teacher_is_an_arc_cosine_too():
     angle = np.arccos(alignment[:, 0] / np.sqrt(variance))
     expected = np.sqrt(variance) / (2 * np.pi) * (np.sin(angle) + (np.pi - angle) * np.cos(angle))
     np.testing.assert_allclose(student_teacher_products(task, alignment, variance, FINE), expected, atol=1e-11)
-    assert teacher_power(task, 1, FINE) == pytest.approx(0.5, rel=1e-12)
+    assert teacher_power(task, FINE) == pytest.approx(0.5, rel=1e-12)
 
 
 TEACHERS = {
@@ -117,7 +119,7 @@ TEACHERS = {
 def test_loss_is_that_of_samples(activation, teacher, inside):
     indices, function = TEACHERS[teacher]
     alignment, overlap, latents = weights(2, indices=indices, inside=inside)
-    task = task_of(activation, function)
+    task = task_of(activation, function, indices=indices)
     normals = sobol_normals(2**15, latents.shape[1], 5).T
     losses = np.asarray(task.error(jnp.asarray(latents @ normals), jnp.asarray(normals[:indices])) ** 2)
     # The spread of blocks of a Sobol sequence overstates its error: 5 of these would be safe for plain samples.

@@ -4,36 +4,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from committees import paper_problem, problem
 
-from solvable import activations, teachers
-from solvable.models.committee.gaussian_samples import sobol_normals
-from solvable.models.linear_estimator.spectra import MarchenkoPastur
-from solvable.models.committee import jumps, trajectories
-from solvable.models.committee.fixed_point import solve_fixed_point
+from solvable import GradientDescent, activations, solvers, teachers
+from solvable.models.committee import trajectories
+from solvable.models.committee.gaussian import sobol_normals
 from solvable.models.committee.online import factor, online_descent
-from solvable.models.committee.response import March, solve_response
-from solvable.models.committee.task import Task
-
-ALIGNMENT = jnp.array([[0.3], [-0.1]])
-OVERLAP = jnp.array([[1.0, 0.2], [0.2, 1.0]])
-START = {"initial_overlap": OVERLAP, "initial_alignment": ALIGNMENT}
+from solvable.models.committee.response import March
+from solvable.models.linear_estimator.spectra import MarchenkoPastur
 
 
-def paper_task(scale=1.0, epsilon=0.5):
-    return Task(activations.quadratic(epsilon), teachers.square(), jnp.full(2, scale / 2), jnp.ones(2))
+def solve_response(problem, steps, samples, replicates, key=0):
+    """All order parameters at every step, as the solver Response computes them."""
+    return solvers.Response(samples=samples, replicates=replicates).two_time(problem, steps, key)
 
 
 def mean_and_error(values):
     return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
-def descend(task, alignment, overlap, *, ratio, step, steps, dimension, seeds, decay=0.0, kick=(0, 0)):
+def descend(task, *, steps, dimension, seeds, kick=(0, 0)):
     """Full-batch descent on finite data: losses, alignments, overlaps, and the response to a kick (neuron, step).
 
     The kick has finite size, both ways, so that fields cross kinks; its curvature enters at the square of the size.
     """
-    latents = factor(alignment, overlap)
-    indices, count, size = alignment.shape[1], int(ratio * dimension), 0.1
+    latents = factor(task.initial_alignment, task.initial_overlap)
+    ratio, step, decay = task.samples_per_dimension, task.training.learning_rate, task.training.weight_decay
+    indices, count, size = task.indices, int(ratio * dimension), 0.1
     start = jnp.zeros((len(latents), dimension)).at[:, : latents.shape[1]].set(latents * np.sqrt(dimension))
 
     def run(key):
@@ -80,18 +77,10 @@ def linear_closed_form(ratio, step, decay, alignment, overlap, t, lag):
 
 @pytest.mark.parametrize(("ratio", "decay"), [(2.0, 0.1), (0.5, 0.3)])
 def test_linear_network_is_regression_with_the_marchenko_pastur_law(ratio, decay):
-    task = Task(activations.linear, teachers.linear(), jnp.ones(1), jnp.ones(1))
-    found = solve_response(
-        task,
-        samples_per_dimension=ratio,
-        initial_overlap=jnp.array([[1.5]]),
-        initial_alignment=jnp.array([[0.3]]),
-        step=0.25,
-        weight_decay=decay,
-        steps=16,
-        samples=2048,
-        scrambles=4,
-    )
+    training = GradientDescent(0.25, weight_decay=decay)
+    start = {"overlap": [[1.5]], "alignment": [[0.3]]}
+    task = problem(activations.linear, teachers.linear(), [1.0], ratio=ratio, training=training, **start)
+    found = solve_response(task, steps=16, samples=2048, replicates=4)
     for t in (1, 5, 16):
         expected = linear_closed_form(ratio, 0.25, decay, 0.3, 1.5, t, lag=t)
         # Here no sample differs from another in its response: only rounding is left.
@@ -103,32 +92,24 @@ def test_linear_network_is_regression_with_the_marchenko_pastur_law(ratio, decay
             ("test", found.test_loss[:, t]),
         ):
             mean, error = mean_and_error(values)
-            # 6 standard errors from four scrambles (Student, 3 degrees: 1%), and a floor for a lucky spread.
+            # 6 standard errors from four replicates (Student, 3 degrees: 1%), and a floor for a lucky spread.
             assert mean == pytest.approx(expected[name], abs=6 * error + 1e-3)
     lagged = linear_closed_form(ratio, 0.25, decay, 0.3, 1.5, 16, lag=6)["response"]
     np.testing.assert_allclose(found.weight_response[:, 16, 10, 0, 0], lagged, rtol=1e-10)
 
 
+PAPER = paper_problem(ratio=2.0, training=GradientDescent(0.2))
+
+
 @pytest.fixture(scope="module")
 def paper_run():
     """The paper's network at gamma = 2, alpha = 1, eps = 0.5, to t = 2.4 in twelve steps."""
-    return solve_response(
-        paper_task(),
-        samples_per_dimension=2.0,
-        initial_overlap=OVERLAP,
-        initial_alignment=ALIGNMENT,
-        step=0.2,
-        steps=12,
-        samples=4096,
-        scrambles=6,
-    )
+    return solve_response(PAPER, steps=12, samples=4096, replicates=6)
 
 
 def test_descent_on_finite_data_agrees_in_every_order_parameter_and_in_the_response_to_kicks(paper_run):
     seeds = 40
-    losses, alignments, overlaps, responses = descend(
-        paper_task(), ALIGNMENT, OVERLAP, ratio=2.0, step=0.2, steps=12, dimension=400, seeds=seeds, kick=(0, 2)
-    )
+    losses, alignments, overlaps, responses = descend(PAPER, steps=12, dimension=400, seeds=seeds, kick=(0, 2))
     for t in (4, 8, 12):
         for simulated, theory in (
             (losses[:, t], paper_run.train_loss[:, t]),
@@ -159,14 +140,14 @@ def test_means_of_signals_and_fields_move_alignment_and_correlation(paper_run):
 
 
 def test_many_samples_are_the_online_limit_and_the_gap_of_eq_18():
-    settings = START | {"step": 0.2, "steps": 8, "samples": 4096, "scrambles": 2}
-    online = online_descent(paper_task(), ALIGNMENT, OVERLAP, step=0.2, steps=8)
-    endless = solve_response(paper_task(), samples_per_dimension=1e12, **settings)
+    training, settings = GradientDescent(0.2), {"steps": 8, "samples": 4096, "replicates": 2}
+    online = online_descent(PAPER, 8)
+    endless = solve_response(paper_problem(ratio=1e12, training=training), **settings)
     # Samples estimate the responses only: 4096 Sobol points, spread of one run about 0.3% here.
     np.testing.assert_allclose(endless.alignment.mean(axis=0), online.alignment, atol=0.01)
     np.testing.assert_allclose(endless.test_loss.mean(axis=0), online.test_loss, rtol=0.02)
     ratio = 100.0
-    many = solve_response(paper_task(), samples_per_dimension=ratio, **settings)
+    many = solve_response(paper_problem(ratio=ratio, training=training), **settings)
     # The same samples at gamma = inf take their sampling error off the gap.
     gap = (many.test_loss - many.train_loss) - (endless.test_loss - endless.train_loss)
     for t in (3, 8):
@@ -181,22 +162,15 @@ def two_index(a, b):
     return (jnp.tanh(a) + jnp.tanh(b)) / np.sqrt(2)
 
 
-def relu_task():
-    readout = jnp.array([1.0, -1.0]) / np.sqrt(2)
-    return Task(activations.relu, two_index, readout, readout)
-
-
-RELU = {"initial_overlap": jnp.eye(2), "initial_alignment": jnp.zeros((2, 2)), "step": 0.6}
+SIGNS = np.array([1.0, -1.0]) / np.sqrt(2)
+RELU = problem(activations.relu, two_index, SIGNS, SIGNS, indices=2, ratio=3.0, training=GradientDescent(0.6))
 
 
 def test_relu_needs_the_jump_and_then_agrees_with_descent(monkeypatch):
-    found = solve_response(relu_task(), samples_per_dimension=3.0, **RELU, steps=5, samples=4096, scrambles=4)
+    found = solve_response(RELU, steps=5, samples=4096, replicates=4)
     # One step from orthonormal weights: <u u> after it is 0.8529 by quadrature over the population.
     assert found.weight_correlation[:, 1, 1, 0, 0].mean() == pytest.approx(0.8529, abs=5e-4)
-    losses, alignments, overlaps, responses = descend(
-        relu_task(), RELU["initial_alignment"], RELU["initial_overlap"], ratio=3.0, step=0.6, steps=5, dimension=400,
-        seeds=40, kick=(0, 0),
-    )  # fmt: skip
+    losses, alignments, overlaps, responses = descend(RELU, steps=5, dimension=400, seeds=40, kick=(0, 0))
     for t in (2, 5):
         for simulated, theory in (
             (losses[:, t], found.train_loss[:, t]),
@@ -209,14 +183,14 @@ def test_relu_needs_the_jump_and_then_agrees_with_descent(monkeypatch):
             expected, spread = mean_and_error(theory)
             # As above: ten numbers.
             assert mean == pytest.approx(expected, abs=4 * np.hypot(error, spread) + 0.004 * abs(expected))
-    monkeypatch.setattr(jumps, "kink", lambda task: False)
-    without = solve_response(relu_task(), samples_per_dimension=3.0, **RELU, steps=1, samples=4096, scrambles=1)
+    monkeypatch.setattr(trajectories, "slope_jumps", lambda problem: False)
+    without = solve_response(RELU, steps=1, samples=4096, replicates=2)
     assert without.weight_correlation[0, 1, 1, 0, 0] == pytest.approx(0.77, abs=0.01)
 
 
 def test_jump_formula_gives_the_population_response_of_relu():
     """<dg_i/du_j> at once, by Stein: <g_i u_j> for orthonormal weights that know nothing of the target."""
-    found = solve_response(relu_task(), samples_per_dimension=3.0, **RELU, steps=1, samples=8192, scrambles=2)
+    found = solve_response(RELU, steps=1, samples=8192, replicates=2)
     response = found.field_response[:, 0, 0].mean(axis=0)
     # c^2 = 1/2. <g_1 u_1> = -c^2 <relu' relu u> + c^2 <relu' u> <relu>, <g_1 u_2> = c^2 <relu'> <relu u>
     own, other = -1 / 4 + 1 / (4 * np.pi), 1 / 8
@@ -225,23 +199,23 @@ def test_jump_formula_gives_the_population_response_of_relu():
 
 def test_responses_of_relu_are_those_of_stein():
     """<g(t) z> = sum_s Rh(t,s) U(s) + R*(t): means of signals and latents hold the jumps without being told."""
-    latents = np.asarray(factor(RELU["initial_alignment"], RELU["initial_overlap"]))
+    latents = np.asarray(factor(RELU.initial_alignment, RELU.initial_overlap))
     differences = []
-    for scramble in range(4):
-        normals = sobol_normals(2**14, 6, (7, scramble)).T
-        march = March(relu_task(), latents, normals, 3.0, RELU["step"], 0.0, steps=1)
+    for replicate in range(4):
+        normals = sobol_normals(2**14, 6, (7, replicate)).T
+        march = March(RELU, latents, normals, steps=1)
         march.run()
         by_response = np.einsum("sij,sja->ia", march.field_response[1], march.cavity[:, :, :4])
         by_response[:, :2] += march.index_response[1]
         differences.append(march.samples.signals[1] @ normals[:4].T / 2**14 - by_response)
-    # The mean of four scrambles has an error of 0.0003; a branch that is not moved with its latents is off by 0.003.
+    # The mean of four replicates has an error of 0.0003; a branch that is not moved with its latents is off by 0.003.
     assert np.max(np.abs(np.mean(differences, axis=0))) < 0.0015
 
 
 def test_fixed_point_agrees_with_marching():
-    settings = START | {"samples_per_dimension": 2.0, "step": 0.3, "steps": 5}
-    march = solve_response(paper_task(), **settings, samples=4096, scrambles=4)
-    found, changes = solve_fixed_point(paper_task(), **settings, samples=2000, iterations=10, scrambles=8)
+    task = paper_problem(ratio=2.0, training=GradientDescent(0.3))
+    march = solve_response(task, steps=5, samples=4096, replicates=4)
+    found, changes = solvers.FixedPoint(samples=2000, iterations=10, replicates=8).iterate(task, 5, 0)
     # From the distance between the online limit and gamma = 2 down to the sampling noise.
     assert changes[:, -1].mean() < 0.4 * changes[:, 0].mean()
     for name in ("test_loss", "alignment", "weight_correlation", "weight_response", "field_response"):
@@ -271,11 +245,13 @@ def test_backward_passes_are_the_inverse_of_the_whole_matrix():
 
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="misses the jump"):
-        solve_fixed_point(relu_task(), samples_per_dimension=3.0, **RELU, steps=2)
+        solvers.FixedPoint().two_time(RELU, 2, 0)
     with pytest.raises(ValueError, match="GB"):
-        solve_response(relu_task(), samples_per_dimension=3.0, **RELU, steps=1000, samples=8192)
-    with pytest.raises(ValueError, match="diverged at step"):
-        solve_response(
-            paper_task(), samples_per_dimension=2.0, initial_overlap=OVERLAP, initial_alignment=ALIGNMENT, step=50.0,
-            steps=12, samples=64, scrambles=1,
-        )  # fmt: skip
+        solve_response(RELU, steps=1000, samples=8192, replicates=2)
+    with pytest.raises(ValueError, match="diverged at step") as caught:
+        solve_response(paper_problem(ratio=2.0, training=GradientDescent(50.0)), steps=12, samples=64, replicates=2)
+    assert 0 < caught.value.step == caught.value.time < 12
+    with pytest.raises(ValueError, match="damping"):
+        solvers.FixedPoint(damping=1.0)
+    with pytest.raises(ValueError, match="iterations"):
+        solvers.FixedPoint(iterations=0)

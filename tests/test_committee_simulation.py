@@ -5,58 +5,49 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from committees import ALIGNMENT, OVERLAP, paper_problem, problem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvable import activations, teachers
-from solvable.models.committee.forms import FORMS, Primal, bytes_per_run, choose_form, draw_inputs, velocity
+from solvable import GradientDescent, activations, teachers
+from solvable.models.committee import simulation
 from solvable.models.committee.simulation import (
+    FORMS,
+    Primal,
+    bytes_per_run,
+    choose_form,
+    draw_inputs,
     initial_weights,
-    kernel_alignment,
     largest_curvature,
-    sampled_test_loss,
-    simulate,
+    velocity,
 )
-from solvable.models.committee.task import Task
+from solvable.models.committee.summaries import kernel_alignment
 
-OVERLAP = np.array([[1, 0.2], [0.2, 1]])
-ALIGNMENT = np.array([[0.3], [-0.1]])
 EPSILON = 0.5
 
 
-def quadratic_task(alpha: float = 0.5, epsilon: float = EPSILON) -> Task:
-    """The paper's: c = alpha / N, b = 1."""
-    return Task(activations.quadratic(epsilon), teachers.square(), jnp.full(2, alpha / 2), jnp.ones(2))
+def simulate(problem, steps, *, dimension, seeds, key=0, dtype="float64", form="auto", **options):
+    """Set up and run in one call."""
+    setup = simulation.set_up(problem, steps[-1], dimension=dimension, dtype=dtype, form=form)
+    return simulation.simulate(setup, steps, seeds=seeds, key=key, **options)
 
 
-def relu_task(gradient_readout=(1.0, -0.8, 0.5)) -> Task:
+RELU_READOUT = np.array([1.0, -0.8, 0.5])
+
+
+def relu_problem(gradient_readout=RELU_READOUT, **options):
     """Plain descent (b = c) unless told otherwise, on two index fields; the teacher takes them one by one."""
-    readout = jnp.array([1.0, -0.8, 0.5])
-    return Task(activations.relu, lambda first, second: jnp.tanh(first) * second, readout, jnp.array(gradient_readout))
+    start = {
+        "overlap": np.eye(3) + 0.1,
+        "alignment": np.array([[0.3, 0.1], [-0.1, 0.2], [0.0, -0.4]]),
+    }
 
+    def teacher(first, second):
+        return jnp.tanh(first) * second
 
-def quadratic_test_loss(alpha: float, epsilon: float = EPSILON):
-    """Closed form for phi = h + epsilon h^2/2, sigma = h^2/2 (Isserlis), with two neurons."""
-    a = alpha * epsilon / 2
-
-    def loss(alignment, overlap):
-        own = jnp.diag(overlap)
-        quartic = own.sum() ** 2 + 2 * (overlap**2).sum()
-        return (alpha / 2) ** 2 * overlap.sum() + (
-            3 - 2 * a * (own + 2 * alignment[:, 0] ** 2).sum() + a**2 * quartic
-        ) / 4
-
-    return loss
-
-
-# Test losses from (A, C) are quick to compile; those from fresh samples have tests of their own.
-RELU_START = {
-    "initial_overlap": np.eye(3) + 0.1,
-    "initial_alignment": np.array([[0.3, 0.1], [-0.1, 0.2], [0.0, -0.4]]),
-    "test_loss": lambda alignment, overlap: overlap.sum() - alignment.sum(),
-}
-START = {"initial_overlap": OVERLAP, "initial_alignment": ALIGNMENT, "test_loss": quadratic_test_loss(0.5)}
+    return problem(activations.relu, teacher, RELU_READOUT, gradient_readout, **start, **options)
 
 
 def seed_data(seed: int, samples: int, dimension: int, key: int = 0):
@@ -65,8 +56,8 @@ def seed_data(seed: int, samples: int, dimension: int, key: int = 0):
     return np.asarray(draw_inputs(data_key, samples, dimension, "float64"))
 
 
-def start_weights(start, dimension):
-    return initial_weights(start["initial_overlap"], start["initial_alignment"], dimension)
+def start_weights(problem, dimension):
+    return initial_weights(np.asarray(problem.initial_overlap), np.asarray(problem.initial_alignment), dimension)
 
 
 class TestStart:
@@ -84,7 +75,7 @@ class TestStart:
         weights = np.random.default_rng(0).normal(size=(8, 6))
         made = initial_weights(weights @ weights.T, weights[:, :1], 6)
         np.testing.assert_allclose(made @ made.T, weights @ weights.T, rtol=0, atol=1e-12)
-        with pytest.raises(ValueError, match="dimension = 5 has no room .* at least 6"):
+        with pytest.raises(ValueError, match="dimension = 5 is too small .* at least 6"):
             initial_weights(weights @ weights.T, weights[:, :1], 5)
 
 
@@ -102,8 +93,8 @@ class TestStep:
 
         gradient = jax.grad(loss)(jnp.asarray(np.sqrt(dimension) * start))
         data_inputs = jnp.asarray(np.sqrt(dimension) * inputs)
-        _, data = Primal.start(quadratic_task(alpha), data_inputs, jnp.asarray(start), data_inputs[:, :1].T)
-        speed, _ = velocity(quadratic_task(alpha), data, jnp.asarray(start))
+        _, data = Primal.start(paper_problem(alpha), data_inputs, jnp.asarray(start), data_inputs[:, :1].T)
+        speed, _ = velocity(paper_problem(alpha), data, jnp.asarray(start))
         np.testing.assert_allclose(
             np.sqrt(dimension) * speed, -(2 * dimension / (2 * alpha)) * gradient, rtol=1e-12, atol=1e-13
         )
@@ -112,22 +103,12 @@ class TestStep:
         """A loop in the paper's units, with weight decay, two index fields and a kink; P / D is not round(gamma)."""
         dimension, step, decay, gamma = 11, 0.3, 0.2, 2.2
         samples = 24
-        task, readout = relu_task(), np.array([1.0, -0.8, 0.5])
-        run = simulate(
-            task,
-            samples_per_dimension=gamma,
-            step=step,
-            weight_decay=decay,
-            steps=[0, 3, 20],
-            dimension=dimension,
-            seeds=2,
-            key=5,
-            form="primal",
-            **RELU_START,
-        )
+        training = GradientDescent(step, weight_decay=decay)
+        task, readout = relu_problem(ratio=gamma, training=training), RELU_READOUT
+        run = simulate(task, [0, 3, 20], dimension=dimension, seeds=2, key=5, form="primal")
         inputs = seed_data(1, samples, dimension, key=5) / np.sqrt(dimension)
         index = np.sqrt(dimension) * inputs[:, :2]
-        weights = np.sqrt(dimension) * start_weights(RELU_START, dimension)
+        weights = np.sqrt(dimension) * start_weights(task, dimension)
         for count in range(21):
             fields = inputs @ weights.T
             error = np.tanh(index[:, 0]) * index[:, 1] - np.maximum(fields, 0) @ readout
@@ -144,39 +125,63 @@ class TestStep:
     def test_a_linear_network_follows_the_modes_of_its_data(self):
         """phi = h, sigma = h: the errors are (1 - dt c X X^T / P)^t of the first ones."""
         readout, step, samples, dimension = 0.7, 0.5, 20, 30
-        task = Task(activations.linear, teachers.linear(), jnp.full(1, readout), jnp.ones(1))
-        run = simulate(
-            task,
-            samples_per_dimension=samples / dimension,
-            initial_overlap=[[2.0]],
-            initial_alignment=[[0.4]],
-            step=step,
-            steps=[0, 1, 7, 100],
-            dimension=dimension,
-            seeds=1,
+        task = problem(
+            activations.linear,
+            teachers.linear(),
+            [readout],
+            overlap=[[2.0]],
+            alignment=[[0.4]],
+            ratio=samples / dimension,
+            training=GradientDescent(step),
         )
+        run = simulate(task, [0, 1, 7, 100], dimension=dimension, seeds=1)
         inputs = seed_data(0, samples, dimension)
         start = inputs[:, 0] - readout * inputs @ initial_weights(np.array([[2.0]]), np.array([[0.4]]), dimension)[0]
         values, vectors = np.linalg.eigh(inputs @ inputs.T / samples)
         left = (1 - step * readout * values) ** np.array([0, 1, 7, 100])[:, None] * (vectors.T @ start)
         np.testing.assert_allclose(run.train_loss[0], (left**2).sum(axis=1) / samples, rtol=1e-9, atol=0)
 
+    @pytest.mark.parametrize("nesterov", [False, True])
+    def test_momentum_and_schedules_are_those_of_optax(self, nesterov):
+        """A loop with Optax's own SGD on the same data; its gradient is -(2 c / b) times our velocity, here b = c."""
+        dimension, samples, steps, decay, momentum = 11, 24, 12, 0.2, 0.7
+        schedule = optax.cosine_decay_schedule(0.3, 20)
+        training = GradientDescent(schedule, momentum=momentum, nesterov=nesterov, weight_decay=decay)
+        task = relu_problem(ratio=samples / dimension, training=training)
+        run = simulate(task, [steps], dimension=dimension, seeds=1)
+        inputs = jnp.asarray(seed_data(0, samples, dimension))
+
+        def loss(weights):
+            return jnp.mean(task.error(weights @ inputs.T, inputs[:, :2].T) ** 2) / 2 + decay / 2 * jnp.sum(weights**2)
+
+        optimiser = optax.sgd(schedule, momentum=momentum, nesterov=nesterov)
+        weights = jnp.asarray(start_weights(task, dimension))
+        state = optimiser.init(weights)
+        for _ in range(steps):
+            updates, state = optimiser.update(jax.grad(loss)(weights), state)
+            weights = optax.apply_updates(weights, updates)
+        np.testing.assert_allclose(run.overlap[0, 0], weights @ weights.T, rtol=1e-11)
+
 
 class TestForms:
-    def test_every_form_takes_the_same_steps(self):
-        """To 1e-10: rounding, which decaying errors do not amplify. With decay, a kink, and sizes that need padding."""
-        options = {"samples_per_dimension": 1.7, "step": 0.3, "weight_decay": 0.1, "dimension": 41, "seeds": 2}
-        task, start = relu_task(gradient_readout=(0.9, -0.3, 0.7)), RELU_START
-        primal, *others = (simulate(task, form=form, steps=[0, 1, 2, 40], **options, **start) for form in FORMS)
-        assert len(others) == 2
+    def test_both_forms_take_the_same_steps(self):
+        """To 1e-10: rounding, which decaying errors do not amplify. With decay and a non-differentiable activation."""
+        training = GradientDescent(0.3, weight_decay=0.1)
+        task = relu_problem(gradient_readout=(0.9, -0.3, 0.7), ratio=1.7, training=training)
+        primal, dual = (simulate(task, [0, 1, 2, 40], dimension=41, seeds=2, form=form) for form in FORMS)
         # Every dataset is another one and begins with the prescribed overlaps and alignments.
         assert primal.train_loss[0, 0] != primal.train_loss[1, 0]
         for seed in range(2):
-            np.testing.assert_allclose(primal.overlap[seed, 0], start["initial_overlap"], rtol=0, atol=1e-14)
-            np.testing.assert_array_equal(primal.alignment[seed, 0], start["initial_alignment"])
-        for other in others:
-            for name, values in primal._asdict().items():
-                np.testing.assert_allclose(getattr(other, name), values, rtol=1e-10, atol=1e-11, err_msg=name)
+            np.testing.assert_allclose(primal.overlap[seed, 0], task.initial_overlap, rtol=0, atol=1e-14)
+            np.testing.assert_array_equal(primal.alignment[seed, 0], task.initial_alignment)
+        for name, values in primal._asdict().items():
+            np.testing.assert_allclose(getattr(dual, name), values, rtol=1e-10, atol=1e-11, err_msg=name)
+
+    def test_momentum_is_for_the_primal_form(self):
+        heavy = paper_problem(ratio=0.5, training=GradientDescent(0.1, momentum=0.5))
+        assert simulation.set_up(heavy, 10**5, dimension=100, dtype="float64", form="auto").form is Primal
+        with pytest.raises(ValueError, match="'dual' has no momentum"):
+            simulation.set_up(heavy, 10**5, dimension=100, dtype="float64", form="dual")
 
     def test_auto_takes_the_form_that_reads_less(self):
         # P^2 < 2 P D where gamma < 2, once there are steps enough to pay for the inner products.
@@ -196,16 +201,8 @@ class TestStatisticsOfOneStep:
         1500 datasets; five numbers within 4.5 standard errors: false alarms 4e-5.
         """
         alpha, dimension, samples, step = 0.5, 40, 80, 0.2
-        run = simulate(
-            quadratic_task(alpha),
-            samples_per_dimension=2,
-            step=step,
-            steps=[1],
-            dimension=dimension,
-            seeds=1500,
-            key=3,
-            **START,
-        )
+        task = paper_problem(alpha, ratio=2.0, training=GradientDescent(step))
+        run = simulate(task, [1], dimension=dimension, seeds=1500, key=3)
         memory = EPSILON / 2 * np.eye(2) * (1 - alpha * EPSILON / 2 * np.trace(OVERLAP)) - alpha / 2 * (
             1 + EPSILON**2 * OVERLAP
         )
@@ -257,16 +254,8 @@ def test_many_samples_give_the_online_limit(alpha):
     """
     means, variances = [], []
     for gamma in (25, 50):
-        run = simulate(
-            quadratic_task(alpha),
-            samples_per_dimension=gamma,
-            step=0.1,
-            steps=[20],
-            dimension=60,
-            seeds=40,
-            key=gamma,
-            **START,
-        )
+        task = paper_problem(alpha, ratio=gamma, training=GradientDescent(0.1))
+        run = simulate(task, [20], dimension=60, seeds=40, key=gamma)
         values = np.concatenate([run.alignment[:, 0, :, 0], run.overlap[:, 0][:, [0, 0, 1], [0, 1, 1]]], axis=1)
         means.append(values.mean(axis=0))
         variances.append(values.var(axis=0, ddof=1) / 40)
@@ -277,24 +266,13 @@ def test_many_samples_give_the_online_limit(alpha):
 
 
 class TestLosses:
-    def test_fresh_samples_give_the_closed_form(self):
-        """Standard error from the spread of 64 keys; 4.5 of them: false alarms 7e-6."""
-        losses = jax.vmap(
-            lambda key: sampled_test_loss(quadratic_task(), jnp.asarray(ALIGNMENT), jnp.asarray(OVERLAP), key, 4096)
-        )(jax.random.split(jax.random.key(1), 64))
-        exact = float(quadratic_test_loss(0.5)(ALIGNMENT, OVERLAP))
-        assert abs(losses.mean() - exact) < 4.5 * losses.std(ddof=1) / 8
-        assert losses.std(ddof=1) / 8 < 0.01 * exact
-
     def test_a_student_that_is_the_teacher_has_no_loss(self):
         """w1 = -w2 = beta / sqrt(alpha epsilon): zero train and test loss, and it stays there; C - A A^T has rank 0."""
         alpha = 0.5
         scale = 1 / np.sqrt(alpha * EPSILON)
         alignment = scale * np.array([[1.0], [-1.0]])
-        options = {"samples_per_dimension": 3, "step": 0.1, "steps": [0, 10], "dimension": 12, "seeds": 2}
-        run = simulate(
-            quadratic_task(alpha), initial_overlap=alignment @ alignment.T, initial_alignment=alignment, **options
-        )
+        task = paper_problem(alpha, alignment=alignment, overlap=alignment @ alignment.T, ratio=3.0)
+        run = simulate(task, [0, 10], dimension=12, seeds=2)
         np.testing.assert_allclose(run.train_loss, 0, atol=1e-25)
         np.testing.assert_allclose(run.test_loss, 0, atol=1e-12)
         np.testing.assert_allclose(run.alignment[..., 0], np.broadcast_to(alignment[:, 0], (2, 2, 2)), rtol=1e-12)
@@ -312,14 +290,13 @@ class TestKernelAlignment:
         return np.sqrt(len(target)) * target @ kernel @ target / (np.linalg.norm(kernel) * target @ target)
 
     def test_it_is_that_of_the_networks_own_tangent_kernel(self):
-        task = relu_task()
-        options = {"samples_per_dimension": 2.0, "dimension": 10, "seeds": 1, "step": 0.2, "form": "dual"}
-        run = simulate(task, steps=[0, 5], **options, **RELU_START)
+        task = relu_problem(ratio=2.0, training=GradientDescent(0.2))
+        run = simulate(task, [0, 5], dimension=10, seeds=1, form="dual")
         inputs = jnp.asarray(seed_data(0, 20, 10))
-        weights = jnp.asarray(start_weights(RELU_START, 10))
+        weights = jnp.asarray(start_weights(task, 10))
         student, data = Primal.start(task, inputs, weights, inputs[:, :2].T)
         for _ in range(5):
-            student, _ = student.moved(task, data, 0.2, 0.0)
+            student, _ = student.moved(task, data, 0.2)
         for at, when in enumerate((weights, student.weights)):
             explicit = self.explicit(task, when, inputs, inputs[:, :2].T)
             assert run.kernel_alignment[0, at] == pytest.approx(explicit, rel=1e-12)
@@ -327,45 +304,36 @@ class TestKernelAlignment:
     @pytest.mark.slow
     @pytest.mark.parametrize("form", ["primal", "dual"])
     def test_the_size_of_large_kernels_is_estimated_from_probes(self, form):
-        run = simulate(
-            quadratic_task(), samples_per_dimension=60, step=0.1, steps=[0], dimension=10, seeds=1, form=form, **START
-        )
+        task = paper_problem(0.5, ratio=60.0)
+        run = simulate(task, [0], dimension=10, seeds=1, form=form)
         inputs = jnp.asarray(seed_data(0, 600, 10))
         weights = jnp.asarray(initial_weights(OVERLAP, ALIGNMENT, 10))
-        explicit = self.explicit(quadratic_task(), weights, inputs, inputs[:, :1].T)
+        explicit = self.explicit(task, weights, inputs, inputs[:, :1].T)
         # |K z|^2 of 16 probes: about ten eigenvalues matter, a relative spread of the root of sqrt(2 / (16 * 10)) / 2.
         assert run.kernel_alignment[0, 0] == pytest.approx(explicit, rel=4 * 0.056)
 
     def test_root_p_for_the_kernel_of_the_target_alone_and_none_without_a_kernel(self):
-        task = Task(activations.linear, teachers.linear(), jnp.ones(1), jnp.ones(1))
+        task = problem(activations.linear, teachers.linear(), [1.0])
         target = jnp.array([1.0, -2.0, 0.5])
         key = jax.random.key(0)
         alone = kernel_alignment(task, jnp.ones((1, 3)), target, lambda rows: rows @ jnp.outer(target, target), key)
         assert alone == pytest.approx(np.sqrt(3))
-        dead = Task(activations.relu, teachers.linear(), jnp.ones(1), jnp.ones(1))
+        dead = problem(activations.relu, teachers.linear(), [1.0])
         assert kernel_alignment(dead, -jnp.ones((1, 3)), target, lambda rows: rows, key) == 0
 
     def test_learning_features_raises_it(self):
         """An easy case (many samples, large epsilon): the kernel turns to the target as the student finds it."""
-        run = simulate(
-            quadratic_task(1.0, 1.0),
-            samples_per_dimension=12,
-            step=0.05,
-            steps=[0, 400],
-            dimension=30,
-            seeds=4,
-            test_loss=quadratic_test_loss(1.0, 1.0),
-            initial_overlap=np.eye(2),
-            initial_alignment=np.array([[0.5], [-0.5]]),
-        )
+        start = {"overlap": np.eye(2), "alignment": [[0.5], [-0.5]]}
+        task = paper_problem(1.0, 1.0, ratio=12.0, training=GradientDescent(0.05), **start)
+        run = simulate(task, [0, 400], dimension=30, seeds=4)
         assert (run.test_loss[:, 1] < 0.05 * run.test_loss[:, 0]).all()
         assert (run.kernel_alignment[:, 1] > 2 * run.kernel_alignment[:, 0]).all()
 
 
 class TestSeeds:
     def run(self, **changed):
-        options = {"samples_per_dimension": 1.5, "step": 0.2, "steps": [0, 4], "dimension": 20, "form": "primal"}
-        return simulate(quadratic_task(), **{"seeds": 3, **options, **START, **changed})
+        task = paper_problem(0.5, ratio=1.5, training=GradientDescent(0.2))
+        return simulate(task, [0, 4], **{"seeds": 3, "dimension": 20, "form": "primal", **changed})
 
     def test_they_do_not_depend_on_chunks_or_on_how_many_there_are_and_hardly_on_precision(self):
         assert 3e4 < bytes_per_run("primal", 30, 20, 2, "float64") < 1e5
@@ -379,31 +347,30 @@ class TestSeeds:
         assert (single.overlap != together.overlap[:3]).any()
 
 
-DIVERGING = {"samples_per_dimension": 2, "dimension": 20, "seeds": 3, "steps": [0, 2, 60], **START}
+DIVERGING = {"dimension": 20, "seeds": 3}
 
 
 class TestDivergence:
-    def test_it_is_reported_with_its_time_and_a_step_that_is_stable(self):
-        with pytest.raises(
-            ValueError, match=r"3 of 3 runs diverged.*seed 0 .*time 0 .*stable.*keep_diverged"
-        ) as caught:
-            simulate(quadratic_task(1.0), step=3.0, **DIVERGING)
-        stable = float(str(caught.value).split("lower step = 3 to ")[1].split()[0])
-        run = simulate(quadratic_task(1.0), step=stable, **DIVERGING)
-        assert np.isfinite(run.train_loss).all()
-        assert (run.diverged_step == -1).all()
-
-    def test_what_was_before_is_kept_on_request(self):
-        run = simulate(quadratic_task(1.0), step=3.0, keep_diverged=True, **DIVERGING)
+    def test_what_was_before_is_kept_and_the_error_names_a_stable_learning_rate(self):
+        task = paper_problem(ratio=2.0, training=GradientDescent(3.0))
+        run = simulate(task, [0, 2, 60], **DIVERGING)
         assert np.isfinite(run.train_loss[:, :2]).all()
         assert np.isnan(run.train_loss[:, 2]).all()
         assert np.isnan(run.overlap[:, 2]).all()
-        assert ((run.diverged_step > 2) & (run.diverged_step < 60)).all()
+        assert ((run.diverged > 2) & (run.diverged < 60)).all()
+        setup = simulation.set_up(task, 60, dimension=20, dtype="float64", form="auto")
+        error = simulation.divergence(setup, run, key=0)
+        assert "3 of 3 runs diverged" in str(error)
+        assert error.step == run.diverged[0]
+        calm = paper_problem(ratio=2.0, training=GradientDescent(error.stable_learning_rate))
+        run = simulate(calm, [0, 2, 60], **DIVERGING)
+        assert np.isfinite(run.train_loss).all()
+        assert (run.diverged == -1).all()
 
     def test_curvature_is_the_largest_eigenvalue_of_the_hessian(self):
         """With b = c the velocity is minus half the gradient of the loss."""
         readout = jnp.full(2, 0.5)
-        task = Task(activations.quadratic(0.5), teachers.square(), readout, readout)
+        task = problem(activations.quadratic(0.5), teachers.square(), readout, readout)
         inputs = jax.random.normal(jax.random.key(2), (15, 6))
         weights = jnp.asarray(initial_weights(OVERLAP, ALIGNMENT, 6))
         _, data = Primal.start(task, inputs, weights, inputs[:, :1].T)
@@ -417,50 +384,19 @@ class TestDivergence:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("ratio", "changed", "message"),
     [
-        ({"samples_per_dimension": 0}, "samples_per_dimension must be a positive finite number"),
-        ({"samples_per_dimension": np.inf}, "online limit"),
-        ({"samples_per_dimension": 0.01}, "leaves no sample in dimension = 20: raise either"),
-        ({"initial_alignment": [[1.2], [0.0]]}, "eigenvalue -0.4.* must not be negative"),
-        ({"initial_overlap": [[1.0, 0.5], [0.2, 1.0]]}, "must be symmetric"),
-        ({"initial_overlap": [[1.0]]}, r"not \(2, 1\) and \(1, 1\)"),
-        ({"dimension": 2}, "at least 3"),
-        ({"dimension": 2.5}, "dimension must be a whole number"),
-        ({"steps": [3, 1]}, "ascending"),
-        ({"steps": []}, "ascending"),
-        ({"step": 0.0}, "step must be positive"),
-        ({"weight_decay": -1.0}, "weight_decay not negative"),
-        ({"dtype": "float16"}, "dtype must be one of 'float32', 'float64'"),
-        ({"form": "sideways"}, "form must be one of 'auto', 'primal', 'dual', 'fused'"),
-        ({"memory_limit": 1e3}, "one run needs about"),
+        (np.inf, {}, "online limit"),
+        (0.01, {}, "leaves no sample in dimension = 20: raise either"),
+        (2.0, {"dimension": 2}, "at least 3"),
+        (2.0, {"dimension": 2.5}, "dimension must be a whole number"),
+        (2.0, {"dtype": "float16"}, "dtype must be one of 'float32', 'float64'"),
+        (2.0, {"form": "sideways"}, "form must be one of 'auto', 'primal', 'dual'"),
+        (2.0, {"memory_limit": 1e3}, "one run needs about"),
+        (2.0, {"seeds": 0}, "seeds must be a whole number, 1 or more"),
+        (2.0, {"key": -1}, "key must be a whole number, 0 or more"),
     ],
 )
-def test_bad_input_is_refused_with_a_remedy(changed, message):
-    options = {
-        "samples_per_dimension": 2,
-        "step": 0.1,
-        "steps": [0, 1],
-        "dimension": 20,
-        "seeds": 2,
-        **START,
-        **changed,
-    }
+def test_bad_input_is_refused_with_a_remedy(ratio, changed, message):
     with pytest.raises(ValueError, match=message):
-        simulate(quadratic_task(), **options)
-
-
-def test_the_kernel_has_room_for_few_neurons():
-    wide = Task(activations.relu, teachers.square(), jnp.ones(9), jnp.ones(9))
-    with pytest.raises(ValueError, match="room for 8 neurons, not 9"):
-        simulate(
-            wide,
-            samples_per_dimension=2,
-            initial_overlap=np.eye(9),
-            initial_alignment=np.zeros((9, 1)),
-            step=0.1,
-            steps=[1],
-            dimension=20,
-            seeds=1,
-            form="fused",
-        )
+        simulate(paper_problem(ratio=ratio), [0, 1], **{"dimension": 20, "seeds": 2, **changed})

@@ -9,6 +9,7 @@ import xarray as xr
 from scipy.integrate import solve_ivp
 
 from solvable import (
+    SGD,
     Committee,
     DiagonalNetwork,
     FeatureScaling,
@@ -194,8 +195,11 @@ REFUSED = {
         "theory has network = 'projected', simulation 'linear'",
     ),
     "one-pass descent": (
-        lambda: (_committee().predict([0.1, 0.2], solver=_one_pass()), _committee().simulate([0.1, 0.2], **_SMALL)),
-        "theory has descent = 'flow', simulation 'discrete'",
+        lambda: (
+            _committee().replace(samples_per_dimension=math.inf).predict([1, 2], SGD(0.1, batch_size=1)),
+            _committee().simulate([1, 2], **_SMALL),
+        ),
+        "theory has samples_per_dimension = inf, simulation 5",
     ),
 }
 _SMALL = {"dimension": 20, "seeds": 2}
@@ -220,13 +224,7 @@ def _scaling() -> FeatureScaling:
 
 
 def _committee() -> Committee:
-    return Committee(samples_per_dimension=5.0, step=0.1)
-
-
-def _one_pass() -> object:
-    from solvable.solvers import Online
-
-    return Online(saad_solla=True)
+    return Committee(samples_per_dimension=5.0)
 
 
 # Half a minute to compile, and the same check as the others.
@@ -249,5 +247,5 @@ def test_limits_of_theory_are_held_against_finite_systems() -> None:
     from solvable.solvers import Online
 
     compare(_discrete_theory(), _run(LinearEstimator(0.5)))
-    compare(_committee().predict([0.1, 0.2], solver=Online()), _committee().simulate([0.1, 0.2], **_SMALL))
+    compare(_committee().predict([1, 2], solver=Online()), _committee().simulate([1, 2], **_SMALL))
     assert _committee().samples_per_dimension < math.inf

@@ -10,13 +10,13 @@ import solvable
 from solvable.numerics.cost import check_cost, in_time, unlimited
 
 ESTIMATES: dict[str, tuple[Callable[[], Any], str]] = {
-    "committee": (lambda: solvable.Committee().predict([1e6]), r"4e\+06 steps of 0.25.*solver=Flow"),
+    "committee": (lambda: solvable.Committee().predict([4e6]), r"4e\+06 steps.*GradientFlow"),
     "committee online": (
-        lambda: solvable.Committee(samples_per_dimension=np.inf).predict([1e12]),
-        r"4e\+12 steps.*Online\(flow=True\)",
+        lambda: solvable.Committee(samples_per_dimension=np.inf).predict([4e12]),
+        r"4e\+12 steps.*GradientFlow",
     ),
-    "committee response": (lambda: solvable.Committee().predict([1e4], solver="response"), r"4e\+04 steps"),
-    "committee simulation": (lambda: solvable.Committee().simulate([1e6]), r"4e\+06 steps and 20 seeds"),
+    "committee response": (lambda: solvable.Committee().predict([4e4], solver="response"), r"4e\+04 steps"),
+    "committee simulation": (lambda: solvable.Committee().simulate([4e6]), r"4e\+06 steps and 20 seeds"),
     "march": (
         lambda: solvable.FeatureScaling(1.5, 0.5, features=16, modes=50).predict([1e6]),
         r"GiB.*descent=\"flow\"",

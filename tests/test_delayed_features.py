@@ -36,11 +36,6 @@ def test_errors_of_a_crossing() -> None:
     assert _shared.fall_time_error(theory, "test_loss") == pytest.approx(0.1 * crossing, rel=1e-12)
 
 
-@pytest.mark.parametrize(("measured", "passed"), [(5.0, True), (7.0, True), (4.999, False), (np.nan, False)])
-def test_bounds_can_fail(measured: float, passed: bool) -> None:
-    assert _shared.at_least("a number", measured, 5.0, "a reason").passed is passed
-
-
 def test_scores_leave_out_the_start_and_know_theory_error() -> None:
     times = [0.0, 1.0, 2.0]
     theory = xr.Dataset({"a": ("time", [1.0, 1.0, 1.0]), "a_error": ("time", [0.0, 0.0, 3.0])}, {"time": times})
@@ -70,8 +65,16 @@ def test_printed_equation_is_the_printed_one() -> None:
 def test_printed_time_depends_on_alpha_twice_too_much() -> None:
     model = _shared.paper_task(np.inf, 1e-3, eq20.EPSILON, alignment=(0.01, -0.01), overlap=np.eye(2))
     smaller = _shared.paper_task(np.inf, 1e-4, eq20.EPSILON, alignment=(0.01, -0.01), overlap=np.eye(2))
-    corrected = smaller.escape_time() - model.escape_time()
+    corrected = float(smaller.escape_time().escape_time - model.escape_time().escape_time)
     assert eq20.printed_time(1e-4, 0.01) - eq20.printed_time(1e-3, 0.01) == pytest.approx(2 * corrected, rel=1e-12)
+
+
+def test_flow_time_takes_the_place_of_steps() -> None:
+    steps = xr.Dataset({"c": (("time", "earlier_time"), np.eye(2))}, {"time": [2.0, 5.0], "earlier_time": [2.0, 5.0]})
+    found = _shared.on_flow_time(steps.assign_coords(flow_time=("time", [0.2, 0.5])))
+    np.testing.assert_array_equal(found.time, [0.2, 0.5])
+    np.testing.assert_array_equal(found.earlier_time, [0.2, 0.5])
+    np.testing.assert_array_equal(_shared.steps_near([0.21, 0.24, 0.98], 0.1), [2, 10])
 
 
 @pytest.mark.parametrize("neurons", [2, 10, 100])

@@ -292,4 +292,4 @@ def test_no_derivative_is_no_nan() -> None:
 def test_committee_says_that_it_cannot_be_differentiated() -> None:
     """Its solvers run on numbers; tracing a parameter is refused, not silently cut off."""
     with pytest.raises((ValueError, TypeError, jax.errors.JAXTypeError)):
-        jax.grad(lambda decay: Committee(weight_decay=decay).predict([0.0, 0.1]).test_loss.data[-1])(0.1)
+        jax.grad(lambda scale: Committee(output_scale=scale).predict([0, 1]).test_loss.data[-1])(0.1)

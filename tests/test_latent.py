@@ -1,37 +1,26 @@
 """The latent closure: against linear regression, which random matrices solve, and against itself."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from committees import paper_problem, problem
 
-from solvable.activations import quadratic, relu
+from solvable.activations import linear, relu
 from solvable.models.committee import closure as latent
 from solvable.models.committee.closure import LatentClosure, largest_rate
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
-from solvable.models.committee.task import Task
-from solvable.teachers import square
+from solvable.teachers import linear as linear_teacher
 
 
-class Regression(eqx.Module):
+def _regression(ratio):
     """One linear neuron that is to become the index field: ``g = error = h* - h``."""
-
-    def __call__(self, fields, index_fields):
-        error = index_fields[0] - fields[0]
-        return error[None], error
+    return problem(linear, linear_teacher(), [1.0], alignment=[[0.2]], overlap=[[0.7]], ratio=ratio)
 
 
-def _closure(signals, ratio, *, alignment=((0.2,),), overlap=((0.7,),), samples=4096, **options):
+def _closure(problem, *, samples=4096, **options):
     settings = {"tolerance": 1e-3, "shrunk": False, "key": (0,), "memory_limit": 2**31, **options}
-    return LatentClosure(
-        signals,
-        alignment=np.array(alignment),
-        overlap=np.array(overlap),
-        samples_per_dimension=ratio,
-        samples=samples,
-        **settings,
-    )
+    return LatentClosure(problem, samples=samples, **settings)
 
 
 def _descend(closure, step, count):
@@ -51,9 +40,9 @@ def test_linear_regression_follows_the_marchenko_pastur_law(ratio):
     step, count = 0.3, 30
     start = 1 - 2 * 0.2 + 0.7
     results = []
-    for scramble in range(4):
+    for replicate in range(4):
         for shrunk in (False, True):
-            losses, weights = _descend(_closure(Regression(), ratio, key=(scramble,), shrunk=shrunk), step, count)
+            losses, weights = _descend(_closure(_regression(ratio), key=(replicate,), shrunk=shrunk), step, count)
             results.append([losses[10], losses[30], np.sum(weights**2) - 2 * weights[0, 0] + 1])
     law = MarchenkoPastur(1 / ratio)
 
@@ -71,14 +60,11 @@ def test_linear_regression_follows_the_marchenko_pastur_law(ratio):
 
 
 def _committee():
-    return Task(quadratic(0.5), square(), jnp.full(2, 0.5), jnp.ones(2))
-
-
-_START = {"alignment": ((0.3,), (-0.1,)), "overlap": ((1.0, 0.2), (0.2, 1.0))}
+    return paper_problem(ratio=2.0)
 
 
 def test_directions_are_orthonormal_and_new_normals_orthogonal_to_them():
-    closure = _closure(_committee(), 2.0, **_START)
+    closure = _closure(_committee())
     _descend(closure, 0.1, 60)
     rank, samples = closure.rank, closure.samples
     directions = np.asarray(closure._basis.directions)[:, :rank]
@@ -92,11 +78,11 @@ def test_directions_are_orthonormal_and_new_normals_orthogonal_to_them():
 
 
 def test_projections_rebuild_the_signals():
-    closure = _closure(_committee(), 2.0, tolerance=1e-5, **_START)
+    closure = _closure(_committee(), tolerance=1e-5)
     weights = closure.start
     for _ in range(5):
         evaluation = closure.evaluate(weights)
-        signals, _ = _committee()(*closure.fields(weights))
+        signals, _ = _committee().signals(*closure.fields(weights))
         directions = np.asarray(closure._basis.directions)
         rebuilt = np.asarray(evaluation.projections) @ directions.T
         size = np.sqrt(np.mean(np.asarray(signals) ** 2))
@@ -113,11 +99,11 @@ def test_projections_rebuild_the_signals():
 
 
 @pytest.mark.slow
-def test_results_do_not_depend_on_room_or_chunks(monkeypatch):
-    reference, final = _descend(_closure(_committee(), 2.0, **_START), 0.1, 30)
+def test_results_do_not_depend_on_capacity_or_chunks(monkeypatch):
+    reference, final = _descend(_closure(_committee()), 0.1, 30)
     for name, value in (("_FIRST_CAPACITY", 8), ("_CHUNK", 256)):
         monkeypatch.setattr(latent, name, value)
-        losses, other = _descend(_closure(_committee(), 2.0, **_START), 0.1, 30)
+        losses, other = _descend(_closure(_committee()), 0.1, 30)
         np.testing.assert_allclose(losses, reference, rtol=1e-9)
         np.testing.assert_allclose(other @ other.T, final @ final.T, rtol=1e-9)
 
@@ -126,10 +112,7 @@ def test_the_shrunk_convention_is_a_finite_system():
     # With few samples the two conventions part, and with more they meet.
     gaps = []
     for samples in (512, 8192):
-        ends = [
-            _descend(_closure(_committee(), 2.0, samples=samples, shrunk=s, **_START), 0.1, 40)[0][-1]
-            for s in (False, True)
-        ]
+        ends = [_descend(_closure(_committee(), samples=samples, shrunk=s), 0.1, 40)[0][-1] for s in (False, True)]
         gaps.append(abs(ends[1] - ends[0]) / ends[0])
     assert gaps[0] > 4 * gaps[1] > 0
 
@@ -149,12 +132,11 @@ def test_the_edge_bounds_the_eigenvalues_of_a_weighted_wishart_matrix():
     assert float(largest_rate(jnp.asarray(weights), samples / dimension)) == pytest.approx(largest, rel=0.05)
 
 
-def test_a_kink_needs_nothing_special():
+def test_an_activation_that_is_not_differentiable_needs_nothing_special():
     # g of a ReLU student jumps at zero; the first step of the overlap is <g h> + <h g> exactly, whatever phi''.
-    task = Task(
-        relu, lambda a, b: jnp.tanh(a) * b, jnp.array([1.0, -1.0]) / np.sqrt(2), jnp.array([1.0, -1.0]) / np.sqrt(2)
-    )
-    closure = _closure(task, 3.0, alignment=((0.1, 0.0), (0.0, 0.1)), overlap=np.eye(2), samples=2**15)
+    signs = np.array([1.0, -1.0]) / np.sqrt(2)
+    task = problem(relu, lambda a, b: jnp.tanh(a) * b, signs, signs, alignment=0.1 * np.eye(2), ratio=3.0)
+    closure = _closure(task, samples=2**15)
     evaluation = closure.evaluate(closure.start)
     start = np.asarray(closure.widen(closure.start))
     step = 1e-6
@@ -165,7 +147,7 @@ def test_a_kink_needs_nothing_special():
     fields = np.array([[0.1, 0.0, np.sqrt(0.99), 0.0], [0.0, 0.1, -0.0, np.sqrt(0.99)]])
     fields[1, 2:] = np.linalg.cholesky(np.eye(2) - fields[:, :2] @ fields[:, :2].T)[1]
     fields[0, 2:] = np.linalg.cholesky(np.eye(2) - fields[:, :2] @ fields[:, :2].T)[0]
-    signals, _ = jax.jit(task.__call__)(jnp.asarray(fields @ draws), jnp.asarray(draws[:2]))
+    signals, _ = jax.jit(lambda *both: task.signals(*both))(jnp.asarray(fields @ draws), jnp.asarray(draws[:2]))
     both = np.asarray(signals) @ (fields @ draws).T / draws.shape[1]
     # Sampling errors of 4e5 draws: 0.003.
     np.testing.assert_allclose(drift, both + both.T, atol=0.01)
@@ -173,4 +155,4 @@ def test_a_kink_needs_nothing_special():
 
 def test_too_little_memory_says_what_to_lower():
     with pytest.raises(MemoryError, match="GiB.*lower samples"):
-        _closure(_committee(), 2.0, memory_limit=1e5, **_START)
+        _closure(_committee(), memory_limit=1e5)

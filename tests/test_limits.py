@@ -40,7 +40,7 @@ def test_every_model_has_its_limits(name):
         (lambda: SkillModel(0.6, skills=5, learning_rate=100.0).simulate([10.0], seeds=2), "e-folds, more than 2"),
         (lambda: SkillModel(0.6, skills=5, samples=100, shots=3).predict([10.0]), "shots = 1"),
         (lambda: ParityMode(first=-1.0), "positive"),
-        (lambda: Committee(activation=jnp.sign).predict([0.4]), "continuous"),
+        (lambda: Committee(activation=jnp.sign).predict([2]), "continuous"),
         (lambda: Committee(2.0, activation=activations.quadratic(1.0)).escape_time(), "eq. 20 holds"),
         (lambda: FeatureScaling(1.5, 0.4, learning_rate=1.5, modes=math.inf).predict([0, 50]), "training diverges"),
     ],

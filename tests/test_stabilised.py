@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from solvable.models.committee.stabilised import chebyshev_step, combine, geometric_steps, local_error, stages_needed
+from solvable.models.committee.closure import combine
+from solvable.models.committee.flow import chebyshev_step, geometric_steps, local_error, stages_needed
 
 
 def _integrate(velocity, state, end, steps, stages):

@@ -1,7 +1,7 @@
-"""Activations by name: the paper's quadratic one, polynomials, and the common ones.
+"""Activation functions by name: the quadratic one of delayed-features, polynomials, and the common ones.
 
-Any continuous scalar JAX function can stand in their place. Those of this module print well, compare equal, and the
-polynomial ones let averages over Gaussian fields be taken in closed form.
+Any continuous scalar JAX function can be used in their place. Those of this module have a readable repr and compare
+equal, and averages of polynomials over Gaussian fields are computed in closed form.
 """
 
 import contextlib
@@ -53,7 +53,12 @@ class Named:
 
 
 def quadratic(epsilon: float) -> Polynomial:
-    """``h + epsilon h^2 / 2``: epsilon is the share of quadratic functions (delayed-features, eq. 1).
+    """``h + epsilon h^2 / 2`` (delayed-features, eq. 1).
+
+    Parameters
+    ----------
+    epsilon
+        Strength of the quadratic part.
 
     >>> from solvable.activations import quadratic
     >>> quadratic(0.5)
@@ -70,7 +75,13 @@ erf = Named("erf", lambda field: jax.scipy.special.erf(field / jnp.sqrt(2.0)))
 
 
 def parse(text: Any) -> Any:
-    """The function of a name: ``relu``, ``tanh``, ``erf``, ``linear``, ``quadratic(0.5)``; functions stay."""
+    """Return the activation of a name: ``relu``, ``tanh``, ``erf``, ``linear`` or ``quadratic(0.5)``.
+
+    Parameters
+    ----------
+    text
+        The name. Anything that is not a string is returned unchanged.
+    """
     if not isinstance(text, str):
         return text
     name, _, argument = text.replace(" ", "").rstrip(")").partition("(")

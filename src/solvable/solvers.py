@@ -1,12 +1,16 @@
-"""Solvers of the committee's mean-field theory: ``Committee.predict(times, solver=solvers.Flow())``.
+"""Solvers of the committee's mean-field theory: ``Committee.predict(times, training, solver=solvers.Response())``.
 
 >>> import solvable
 >>> committee = solvable.Committee(samples_per_dimension=2.0)
->>> coarse = solvable.solvers.Latent(samples=256, scrambles=2)
->>> committee.predict([0.0, 1.0], solver=coarse).test_loss.shape
+>>> coarse = solvable.solvers.Latent(samples=256, replicates=2)
+>>> committee.predict([0, 4], solver=coarse).test_loss.shape
 (2,)
 """
 
-from solvable.models.committee.solvers import FixedPoint, Flow, Latent, Online, Response
+from solvable.models.committee.fixed_point import FixedPoint
+from solvable.models.committee.flow import Flow
+from solvable.models.committee.latent import Latent
+from solvable.models.committee.online import Online
+from solvable.models.committee.response import Response
 
 __all__ = ["FixedPoint", "Flow", "Latent", "Online", "Response"]

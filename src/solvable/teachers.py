@@ -1,4 +1,4 @@
-"""Targets of index fields: the paper's square. Any JAX function of K fields can stand in its place."""
+"""Target functions of the index fields, by name. Any JAX function of K fields can be used in their place."""
 
 from typing import Any
 
@@ -26,7 +26,13 @@ def linear() -> Polynomial:
 
 
 def parse(text: Any) -> Any:
-    """The teacher of a name: ``square`` or ``linear``; functions stay as they are."""
+    """Return the teacher of a name: ``square`` or ``linear``.
+
+    Parameters
+    ----------
+    text
+        The name. Anything that is not a string is returned unchanged.
+    """
     if not isinstance(text, str):
         return text
     known = {"square": square, "linear": linear}

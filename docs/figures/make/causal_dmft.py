@@ -8,10 +8,11 @@ import jax
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from solvable import Committee, FeatureScaling, activations, solvers
+from solvable import Committee, FeatureScaling, GradientDescent, activations, solvers
 from solvable.plotting import COLOURS, new_figure
 
 FIGURES = Path(__file__).parents[1]
+DESCENT = GradientDescent(0.2)
 
 
 def algorithm() -> None:
@@ -33,7 +34,6 @@ def algorithm() -> None:
         output_scale=1.0,
         initial_overlap=[[1.0, 0.2], [0.2, 1.0]],
         initial_alignment=[[0.3], [-0.1]],
-        step=0.2,
     )
     ranks = {}
     for tolerance in (1e-1, 1e-2, 1e-3):
@@ -41,15 +41,17 @@ def algorithm() -> None:
     for colour, (tolerance, values) in zip(COLOURS, ranks.items(), strict=False):
         right.plot((2, 5, 10, 20, 40, 80), values, "o-", color=colour, label=f"tolerance {tolerance:g}")
     right.plot((2, 80), (6, 162), ":", color="grey", label="every signal (2 an evaluation)")
-    right.set(xscale="log", yscale="log", xlabel="descent steps", ylabel="latent directions", title="latent closure")
+    right.set(
+        xscale="log", yscale="log", xlabel="gradient-descent steps", ylabel="latent directions", title="latent closure"
+    )
     _plain_ticks(right.xaxis, (2, 5, 10, 20, 40, 80))
     right.legend(fontsize="small")
     figure.savefig(FIGURES / "engine-causal-dmft.png", dpi=90)
 
 
 def _rank(model: Committee, steps: int, tolerance: float) -> int:
-    solver = solvers.Latent(samples=1024, scrambles=2, tolerance=tolerance)
-    data = model.predict([0.2 * steps], solver=solver)
+    solver = solvers.Latent(samples=1024, replicates=2, tolerance=tolerance)
+    data = model.predict([steps], DESCENT, solver=solver)
     return int(json.loads(data.attrs["solver"])["rank"])
 
 
@@ -69,12 +71,11 @@ def errors() -> None:
         output_scale=1.0,
         initial_overlap=[[1.0, 0.2], [0.2, 1.0]],
         initial_alignment=[[0.3], [-0.1]],
-        step=0.2,
     )
     ways = {"closure": (solvers.Latent, (256, 1024, 4096)), "responses": (solvers.Response, (256, 1024))}
     for steps, line, face in ((20, "-", None), (80, "--", "white")):
-        times = [0.2 * steps]
-        best = model.predict(times, solver=solvers.Latent(samples=16384, scrambles=4), key=5)
+        times = [steps]
+        best = model.predict(times, DESCENT, solver=solvers.Latent(samples=16384, replicates=4), key=5)
         reference = float(best.test_loss[0])
         print(steps, "steps: reference", reference, float(best.test_loss_error[0]))
         for colour, (name, (solver, counts)) in zip(COLOURS, ways.items(), strict=False):
@@ -88,12 +89,12 @@ def errors() -> None:
     figure.savefig(FIGURES / "engine-causal-dmft-error.png", dpi=90)
 
 
-def _measured(model: Committee, times: list[float], solver, reference: float) -> tuple[float, float, float]:
+def _measured(model: Committee, times: list[int], solver, reference: float) -> tuple[float, float, float]:
     """Seconds, error against the reference over three keys, and the error that the solver states."""
-    found = [model.predict(times, solver=solver, key=key) for key in range(3)]
+    found = [model.predict(times, DESCENT, solver=solver, key=key) for key in range(3)]
     wrong = np.sqrt(np.mean([(float(each.test_loss[0]) - reference) ** 2 for each in found]))
     said = np.mean([float(each.test_loss_error[0]) for each in found])
-    return _seconds(lambda: model.predict(times, solver=solver)), wrong / reference, said / reference
+    return _seconds(lambda: model.predict(times, DESCENT, solver=solver)), wrong / reference, said / reference
 
 
 def _plain_ticks(axis, values) -> None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from solvable import FeatureScaling
-from solvable.models.committee.stabilised import chebyshev_step, geometric_steps, stages_needed
+from solvable.models.committee.flow import chebyshev_step, geometric_steps, stages_needed
 from solvable.plotting import COLOURS, new_figure
 
 FIGURES = Path(__file__).parents[1]

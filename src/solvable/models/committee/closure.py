@@ -1,4 +1,4 @@
-"""Dynamical mean-field theory by latent closure: descent on a few hundred coordinates, averaged over samples.
+"""Dynamical mean-field theory by latent closure: gradient descent on a few hundred coordinates, averaged over samples.
 
 A linear layer ``h = w . x`` on D-dimensional Gaussian inputs, trained on ``P = gamma D`` fixed samples by
 ``dw/dt = (1/gamma) sum_mu g(h^mu) x^mu``, has as D grows a description in a few coordinates. Whatever enters the
@@ -12,27 +12,38 @@ and with the weights ``U`` in these coordinates
     h = U . Y,        dU/dt = <g(h) Y>,        overlaps = U U^T,        <g_i(t) g_j(s)> = c_i(t) . c_j(s),  c = <g e>.
 
 No response function appears: the memory term ``(1/gamma) int R_w g`` is the part of ``U . Y`` along ``e``, and by
-Stein's lemma ``<g xi_a>`` is what the field responses would give. Only ``g`` itself is evaluated, so that a kink in the
-activation needs nothing special.
+Stein's lemma ``<g xi_a>`` is what the field responses would give. Only ``g`` itself is evaluated, so that an activation
+that is not differentiable everywhere, such as ReLU, needs nothing special.
 
 With S samples in place of the average the estimate ``<g xi_a>`` acts back on its own sample: a bias of order
 ``rank * gamma / S``. New normals are made orthogonal to all directions up to theirs, which removes most of it
 ("open"); the other convention ("shrunk") also shortens the step into each new direction by ``sqrt(1 - n/D)``, D = S /
 gamma, as in a system of that finite size. The two err to opposite sides, so that their middle is the better value and
 their difference an estimate of the bias.
+
+==========  =================  ================================================
+symbol      name               shape
+==========  =================  ================================================
+``Y_a``     latents            (sample, column); column = index, neuron, then one for each direction
+``e_a``     directions         (sample, direction)
+``U``       weights            (neuron, column)
+``<g Y>``   velocity           (neuron, column)
+``<g e>``   projections        (neuron, direction)
+==========  =================  ================================================
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from solvable.models.committee.gaussian_samples import sobol_normals
+from solvable.models.committee.gaussian import sobol_normals
+from solvable.models.committee.problem import Problem
 
 _BLOCK = 128
 _EVEN_BLOCKS = 2
@@ -40,15 +51,6 @@ _FIRST_CAPACITY = 32
 _GROWTH = 1.5
 _CHUNK = 2048
 _ONE_BY_ONE = 8
-
-
-@runtime_checkable
-class Signals(Protocol):
-    """``g`` and the error of every sample, from the fields and the index fields; a PyTree that can be called."""
-
-    def __call__(
-        self, fields: Float[Array, "neuron sample"], index_fields: Float[Array, "index sample"]
-    ) -> tuple[Float[Array, "neuron sample"], Float[Array, "sample"]]: ...
 
 
 class Basis(NamedTuple):
@@ -70,26 +72,38 @@ class Evaluation(NamedTuple):
 class LatentClosure:
     """A growing latent basis of one set of samples, and the velocity of weights in it.
 
-    ``tolerance`` is the share of a signal that a new direction must hold to be taken in.
+    Parameters
+    ----------
+    problem
+        Network, target, start and samples per dimension.
+    samples
+        Number of samples that stand for the average.
+    tolerance
+        Fraction of a signal that must lie outside the basis for the basis to grow.
+    shrunk
+        Which of the two conventions for new directions to follow.
+    key
+        Random seeds of the samples.
+    memory_limit
+        Most bytes to use.
     """
 
     def __init__(
         self,
-        signals: Signals,
+        problem: Problem,
         *,
-        alignment: Float[np.ndarray, "neuron index"],
-        overlap: Float[np.ndarray, "neuron neuron"],
-        samples_per_dimension: float,
         samples: int,
         tolerance: float,
         shrunk: bool,
         key: tuple[int, ...],
         memory_limit: float,
     ) -> None:
+        alignment, overlap = np.asarray(problem.initial_alignment), np.asarray(problem.initial_overlap)
         neurons, indices = alignment.shape
         self.samples, self.evaluations = samples, 0
-        self._signals, self._key, self._memory_limit = signals, key, memory_limit
-        self._ratio, self._tolerance, self._shrunk = float(samples_per_dimension), float(tolerance), float(shrunk)
+        self._problem, self._key, self._memory_limit = problem, key, memory_limit
+        self._ratio, self._tolerance = float(problem.samples_per_dimension), float(tolerance)
+        self._shrunk = float(shrunk)
         self._fixed, self._indices, self._neurons = neurons + indices, indices, neurons
         self._blocks: dict[int, Array] = {}
         capacity = self._fixed + max(_FIRST_CAPACITY, 2 * neurons)
@@ -121,10 +135,10 @@ class LatentClosure:
 
     def evaluate(self, weights: Float[Array, "neuron column"]) -> Evaluation:
         """The velocity of these weights; directions of their signals that are new join the basis."""
-        self._make_room()
+        self._reserve()
         self.evaluations += 1
         evaluation, self._basis = _evaluate(
-            self._signals,
+            self._problem,
             self._basis,
             self.widen(weights),
             ratio=self._ratio,
@@ -141,7 +155,7 @@ class LatentClosure:
         return jnp.pad(weights, ((0, 0), (0, missing))) if missing else weights
 
     def squared_pull(self, values: Float[Array, "row sample"]) -> Float[Array, "row"]:
-        """``|(1/gamma) sum_mu v^mu x^mu|^2 / D`` of functions ``v`` of the samples: how far they would pull weights."""
+        """``|(1/gamma) sum_mu v^mu x^mu|^2 / D`` for functions ``v`` of the samples."""
         return _squared_pull(self._basis, values, self._ratio)
 
     def fields(
@@ -155,7 +169,7 @@ class LatentClosure:
         """Bytes the basis and its work space take now."""
         return self._bytes(self._basis.latents.shape[1])
 
-    def _make_room(self) -> None:
+    def _reserve(self) -> None:
         capacity = self._basis.latents.shape[1]
         if self._most + self._neurons > capacity:
             self._most = int(self._basis.used)
@@ -186,7 +200,7 @@ class LatentClosure:
             return jax.random.normal(jax.random.key(seed), (self.samples, _BLOCK))
         columns = sobol_normals(self.samples, _BLOCK, (*self._key, block))
         if block:
-            # Scrambles of the same points are not independent of each other; shuffled ones are.
+            # Randomisations of the same points are not independent of each other; shuffled ones are.
             columns = np.random.default_rng((*self._key, block, 1)).permutation(columns)
         return jnp.asarray(columns)
 
@@ -205,7 +219,7 @@ class LatentClosure:
 
 @partial(jax.jit, static_argnames=("indices", "chunk"), donate_argnames=("basis",))
 def _evaluate(
-    signals: Any,
+    problem: Problem,
     basis: Basis,
     weights: Array,
     *,
@@ -224,7 +238,7 @@ def _evaluate(
     # once a pass: the passes are what evaluation costs.
     def signal(rows: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], tuple[Array]]:
         latent, direction, fresh = rows
-        moving, error = signals((latent @ weights.T).T, latent[:, :indices].T)
+        moving, error = problem.signals((latent @ weights.T).T, latent[:, :indices].T)
         both = jnp.concatenate([moving.T, fresh], axis=1)
         return (both.T @ direction, moving @ latent, jnp.sum(moving**2, axis=1), jnp.sum(error**2)), (moving.T,)
 
@@ -336,7 +350,7 @@ def largest_rate(bounds: Float[Array, "sample"], ratio: Array | float) -> Float[
     """Upper edge of the spectrum of ``(1/gamma) sum_mu a_mu x^mu x^mu^T``, for positive weights ``a`` of the samples.
 
     The edge of a weighted Wishart matrix, ``min over y > max a of y/gamma + y <a / (y - a)>``; for a = 1 it is
-    ``(1 + 1/sqrt gamma)^2``. It bounds how fast anything can relax, hence which step of descent is stable.
+    ``(1 + 1/sqrt gamma)^2``. It bounds how fast anything can relax, hence which learning rate is stable.
     """
     top = jnp.maximum(jnp.max(bounds), 1e-300)
     candidates = top * (1 + jnp.geomspace(1e-3, 1e3, 61))
@@ -358,3 +372,18 @@ def _square_root(matrix: np.ndarray) -> np.ndarray:
 
 def _rounded(columns: float) -> int:
     return -(-int(columns) // 16) * 16
+
+
+def combine(weights: Sequence[float], arrays: Sequence[Array]) -> Array:
+    """``sum_i weights[i] arrays[i]``, narrower arrays padded with zeros."""
+    widest = max(array.shape[-1] for array in arrays)
+    padded = [
+        array if array.shape[-1] == widest else jnp.pad(array, ((0, 0), (0, widest - array.shape[-1])))
+        for array in arrays
+    ]
+    return _combine(np.asarray(weights, dtype=float), padded)
+
+
+@jax.jit
+def _combine(weights: Array, arrays: list[Array]) -> Array:
+    return sum(weights[i] * array for i, array in enumerate(arrays))  # type: ignore[return-value]

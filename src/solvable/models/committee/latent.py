@@ -1,81 +1,92 @@
-"""Descent and gradient flow by the latent closure: the default solvers of the committee."""
+"""Gradient descent by the latent closure: the default solver of the committee.
+
+In the coordinates of :mod:`solvable.models.committee.closure` the weights ``U`` follow the same linear optimiser as the
+weights of the network, with ``<g Y>`` in place of minus the gradient: momentum and schedules act on ``U`` directly.
+"""
 
 import dataclasses
-import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from solvable.checks import check_choice, check_count
-from solvable.models.committee.closure import Evaluation, LatentClosure
-from solvable.models.committee.problem import Advance, Problem, Runs, Wanted, diverged
-from solvable.models.committee.recorder import Recorder, fastest_rate
-from solvable.models.committee.stabilised import chebyshev_step, combine, geometric_steps, local_error, stages_needed
+from solvable.checks import check_count
+from solvable.models.committee.closure import Evaluation, LatentClosure, combine, largest_rate
+from solvable.models.committee.gaussian import test_loss
+from solvable.models.committee.outputs import Advance, OutputRequest, Solution
+from solvable.models.committee.problem import Problem
+from solvable.models.committee.summaries import sample_alignment
+from solvable.numerics.cost import check_cost
+from solvable.training import Covers, GradientDescent
 
 # How many steps may go by before the loss is looked at; looking makes an accelerator wait.
 _LOOK_EVERY = 64
 _DEFAULT_MEMORY = 4 * 2**30
-# The error of the time steps hardly depends on the number of samples.
-_PILOT_SAMPLES = 4096
+# A loss this many times the first one has diverged.
+_DIVERGED = 1e6
+# Directions that a latent basis has grown to on long runs, and what it costs to start one evaluation from Python.
+_USUAL_RANK, _CALL = 64, 1e6
 
 
 @dataclasses.dataclass(frozen=True)
-class _Sampled:
-    """Settings of a solver that averages over samples.
+class ClosureSolver:
+    """Settings of a solver that averages over samples of the latent closure.
 
-    ``samples``: size of one set of samples. ``scrambles``: independent sets; their spread is part of the error.
-    ``tolerance``: share of a signal that must lie outside the latent basis for the basis to grow.
-    ``memory_limit``: bytes; half the accelerator's memory, or 4 GiB on a CPU, if None.
+    Parameters
+    ----------
+    samples
+        Size of one set of samples.
+    replicates
+        Number of independent randomised quasi-Monte-Carlo sets of samples; their spread is part of the error.
+    tolerance
+        Fraction of a signal that must lie outside the latent basis for the basis to grow.
+    memory_limit
+        Most bytes to use; half the accelerator's memory, or 4 GiB on a CPU, if None.
     """
 
     samples: int = 8192
-    scrambles: int = 4
+    replicates: int = 4
     tolerance: float = 3e-3
     memory_limit: float | None = None
-    whole_steps: ClassVar[bool] = True
+    covers: ClassVar[tuple[Covers, ...]] = ()
 
     def __post_init__(self) -> None:
         check_count("samples", self.samples, 16)
-        check_count("scrambles", self.scrambles, 2)
+        check_count("replicates", self.replicates, 2)
         if not 1e-6 <= self.tolerance < 1:
             raise ValueError(f"tolerance must lie between 1e-6 and 1, not {self.tolerance!r}")
 
-    def _closure(self, problem: Problem, scramble: int, shrunk: bool, key: int) -> LatentClosure:
+    def closure(self, problem: Problem, replicate: int, shrunk: bool, key: int) -> LatentClosure:
+        """A new latent basis for one set of samples and one convention for new directions."""
         return LatentClosure(
-            problem.task,
-            alignment=problem.alignment,
-            overlap=problem.overlap,
-            samples_per_dimension=problem.samples_per_dimension,
+            problem,
             samples=self.samples,
             tolerance=self.tolerance,
             shrunk=shrunk,
-            key=(key, scramble),
+            key=(key, replicate),
             memory_limit=_memory() if self.memory_limit is None else self.memory_limit,
         )
 
-    def work(self, problem: Problem, times: np.ndarray) -> float:
-        """How much :meth:`solve` will report as done."""
-        return 2.0 * self.scrambles * float(times[-1])
-
     def solve(
-        self, problem: Problem, times: np.ndarray, wanted: Wanted, key: int, advance: Advance, keep_diverged: bool
-    ) -> Runs:
-        """Every scramble, once with each convention for the self-term."""
-        if wanted.responses:
-            raise ValueError("the latent closure does without responses: use the solver Response for them")
+        self, problem: Problem, times: np.ndarray, request: OutputRequest, key: int, advance: Advance
+    ) -> Solution:
+        """Solve with every set of samples, once with each convention for new directions."""
+        if request.responses:
+            raise ValueError("the latent closure needs no response functions and has none: use the solver Response")
+        each = 1 / (2 * self.replicates)
         recorders = [
-            [self._run(problem, times, wanted, scramble, shrunk, key, advance) for shrunk in (False, True)]
-            for scramble in range(self.scrambles)
+            [
+                self.run(problem, times, request, replicate, shrunk, key, lambda part: advance(each * part))
+                for shrunk in (False, True)
+            ]
+            for replicate in range(self.replicates)
         ]
         every = [recorder for pair in recorders for recorder in pair]
         stopped = [recorder for recorder in every if recorder.stopped is not None]
         first = min(stopped, key=lambda recorder: recorder.stopped or 0.0, default=None)
-        if first is not None and not keep_diverged:
-            raise diverged(first.stopped or 0.0, problem.step, first.stable_step)
-        pairs = [[recorder.arrays(problem, times, wanted) for recorder in pair] for pair in recorders]
+        pairs = [[recorder.arrays(times.size) for recorder in pair] for pair in recorders]
         names = pairs[0][0]
         values = {name: np.stack([(pair[0][name] + pair[1][name]) / 2 for pair in pairs]) for name in names}
         bias = {name: abs(np.mean([pair[0][name] - pair[1][name] for pair in pairs], axis=0)) / 2 for name in names}
@@ -84,189 +95,195 @@ class _Sampled:
             "evaluations": max(recorder.evaluations for recorder in every),
             "peak_bytes": max(recorder.bytes for recorder in every),
         }
-        time_error = {} if stopped else self._time_error(problem, times, key, int(notes["rank"]))
-        return Runs(values, bias, time_error, notes, None if first is None else first.stopped)
+        time_error = {} if stopped else self.time_error(problem, times, key, int(notes["rank"]))
+        if first is None:
+            return Solution(values, bias, time_error, notes)
+        return Solution(values, bias, time_error, notes, first.stopped, first.stable_learning_rate)
 
-    def _time_error(self, problem: Problem, times: np.ndarray, key: int, rank: int) -> dict[str, np.ndarray]:
-        """Errors of the time steps; whole steps have none."""
-        return {}
-
-    def _run(
+    def run(
         self,
         problem: Problem,
         times: np.ndarray,
-        wanted: Wanted,
-        scramble: int,
+        request: OutputRequest,
+        replicate: int,
         shrunk: bool,
         key: int,
         advance: Advance,
-    ) -> Recorder:
-        closure = self._closure(problem, scramble, shrunk, key)
-        recorder = Recorder(closure, problem, shrunk, wanted)
-        self._follow(problem, times, closure, recorder, advance)
+    ) -> "Recorder":
+        """One set of samples with one convention."""
+        closure = self.closure(problem, replicate, shrunk, key)
+        recorder = Recorder(closure, problem, shrunk, request)
+        self.follow(problem, times, closure, recorder, advance)
         recorder.finish(times)
         return recorder
 
-    def _follow(
-        self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: Recorder, advance: Advance
+    def follow(
+        self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: "Recorder", advance: Advance
     ) -> None:
-        """Train through the times, and record what is there at each."""
+        """Train through the times, and record the state at each."""
         raise NotImplementedError
+
+    def time_error(self, problem: Problem, times: np.ndarray, key: int, rank: int) -> dict[str, np.ndarray]:
+        """Errors of the time steps; whole steps have none."""
+        return {}
 
 
 @dataclasses.dataclass(frozen=True)
-class Latent(_Sampled):
-    """Descent in whole steps, exact as the dimension grows; times are whole multiples of the step."""
+class Latent(ClosureSolver):
+    """Gradient descent in whole steps, exact as the dimension grows: the default for ``GradientDescent``."""
 
-    def _follow(
-        self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: Recorder, advance: Advance
+    covers: ClassVar[tuple[Covers, ...]] = (
+        Covers(GradientDescent, options=("momentum", "nesterov", "weight_decay"), schedules=("learning_rate",)),
+    )
+
+    def check_cost(self, problem: Problem, times: np.ndarray) -> None:
+        steps = float(times[-1])
+        check_cost(
+            f"Latent() for {steps:.3g} steps",
+            operations=steps * 2 * self.replicates * (4.0 * self.samples * problem.neurons * _USUAL_RANK + _CALL),
+            remedy="ask for earlier times, or for gradient flow: GradientFlow(...)",
+        )
+
+    def follow(
+        self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: "Recorder", advance: Advance
     ) -> None:
-        saved = {int(count) for count in np.round(times / problem.step)}
-        keep, step, weights = 1 - problem.step * problem.weight_decay, problem.step, closure.start
-        for count in range(max(saved) + 1):
+        training: Any = problem.training
+        saved, last = {int(time) for time in times}, int(times[-1])
+        rates = training.learning_rates(0, last + 1)
+        weights = closure.start
+        momentum = jnp.zeros_like(weights)
+        for count in range(last + 1):
             evaluation = closure.evaluate(weights)
             weights = closure.widen(weights)
             if count in saved:
                 recorder.record(weights, evaluation)
-            if count % _LOOK_EVERY == 0 and recorder.ran_away(evaluation, count * step):
+            if count % _LOOK_EVERY == 0 and recorder.has_diverged(evaluation, count):
                 break
-            weights = combine((keep, step), (weights, evaluation.velocity))
-            advance(step)
+            rate, decay = float(rates[count]), training.weight_decay
+            moved = combine((1 - rate * decay, rate), (weights, evaluation.velocity))
+            if training.momentum:
+                before = momentum
+                momentum = combine((training.momentum, 1.0, -decay), (momentum, evaluation.velocity, weights))
+                carried = momentum if training.nesterov else before
+                moved = combine((1.0, rate * training.momentum), (moved, carried))
+            weights = moved
+            advance(1 / (last + 1))
 
 
-@dataclasses.dataclass(frozen=True)
-class Flow(_Sampled):
-    """Gradient flow (steps of length zero) by a stabilised explicit scheme, to late times.
+class Recorder:
+    """Weights and losses of one run at the times asked for, and when it diverged."""
 
-    ``grid="geometric"``: steps grow with time, each ``ratio`` times the last. ``"adaptive"``: steps as long as the
-    estimated local error stays below ``accuracy`` of the weights. The error of the time steps is estimated by taking
-    every step once more in two halves, on a smaller set of samples that both share.
-    """
+    def __init__(self, closure: LatentClosure, problem: Problem, shrunk: bool, request: OutputRequest) -> None:
+        self._closure, self._problem, self._shrunk, self._request = closure, problem, shrunk, request
+        self._weights: list[Array] = []
+        self._projections: list[Array] = []
+        self._losses: list[Array] = []
+        self._alignments: list[Array] = []
+        self._first: float | None = None
+        self.stopped: float | None = None
+        self.stable_learning_rate = np.inf
+        self._samples = closure.samples
 
-    whole_steps: ClassVar[bool] = False
-    grid: Literal["geometric", "adaptive"] = "geometric"
-    ratio: float = 1.15
-    accuracy: float = 1e-3
+    def record(self, weights: Array, evaluation: Evaluation) -> None:
+        self._weights.append(weights)
+        self._losses.append(evaluation.loss)
+        if self._request.correlations or self._request.loss_gap:
+            self._projections.append(evaluation.projections)
+        if self._request.kernel_alignment:
+            self._alignments.append(sample_alignment(self._closure, self._problem, weights))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("grid", self.grid, ("geometric", "adaptive"))
-        if not 1 < self.ratio <= 2:
-            raise ValueError(f"ratio must lie between 1 and 2, not {self.ratio!r}")
-        if not 0 < self.accuracy < 1:
-            raise ValueError(f"accuracy must lie between 0 and 1, not {self.accuracy!r}")
+    def has_diverged(self, evaluation: Evaluation, time: float) -> bool:
+        """Whether the loss has grown beyond bounds; the stable rate is that of the weights at the last finite time."""
+        loss = float(evaluation.loss)
+        if self._first is None:
+            self._first = loss
+        if loss < _DIVERGED * max(self._first, 1e-300):
+            return False
+        finite = [w for w, value in zip(self._weights, self._losses, strict=True) if np.isfinite(float(value))]
+        rate = fastest_rate(self._problem, self._closure, finite[-1] if finite else self._closure.start)
+        self.stopped, self.stable_learning_rate = time, 2 / rate
+        return True
 
-    def _follow(
-        self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: Recorder, advance: Advance
-    ) -> None:
-        now, proposed, place = 0.0, np.inf, _Place(problem, closure)
-        for target in map(float, times):
-            while now < target:
-                length = self._length(now, target, proposed, place.rate())
-                following = place.after(length)
-                if self.grid == "adaptive":
-                    share = place.local_error(following, length) / self.accuracy
-                    factor = 0.8 * max(share, 1e-6) ** (-1 / 3) if np.isfinite(share) else 0.1
-                    if not share <= 1 and length > 1e-9 / place.rate():
-                        proposed = length * float(np.clip(factor, 0.1, 0.9))
-                        continue
-                    proposed = length * float(np.clip(factor, 0.2, 3.0))
-                place, now = following, _later(now, length, target)
-                advance(length)
-            recorder.record(closure.widen(place.weights), place.evaluation)
-            if recorder.ran_away(place.evaluation, now):
-                break
+    def finish(self, times: np.ndarray) -> None:
+        """Take the numbers off the device and release the samples."""
+        bad = [i for i, loss in enumerate(self._losses) if not float(loss) < _DIVERGED * max(self._first or 0, 1e-300)]
+        if bad and self.stopped is None:
+            before = self._weights[max(bad[0] - 1, 0)]
+            self.stopped = float(times[bad[0]])
+            self.stable_learning_rate = 2 / fastest_rate(self._problem, self._closure, before)
+        good = bad[0] if bad else len(self._losses)
+        self.rank, self.bytes = self._closure.rank, self._closure.memory()
+        self.evaluations = self._closure.evaluations
+        self._fixed = self._closure.fixed
+        width, neurons = self._closure.width, self._problem.neurons
+        self._stacked = _stack(self._weights[:good], neurons, width)
+        self._projected = _stack(self._projections[:good], neurons, width - self._fixed)
+        self._loss = np.asarray([float(loss) for loss in self._losses[:good]])
+        self._aligned = np.asarray([float(value) for value in self._alignments[:good]])
+        del self._closure, self._weights, self._projections
 
-    def _time_error(self, problem: Problem, times: np.ndarray, key: int, rank: int) -> dict[str, np.ndarray]:
-        """4/3 of the change when every step is halved: the scheme is of second order.
+    def arrays(self, times: int) -> dict[str, np.ndarray]:
+        """Order parameters (time, ...), with NaN from the divergence on."""
+        weights, projected = self._stacked, self._projected
+        alignment = weights[:, :, : self._problem.indices]
+        overlap = np.einsum("tia,tja->tij", weights, weights)
+        out = {
+            "train_loss": self._loss,
+            "test_loss": np.asarray(_test_losses(self._problem, alignment, overlap)),
+            "alignment": alignment,
+            "overlap": overlap,
+        }
+        if self._request.correlations:
+            out["weight_correlation"] = np.einsum("tia,sja->tsij", weights, weights)
+            out["gradient_correlation"] = np.einsum("tia,sja->tsij", projected, projected)
+        if self._request.loss_gap:
+            out["loss_gap"] = self._loss_gap(weights, projected)
+        if self._request.kernel_alignment:
+            out["kernel_alignment"] = self._aligned
+        return {name: _padded(values, times, name) for name, values in out.items()}
 
-        Both runs go side by side in one basis, as two students of one dataset do, so that their difference has no
-        sampling noise.
-        """
-        # The closure breaks down where rank * gamma reaches the samples, and two runs find up to twice the rank of one.
-        enough = 2 ** math.ceil(math.log2(3 * max(rank, 1) * problem.samples_per_dimension))
-        small = dataclasses.replace(self, samples=max(min(self.samples, _PILOT_SAMPLES), enough))
-        closure = small._closure(problem, 0, False, key)
-        recorders = [Recorder(closure, problem, False, Wanted()) for _ in range(2)]
-        whole = halved = _Place(problem, closure)
-        now, proposed = 0.0, np.inf
-        for target in map(float, times):
-            while now < target:
-                length = self._length(now, target, proposed, whole.rate())
-                following = whole.after(length)
-                if self.grid == "adaptive":
-                    share = max(whole.local_error(following, length) / self.accuracy, 1e-6)
-                    proposed = length * float(np.clip(0.8 * share ** (-1 / 3), 0.2, 3.0))
-                whole, halved = following, halved.after(length / 2).after(length / 2)
-                now = _later(now, length, target)
-            for recorder, place in zip(recorders, (whole, halved), strict=True):
-                recorder.record(closure.widen(place.weights), place.evaluation)
-                recorder.ran_away(place.evaluation, now)
-        for recorder in recorders:
-            recorder.finish(times)
-        one, two = (recorder.arrays(problem, times, Wanted()) for recorder in recorders)
-        return {name: 4 / 3 * np.abs(one[name] - two[name]) for name in one}
-
-    def _length(self, now: float, target: float, proposed: float, rate: float) -> float:
-        """The next step: not beyond the next time wanted, and at first no longer than the fastest relaxation."""
-        shift = 1 / rate
-        if self.grid == "geometric":
-            return float(geometric_steps(now, target, self.ratio, shift)[0])
-        proposed = min(proposed, 0.1 * shift) if now == 0 and np.isinf(proposed) else proposed
-        left = target - now
-        # Two equal steps rather than a long one and a scrap.
-        return left if proposed >= left else min(proposed, left / 2) if proposed > left / 2 else proposed
+    def _loss_gap(self, weights: np.ndarray, projected: np.ndarray) -> np.ndarray:
+        """``2 sum_i (c_i / b_i) <g_i m_i>``, m the part of the field that the sample itself has caused (eq. 18)."""
+        ratio = self._problem.samples_per_dimension
+        columns = np.arange(self._fixed, weights.shape[2])
+        taken = columns * ratio / self._samples if self._shrunk else 0.0 * columns
+        own = np.sqrt(np.maximum(1 - taken, 0.0) / ratio)
+        factors = self._problem.readout_ratio
+        return 2 * np.einsum("i,tia,tia,a->t", factors, projected, weights[:, :, self._fixed :], own)
 
 
-class _Place:
-    """Weights on a flow, with what the samples say of them."""
-
-    def __init__(self, problem: Problem, closure: LatentClosure, weights: Array | None = None) -> None:
-        self._problem, self._closure = problem, closure
-        self.weights = closure.start if weights is None else weights
-        self.evaluation = closure.evaluate(self.weights)
-        self._rate: float | None = None
-
-    def rate(self) -> float:
-        """The fastest relaxation here."""
-        if self._rate is None:
-            self._rate = fastest_rate(self._problem, self._closure, self.weights) + self._problem.weight_decay
-            if not math.isfinite(self._rate):
-                used = self._closure.rank * self._problem.samples_per_dimension / self._closure.samples
-                raise ValueError(
-                    f"the flow left the finite numbers: {self._closure.samples} samples do not carry "
-                    f"{self._closure.rank} directions (rank * gamma / samples = {used:.2g}, which must stay far below "
-                    "1): raise samples or tolerance"
-                )
-        return self._rate
-
-    def _velocity(self, evaluation: Evaluation, weights: Array) -> Array:
-        decay = self._problem.weight_decay
-        return combine((1.0, -decay), (evaluation.velocity, weights)) if decay else evaluation.velocity
-
-    def velocity(self) -> Array:
-        return self._velocity(self.evaluation, self.weights)
-
-    def after(self, length: float) -> "_Place":
-        """One stabilised step on."""
-        weights = chebyshev_step(
-            lambda at: self._velocity(self._closure.evaluate(at), at),
-            self.weights,
-            self.velocity(),
-            length,
-            stages_needed(length, self.rate()),
-        )
-        return _Place(self._problem, self._closure, weights)
-
-    def local_error(self, following: "_Place", length: float) -> float:
-        """The error of the step to ``following``, as a share of the weights."""
-        error = local_error(self.weights, self.velocity(), following.weights, following.velocity(), length)
-        return float(jnp.linalg.norm(error) / jnp.linalg.norm(following.weights))
+@jax.jit
+def _test_losses(problem: Problem, alignment: Array, overlap: Array) -> Array:
+    return jax.vmap(lambda a, c: test_loss(problem, a, c))(alignment, overlap)
 
 
-def _later(now: float, length: float, target: float) -> float:
-    """The time after a step; exactly the target where it is met but for rounding."""
-    return target if abs(now + length - target) <= 1e-9 * target else now + length
+def _padded(values: np.ndarray, count: int, name: str) -> np.ndarray:
+    """Values with NaN at the times that a run did not reach."""
+    missing = count - values.shape[0]
+    if not missing:
+        return values
+    axes = 2 if name.endswith("correlation") else 1
+    widths = [(0, missing)] * axes + [(0, 0)] * (values.ndim - axes)
+    return np.pad(values, widths, constant_values=np.nan)
+
+
+def _stack(arrays: list[Array], rows: int, width: int) -> np.ndarray:
+    """Arrays of growing width as one, padded with zeros."""
+    stacked = np.zeros((len(arrays), rows, width))
+    for place, array in enumerate(arrays):
+        stacked[place, :, : array.shape[1]] = np.asarray(array)
+    return stacked
+
+
+def fastest_rate(problem: Problem, closure: LatentClosure, weights: Array) -> float:
+    """An upper bound, from the samples, on the rate of the fastest relaxation of gradient flow at these weights."""
+    fields, index_fields = closure.fields(weights)
+    return float(_spectral_edge(problem, fields, index_fields))
+
+
+@jax.jit
+def _spectral_edge(problem: Problem, fields: Array, index_fields: Array) -> Array:
+    return largest_rate(problem.curvature_bound(fields, index_fields), problem.samples_per_dimension)
 
 
 def _memory() -> float:

@@ -1,61 +1,251 @@
-"""What every solver is handed, and what it hands back."""
+"""The problem that every solver and the simulation are handed: network, target, data, start and training.
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+========================  =====================  ==================================================================
+symbol                    name                   meaning
+========================  =====================  ==================================================================
+``phi``                   activation             of the hidden units
+``sigma``                 teacher                the target, a function of the index fields
+``c_i``                   readout                of each neuron
+``b_i``                   gradient_readout       factor of each neuron's gradient
+``gamma = P / D``         samples_per_dimension  training samples for each input dimension
+``C(0)``                  initial_overlap        ``w_i . w_j / D`` at the start, (neuron, neuron)
+``A(0)``                  initial_alignment      ``w_i . beta_q / D`` at the start, (neuron, index)
+``h_i``                   fields                 ``w_i . x``
+``h*_q``                  index_fields           ``beta_q . x``
+``g_i``                   signals                ``b_i phi'(h_i) Delta``, which move the weights
+``Delta``                 error                  ``sigma - f``
+``dt``, ``d``             training               learning rate and weight decay
+========================  =====================  ==================================================================
+"""
 
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
-from solvable.models.committee.task import Task
+from solvable.activations import Polynomial
+from solvable.precision import in_float64
+from solvable.training import Training
+
+if TYPE_CHECKING:
+    from solvable.models.committee.model import Committee
+
+_ROUNDING = 1e-10
+# Fields beyond this many standard deviations have no weight.
+_REACH = 8.0
 
 
-class Problem(NamedTuple):
-    """The task, the start, and the descent ``w <- (1 - dt decay) w + (dt/gamma) sum_mu g^mu x^mu``."""
+class Problem(eqx.Module):
+    """``f = sum_i c_i phi(h_i)`` is trained to be ``sigma(h*_1..K)``; fields have the neuron as first axis."""
 
-    task: Task
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+    teacher: Callable[..., Array] = eqx.field(static=True)
+    readout: Float[Array, "neuron"]
+    gradient_readout: Float[Array, "neuron"]
     samples_per_dimension: float
-    alignment: Float[np.ndarray, "neuron index"]
-    overlap: Float[np.ndarray, "neuron neuron"]
-    step: float
-    weight_decay: float
+    initial_overlap: Float[Array, "neuron neuron"]
+    initial_alignment: Float[Array, "neuron index"]
+    training: Training
+
+    @property
+    def neurons(self) -> int:
+        return self.initial_alignment.shape[0]
+
+    @property
+    def indices(self) -> int:
+        return self.initial_alignment.shape[1]
+
+    @property
+    def is_polynomial(self) -> bool:
+        """Whether population averages are closed forms: both functions polynomials, of one index field."""
+        both = isinstance(self.activation, Polynomial) and isinstance(self.teacher, Polynomial)
+        return both and self.indices == 1
+
+    @property
+    def readout_ratio(self) -> np.ndarray:
+        """``c_i / b_i``, and zero for neurons that are not trained."""
+        readout, gradient_readout = np.asarray(self.readout), np.asarray(self.gradient_readout)
+        return np.divide(readout, gradient_readout, out=np.zeros_like(readout), where=gradient_readout != 0)
+
+    def with_dtype(self, dtype: Any) -> Self:
+        """The same problem with readouts of another precision."""
+        readouts = (jnp.asarray(self.readout, dtype), jnp.asarray(self.gradient_readout, dtype))
+        return eqx.tree_at(lambda problem: (problem.readout, problem.gradient_readout), self, readouts)
+
+    def target(self, index_fields: Float[Array, "index *samples"]) -> Float[Array, "*samples"]:
+        """``sigma`` of the index fields."""
+        function = vector_teacher(self.teacher, index_fields.shape[0])
+        for _ in range(index_fields.ndim - 1):
+            function = jax.vmap(function, in_axes=-1, out_axes=-1)
+        return function(index_fields)
+
+    def error(
+        self, fields: Float[Array, "neuron *samples"], index_fields: Float[Array, "index *samples"]
+    ) -> Float[Array, "*samples"]:
+        """``Delta = sigma - f``."""
+        return self.target(index_fields) - jnp.tensordot(self.readout, elementwise(self.activation)(fields), axes=1)
+
+    def signals(
+        self, fields: Float[Array, "neuron *samples"], index_fields: Float[Array, "index *samples"]
+    ) -> tuple[Float[Array, "neuron *samples"], Float[Array, "*samples"]]:
+        """``g`` and ``Delta``. Only the first derivative of the activation enters: ReLU needs nothing special."""
+        values, slopes = jax.jvp(elementwise(self.activation), (fields,), (jnp.ones_like(fields),))
+        error = self.target(index_fields) - jnp.tensordot(self.readout, values, axes=1)
+        shape = (-1,) + (1,) * (fields.ndim - 1)
+        return self.gradient_readout.reshape(shape) * slopes * error, error
+
+    def slopes(self, fields: Float[Array, "neuron *samples"]) -> Float[Array, "neuron *samples"]:
+        """``phi'`` of the fields."""
+        return jax.jvp(elementwise(self.activation), (fields,), (jnp.ones_like(fields),))[1]
+
+    def curvature_bound(
+        self, fields: Float[Array, "neuron *samples"], index_fields: Float[Array, "index *samples"]
+    ) -> Float[Array, "*samples"]:
+        """A bound on the matrix norm of ``dg_i / dh_j``: how strongly the signals of a sample respond to its fields."""
+        ones = jnp.ones_like(fields)
+
+        def slope(values: Array) -> tuple[Array, Array]:
+            outputs, slopes = jax.jvp(elementwise(self.activation), (values,), (ones,))
+            return slopes, outputs
+
+        slopes, curvatures, outputs = jax.jvp(slope, (fields,), (ones,), has_aux=True)
+        error = self.target(index_fields) - jnp.tensordot(self.readout, outputs, axes=1)
+        shape = (-1,) + (1,) * (fields.ndim - 1)
+        gradient_readout, readout = (values.reshape(shape) for values in (self.gradient_readout, self.readout))
+        own = jnp.linalg.norm(gradient_readout * slopes, axis=0) * jnp.linalg.norm(readout * slopes, axis=0)
+        return own + jnp.max(jnp.abs(gradient_readout * curvatures), axis=0) * jnp.abs(error)
 
 
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """What is asked beside losses, alignment and overlap."""
+def elementwise(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A scalar function, applied to every entry of an array."""
 
-    correlations: bool = False
-    responses: bool = False
-    loss_gap: bool = False
-    kernel_alignment: bool = False
+    def applied(values: Array) -> Array:
+        return jax.vmap(function)(values.reshape(-1)).reshape(values.shape)
+
+    return applied
 
 
-class Runs(NamedTuple):
-    """Order parameters of independent runs, and what is known of their errors.
+def vector_teacher(teacher: Callable[..., Any], indices: int) -> Callable[[Array], Array]:
+    """The teacher as a function of one vector of index fields.
 
-    ``values`` maps names to arrays (run, time, ...). ``bias`` holds for some names half the distance between two
-    conventions that err to opposite sides, ``time_error`` an estimate of the error of the time steps; both without the
-    run axis.
+    A teacher may take its fields one by one, ``sigma(h1, h2)``, or as one vector, ``sigma(h)``.
     """
-
-    values: Mapping[str, np.ndarray]
-    bias: Mapping[str, np.ndarray]
-    time_error: Mapping[str, np.ndarray]
-    notes: Mapping[str, float]
-    diverged_at: float | None = None
+    if _takes_vector(teacher, indices):
+        return lambda fields: jnp.asarray(teacher(fields))
+    return lambda fields: jnp.asarray(teacher(*[fields[k] for k in range(indices)]))
 
 
-Advance = Callable[[float], None]
+def _takes_vector(teacher: Callable[..., Any], indices: int) -> bool:
+    """Whether the teacher wants its fields as one vector: it does not accept that many scalars, or fails on them."""
+    try:
+        inspect.signature(teacher).bind(*[0.0] * indices)
+        shape = jax.eval_shape(teacher, *[jax.ShapeDtypeStruct((), float)] * indices)
+        return shape.shape != ()
+    except (TypeError, ValueError, IndexError):
+        return True
 
 
-class DivergedError(ValueError):
-    """Descent left the finite numbers."""
-
-
-def diverged(time: float, step: float, stable: float) -> DivergedError:
-    """The error that says when, and which step would do."""
-    return DivergedError(
-        f"descent diverged at time {time:g} with step = {step:g}: a step below {stable:.2g} is stable there "
-        "(or pass keep_diverged=True for the results up to it)"
+def problem_of(model: "Committee", training: Training) -> Problem:
+    """The problem of a committee and its training, with the default readouts ``c_i = alpha / N``, ``b_i = 1``."""
+    neurons = model.initial_overlap.shape[0]
+    readout = np.full(neurons, model.output_scale / neurons) if model.readout is None else model.readout
+    gradient_readout = np.ones(neurons) if model.gradient_readout is None else model.gradient_readout
+    return Problem(
+        model.activation,
+        model.teacher,
+        jnp.asarray(readout),
+        jnp.asarray(gradient_readout),
+        model.samples_per_dimension,
+        jnp.asarray(model.initial_overlap),
+        jnp.asarray(model.initial_alignment),
+        training,
     )
+
+
+def check_start(overlap: np.ndarray, alignment: np.ndarray) -> None:
+    """Raise a ValueError unless there are weights with these overlaps and alignments."""
+    neurons = overlap.shape[0]
+    if overlap.shape != (neurons, neurons):
+        raise ValueError(f"initial_overlap must be square, one row per neuron, not of shape {overlap.shape}")
+    if alignment.shape[0] != neurons:
+        raise ValueError(
+            f"initial_alignment must have one row per neuron: initial_overlap is for {neurons}, "
+            f"initial_alignment for {alignment.shape[0]}"
+        )
+    scale = max(float(np.abs(overlap).max()), np.finfo(float).tiny)
+    if np.abs(overlap - overlap.T).max() > _ROUNDING * scale:
+        raise ValueError("initial_overlap must be symmetric: overlaps are scalar products")
+    least = float(np.linalg.eigvalsh(overlap)[0])
+    if least < -_ROUNDING * scale:
+        raise ValueError(
+            f"initial_overlap must be positive semidefinite, but has the eigenvalue {least:.3g}: no weight vectors "
+            "have these scalar products; lower the entries off the diagonal"
+        )
+    least = float(np.linalg.eigvalsh(overlap - alignment @ alignment.T)[0])
+    if least < -_ROUNDING * scale:
+        raise ValueError(
+            "initial_overlap - initial_alignment initial_alignment^T must be positive semidefinite, but has the "
+            f"eigenvalue {least:.3g}: the weights are shorter than their part along the index directions; lower "
+            "initial_alignment or raise the diagonal of initial_overlap"
+        )
+
+
+def check_readout(name: str, values: np.ndarray | None, neurons: int) -> None:
+    """Raise a ValueError unless there is one number per neuron."""
+    if values is not None and values.shape != (neurons,):
+        raise ValueError(f"{name} must have one number per neuron, {neurons} in all, not {values.shape[0]}")
+
+
+@in_float64
+def check_activation(activation: Callable[..., Any]) -> None:
+    """Raise a ValueError unless the activation is a scalar function of a scalar, finite and continuous."""
+    try:
+        out = jax.eval_shape(activation, jax.ShapeDtypeStruct((), float))
+    except Exception as error:
+        raise ValueError(f"activation must be a JAX function of one number; it failed with: {error}") from error
+    if getattr(out, "shape", None) != () or not jnp.issubdtype(out.dtype, jnp.floating):
+        raise ValueError(f"activation must give one number for one number, not {out}")
+    jump = find_jump(lambda fields: np.asarray(jax.vmap(activation)(jnp.asarray(fields))))
+    if jump is not None:
+        raise ValueError(
+            f"activation must be continuous, but jumps near {jump:.6g}: its derivative there would be infinite; "
+            "use a steep continuous function instead"
+        )
+
+
+@in_float64
+def check_teacher(teacher: Callable[..., Any], indices: int) -> None:
+    """Raise a ValueError unless the teacher is a scalar function of the index fields."""
+    try:
+        out = jax.eval_shape(vector_teacher(teacher, indices), jax.ShapeDtypeStruct((indices,), float))
+    except Exception as error:
+        raise ValueError(
+            f"teacher must be a JAX function of {indices} index field{'s' * (indices > 1)} (the columns of "
+            f"initial_alignment); it failed with: {error}"
+        ) from error
+    if out.shape != ():
+        raise ValueError(f"teacher must give one number for its {indices} index fields, not the shape {out.shape}")
+
+
+def find_jump(function: Callable[[np.ndarray], np.ndarray]) -> float | None:
+    """Where a function jumps within reach of a Gaussian field, or None: its steepest intervals are bisected."""
+    grid = np.linspace(-_REACH, _REACH, 4097) + 1e-7 * np.sqrt(2)
+    values = function(grid)
+    if not np.isfinite(values).all():
+        place = float(grid[np.argmin(np.isfinite(values))])
+        raise ValueError(f"activation must be finite, but is not at {place:.6g}")
+    scale = max(float(np.ptp(values)), 1e-300)
+    steepest = np.argsort(-np.abs(np.diff(values)))[:8]
+    low, high = grid[steepest], grid[steepest + 1]
+    for _ in range(36):
+        middle = (low + high) / 2
+        left = np.abs(function(middle) - function(low)) > np.abs(function(high) - function(middle))
+        low, high = np.where(left, low, middle), np.where(left, middle, high)
+    # The intervals are now 1e-13 wide: a slope of 1e6 makes a difference of 1e-7, a jump all of it.
+    jumps = np.abs(function(high) - function(low)) > 1e-6 * scale
+    return float(low[np.argmax(jumps)]) if jumps.any() else None

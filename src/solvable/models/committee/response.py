@@ -1,7 +1,7 @@
 """Training on P = gamma D samples by its response functions, step by step in time: the check of the latent closure.
 
 In the limit D to infinity each weight and each sample follows its own process (delayed-features, eqs. 7-9; in discrete
-time, exact for descent):
+time, exact for gradient descent):
 
     w(t+1) = (1 - dt d) w(t) + dt [ n(t) + sum_{s<=t} Rh(t,s) w(s) + R*(t) beta ],     <n n> = Cg / gamma
     h(t)   = u(t) + (dt/gamma) sum_{s<t} Rw(t,s) g(s),                                 <u u> = Cw, <u h*> = A
@@ -10,87 +10,157 @@ time, exact for descent):
 with ``Cg = <g g>``, ``Rh = <dg/du>``, ``R* = <dg/dh*>``. Everything at step t + 1 depends on steps up to t, so one pass
 forward solves it. The cavity fields are ``u(t) = U(t) z`` on independent normals z, with the noise ``n`` on an
 orthonormal basis of the signals: no two-time matrix is factored, and Cw is a covariance by construction. Responses are
-derivatives along each sample's trajectory; no average of signals with latents (the closure's way) is used.
+derivatives along each sample's trajectory; no average of signals with latents (as in the closure) is used.
+
+==========  =======================  ================================================
+symbol      name                     shape
+==========  =======================  ================================================
+``U``       cavity                   (time, neuron, latent); latent = index, neuron, then noise
+``z``       normals                  (latent, sample)
+``Cw``      weight_correlation       (time, time, neuron, neuron)
+``Cg``      gradient_correlation     (time, time, neuron, neuron)
+``Rw``      weight_response          (time, time, neuron, neuron)
+``Rh``      field_response           (time, time, neuron, neuron)
+``R*``      index_response           (time, neuron, index)
+==========  =======================  ================================================
 """
 
-from typing import NamedTuple
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.models.committee import jumps
-from solvable.models.committee.gaussian_samples import sobol_normals
+from solvable.checks import check_count
+from solvable.models.committee import trajectories
+from solvable.models.committee.gaussian import sobol_normals, test_loss
 from solvable.models.committee.online import factor
-from solvable.models.committee.population import test_loss
-from solvable.models.committee.task import Task
-from solvable.models.committee.trajectories import Samples, mean_field_response
+from solvable.models.committee.outputs import Advance, DivergedError, OutputRequest, Solution
+from solvable.models.committee.problem import Problem
+from solvable.models.committee.trajectories import Samples, SignalJumps, mean_field_response
+from solvable.numerics.cost import check_cost
+from solvable.training import Covers, GradientDescent
 
-# Signals whose new part is smaller than this share add no direction: it would be rounding.
+# Signals whose new part is smaller than this fraction add no direction: it would be rounding.
 _NEW = 1e-9
 
 
 class TwoTime(NamedTuple):
     """Order parameters at steps 0 to T; two-time ones as ``(t, s)``, responses zero where s is too late."""
 
-    train_loss: Float[np.ndarray, "scramble time"]
-    test_loss: Float[np.ndarray, "scramble time"]
-    alignment: Float[np.ndarray, "scramble time neuron index"]
-    weight_correlation: Float[np.ndarray, "scramble time time neuron neuron"]
-    gradient_correlation: Float[np.ndarray, "scramble time time neuron neuron"]
-    weight_response: Float[np.ndarray, "scramble time time neuron neuron"]
-    field_response: Float[np.ndarray, "scramble time time neuron neuron"]
-    index_response: Float[np.ndarray, "scramble time neuron index"]
+    train_loss: Float[np.ndarray, "replicate time"]
+    test_loss: Float[np.ndarray, "replicate time"]
+    alignment: Float[np.ndarray, "replicate time neuron index"]
+    weight_correlation: Float[np.ndarray, "replicate time time neuron neuron"]
+    gradient_correlation: Float[np.ndarray, "replicate time time neuron neuron"]
+    weight_response: Float[np.ndarray, "replicate time time neuron neuron"]
+    field_response: Float[np.ndarray, "replicate time time neuron neuron"]
+    index_response: Float[np.ndarray, "replicate time neuron index"]
 
 
-def solve_response(
-    task: Task,
-    *,
-    samples_per_dimension: float,
-    initial_overlap: Float[Array, "neuron neuron"],
-    initial_alignment: Float[Array, "neuron index"],
-    step: float,
-    weight_decay: float = 0.0,
-    steps: int,
-    samples: int = 4096,
-    scrambles: int = 4,
-    key: int = 0,
-) -> TwoTime:
-    """Solve once for each scramble of the samples; the spread over scrambles is the sampling error.
+@dataclasses.dataclass(frozen=True)
+class TwoTimeSolver:
+    """A solver by response functions: it computes all two-time functions at all steps up to the last time."""
 
-    Costs about ``N^3 T^3 / 3`` multiplications a sample. An activation with a kink at zero (ReLU) needs the jump
-    formula and with it memory ``~ 3 T^2 N^2`` numbers a sample; kinks elsewhere are not seen.
+    samples: int
+    replicates: int
+    covers: ClassVar[tuple[Covers, ...]] = (Covers(GradientDescent, options=("weight_decay",)),)
+
+    def __post_init__(self) -> None:
+        check_count("samples", self.samples, 16)
+        check_count("replicates", self.replicates, 2)
+
+    def check_cost(self, problem: Problem, times: np.ndarray) -> None:
+        steps, neurons = float(times[-1]), problem.neurons
+        check_cost(
+            f"{type(self).__name__}() for {steps:.3g} steps",
+            # All two-time functions of every replicate, and averages over samples at each pair of times.
+            operations=self.replicates * steps**2 * neurons**2 * (2.0 * self.samples + steps * neurons),
+            memory=8.0 * self.replicates * 6 * (steps * neurons) ** 2,
+            remedy="ask for earlier times, or use the solver Latent",
+        )
+
+    def solve(
+        self, problem: Problem, times: np.ndarray, request: OutputRequest, key: int, advance: Advance
+    ) -> Solution:
+        if request.kernel_alignment:
+            raise ValueError("the alignment of the kernel needs the solver Latent or Flow")
+        steps = times.astype(int)
+        everything = self.two_time(problem, int(steps[-1]), key)
+        advance(1.0)
+        overlap = np.einsum("kttij->ktij", everything.weight_correlation)
+        values = {name: getattr(everything, name)[:, steps] for name in ("train_loss", "test_loss", "alignment")}
+        values["overlap"] = overlap[:, steps]
+        grid = np.ix_(np.arange(overlap.shape[0]), steps, steps)
+        if request.correlations:
+            values["weight_correlation"] = everything.weight_correlation[grid]
+            values["gradient_correlation"] = everything.gradient_correlation[grid]
+        if request.responses:
+            values["weight_response"] = everything.weight_response[grid]
+            values["field_response"] = everything.field_response[grid]
+            values["index_response"] = everything.index_response[:, steps]
+        if request.loss_gap:
+            values["loss_gap"] = loss_gap(problem, everything)[:, steps]
+        return Solution(values)
+
+    def two_time(self, problem: Problem, steps: int, key: int) -> TwoTime:
+        """All order parameters at steps 0 to ``steps``."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Response(TwoTimeSolver):
+    """Responses by derivatives along each sample's trajectory, in one pass forward in time: the check of the closure.
+
+    Costs about ``N^3 T^3 / 3`` multiplications per sample for T steps. An activation that is not differentiable at zero
+    (ReLU) needs the jump formula, and with it memory of about ``3 T^2 N^2`` numbers per sample; non-differentiable
+    points elsewhere are not seen.
+
+    Parameters
+    ----------
+    samples
+        Size of one set of samples.
+    replicates
+        Number of independent randomised quasi-Monte-Carlo sets of samples; their spread is the error.
     """
-    latents = np.asarray(factor(initial_alignment, initial_overlap))
-    jumps.check_memory(task, samples, steps)
-    runs = []
-    for scramble in range(scrambles):
-        normals = sobol_normals(samples, latents.shape[1] + steps * latents.shape[0], (key, scramble)).T
-        march = March(task, latents, normals, samples_per_dimension, step, weight_decay, steps)
-        # A run away from all bounds is found and reported at its first step that is not finite.
-        with np.errstate(over="ignore", invalid="ignore"):
-            runs.append(march.run())
-    return TwoTime(*(np.stack(values) for values in zip(*runs, strict=True)))
+
+    samples: int = 2048
+    replicates: int = 4
+
+    def two_time(self, problem: Problem, steps: int, key: int) -> TwoTime:
+        latents = np.asarray(factor(problem.initial_alignment, problem.initial_overlap))
+        trajectories.check_jump_memory(problem, self.samples, steps)
+        runs = []
+        for replicate in range(self.replicates):
+            count = latents.shape[1] + steps * latents.shape[0]
+            march = March(problem, latents, sobol_normals(self.samples, count, (key, replicate)).T, steps)
+            # A run that grows beyond all bounds is reported at its first step that is not finite.
+            with np.errstate(over="ignore", invalid="ignore"):
+                runs.append(march.run())
+        return TwoTime(*(np.stack(values) for values in zip(*runs, strict=True)))
+
+
+def loss_gap(problem: Problem, everything: TwoTime) -> np.ndarray:
+    """``(2/gamma) sum_ij (c_i / b_i) dt sum_{s<t} R^w_ij(t, s) C^g_ij(t, s)`` (eq. 18), (replicate, time)."""
+    training: Any = problem.training
+    products = everything.weight_response * everything.gradient_correlation
+    steps = products.shape[1]
+    earlier = np.tril(np.ones((steps, steps)), -1)
+    factor = 2 * training.learning_rate / problem.samples_per_dimension
+    return factor * np.einsum("ktsij,i,ts->kt", products, problem.readout_ratio, earlier)
 
 
 class March:
     """One pass forward in time over one set of samples."""
 
-    def __init__(
-        self,
-        task: Task,
-        latents: np.ndarray,
-        normals: np.ndarray,
-        samples_per_dimension: float,
-        step: float,
-        weight_decay: float,
-        steps: int,
-    ):
+    def __init__(self, problem: Problem, latents: np.ndarray, normals: np.ndarray, steps: int) -> None:
+        training: Any = problem.training
+        step = training.learning_rate
         neurons, times = len(latents), steps + 1
-        self.task, self.normals, self.step, self.steps = task, normals, step, steps
-        self.samples_per_dimension, self.keep = samples_per_dimension, 1 - step * weight_decay
+        self.problem, self.normals, self.step, self.steps = problem, normals, step, steps
+        self.samples_per_dimension, self.keep = problem.samples_per_dimension, 1 - step * training.weight_decay
         self.indices, self.initial = latents.shape[1] - neurons, latents.shape[1]
         # Latents that have entered the weights so far.
         self.known = self.initial
@@ -100,17 +170,19 @@ class March:
         self.weight_response = np.zeros((times, times, neurons, neurons))
         self.field_response = np.zeros((times, times, neurons, neurons))
         self.index_response = np.zeros((times, neurons, self.indices))
-        self.samples = Samples(task, normals[: self.indices], times, step / samples_per_dimension)
-        self.kinks = jumps.Kinks(task, times, normals.shape[1]) if jumps.kink(task) else None
+        self.samples = Samples(problem, normals[: self.indices], times, step / problem.samples_per_dimension)
+        self.jumps = SignalJumps(problem, times, normals.shape[1]) if trajectories.slope_jumps(problem) else None
 
     def run(self) -> tuple[np.ndarray, ...]:
-        """March to the last step; the fields of :class:`TwoTime` without the scramble."""
+        """March to the last step; the fields of :class:`TwoTime` without the replicate."""
         for t in range(self.steps + 1):
             self._respond(t)
             if not np.isfinite(self.samples.train_loss[t]) or not np.all(np.isfinite(self.field_response[t])):
-                raise ValueError(
-                    f"the response equations diverged at step {t} (time {t * self.step:g}) with step = {self.step:g}: "
-                    "samples are unstable there; lower the step, or use the latent solver, which needs no responses"
+                raise DivergedError(
+                    f"the response equations diverged at step {t} with learning_rate = {self.step:g}: samples are "
+                    "unstable there; lower the learning rate, or use the solver Latent, which needs no responses",
+                    step=t,
+                    time=float(t),
                 )
             if t < self.steps:
                 self._move_weights(t)
@@ -121,7 +193,7 @@ class March:
         equal = np.einsum("ttij->tij", correlation)
         return (
             self.samples.train_loss,
-            test_losses(self.task, alignment, equal),
+            test_losses(self.problem, alignment, equal),
             alignment,
             correlation,
             signal_correlation,
@@ -137,10 +209,10 @@ class March:
         kernel = self.samples.memory_step * self.weight_response[: t + 1, : t + 1]
         self.index_response[t] = self.samples.index_response[t].mean(axis=-1)
         self.field_response[t, : t + 1] = mean_field_response(self.samples.slopes[: t + 1], kernel)
-        if self.kinks is not None:
-            newest = slice(self.known - len(self.task.readout), self.known)
-            self.kinks.advance(self.samples, self.cavity[: t + 1], newest, self.normals, kernel)
-            by_fields, by_index = self.kinks.responses(self.samples)
+        if self.jumps is not None:
+            newest = slice(self.known - self.problem.neurons, self.known)
+            self.jumps.advance(self.samples, self.cavity[: t + 1], newest, self.normals, kernel)
+            by_fields, by_index = self.jumps.responses(self.samples)
             self.field_response[t, : t + 1] += by_fields
             self.index_response[t] += by_index
 
@@ -183,14 +255,14 @@ def _orthonormal(vectors: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndar
     return directions, mixing
 
 
-def test_losses(task: Task, alignment: np.ndarray, overlap: np.ndarray) -> np.ndarray:
+def test_losses(problem: Problem, alignment: np.ndarray, overlap: np.ndarray) -> np.ndarray:
     """The test loss at each time."""
-    return np.asarray(_losses(task, jnp.asarray(alignment), jnp.asarray(overlap)))
+    return np.asarray(_losses(problem, jnp.asarray(alignment), jnp.asarray(overlap)))
 
 
-@eqx.filter_jit
-def _losses(task: Task, alignment: Array, overlap: Array) -> Array:
-    return jax.lax.map(lambda state: test_loss(task, *state), (alignment, overlap))
+@jax.jit
+def _losses(problem: Problem, alignment: Array, overlap: Array) -> Array:
+    return jax.lax.map(lambda state: test_loss(problem, *state), (alignment, overlap))
 
 
 test_losses.__test__ = False  # type: ignore[attr-defined]

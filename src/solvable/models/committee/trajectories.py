@@ -1,4 +1,4 @@
-"""Fields, signals and their responses along training, per sample: what both response-based solvers share.
+"""Fields, signals and their responses along training, sample by sample: what both response-based solvers share.
 
 Given the weight response ``Rw`` and a draw of the cavity fields ``u``, each sample follows
 
@@ -6,24 +6,46 @@ Given the weight response ``Rw`` and a draw of the cavity fields ``u``, each sam
 
 and the signals respond to the cavity field by ``dg/du = (1 - G K)^-1 G`` with ``G = dg/dh`` at each time and
 ``K = (dt/gamma) Rw`` (eq. 21; corrected: see docs/errata). A row of its average costs one backward pass per sample.
-Arrays have the time first and the sample last.
+
+Where the activation is not differentiable at zero (ReLU), signals jump as a field crosses it, which automatic
+differentiation misses:
+
+    Rh_ij(t,s) = <dg_i(t)/du_j(s)>_a.e. + sum_{t'=s..t} sum_k < p_k(t') [g_i^+(t) - g_i^-(t)] dh_k(t')/du_j(s)_a.e. >
+
+``p_k(t')`` is the density of ``h_k(t')`` at zero given all latents but the newest (a Gaussian, known), and ``g^+-`` the
+signals of the trajectory that passes zero at t' from above or below: the newest latents are moved by what puts
+``h_k(t')`` at zero, ``g_k(t')`` is set to either side, and the sample runs on. No derivative is smoothed.
+
+==============  =======================  ================================================
+symbol          name                     shape
+==============  =======================  ================================================
+``h``           fields                   (time, neuron, sample)
+``g``           signals                  (time, neuron, sample)
+``G``           slopes                   (time, neuron, neuron, sample)
+``dg/dh*``      index_response           (time, neuron, index, sample)
+``dh/dh*``      field_index_response     (time, neuron, index, sample)
+``K``           kernel                   (time, time, neuron, neuron)
+``dt/gamma``    memory_step
+``p_k``         densities                (time, neuron, sample)
+==============  =======================  ================================================
 """
 
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from solvable.models.committee.task import Task, each
+from solvable.models.committee.problem import Problem, elementwise
 
 # Samples that pass backwards together: their adjoints stay in the cache of one core.
 _CHUNK = 1024
 # Steps that a backward pass takes before it carries them on to the earlier times in one matrix product.
 _BLOCK = 8
+# Most memory for the trajectories through non-differentiable points.
+_MOST_BYTES = 3e9
 
 
 class Local(NamedTuple):
@@ -36,12 +58,12 @@ class Local(NamedTuple):
 
 
 class Samples:
-    """The samples of one scramble along training; ``advance`` adds a time."""
+    """One set of samples along training; ``advance`` adds a time."""
 
-    def __init__(self, task: Task, index_fields: np.ndarray, times: int, memory_step: float):
-        neurons, (indices, count) = task.readout.size, index_fields.shape
-        self.task, self.memory_step, self.time = task, memory_step, 0
-        self.local = local_signals(task, index_fields)
+    def __init__(self, problem: Problem, index_fields: np.ndarray, times: int, memory_step: float):
+        neurons, (indices, count) = problem.neurons, index_fields.shape
+        self.problem, self.memory_step, self.time = problem, memory_step, 0
+        self.local = local_signals(problem, index_fields)
         self.fields = np.zeros((times, neurons, count))
         self.signals = np.zeros((times, neurons, count))
         self.slopes = np.zeros((times, neurons, neurons, count))
@@ -71,29 +93,29 @@ def memory(weight_response: np.ndarray, past: np.ndarray) -> np.ndarray:
     return (rows @ columns).reshape(past.shape[1:])
 
 
-def local_signals(task: Task, index_fields: np.ndarray) -> Callable[[np.ndarray], Local]:
+def local_signals(problem: Problem, index_fields: np.ndarray) -> Callable[[np.ndarray], Local]:
     """Everything about one time that depends on the fields there alone."""
-    target, target_slopes = _targets(task, jnp.asarray(index_fields))
+    target, target_slopes = _targets(problem, jnp.asarray(index_fields))
 
     def local(fields: np.ndarray) -> Local:
-        return Local(*(np.asarray(value) for value in _local(task, target, target_slopes, jnp.asarray(fields))))
+        return Local(*(np.asarray(value) for value in _local(problem, target, target_slopes, jnp.asarray(fields))))
 
     return local
 
 
-@eqx.filter_jit
-def _targets(task: Task, index_fields: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return jax.vmap(jax.value_and_grad(task.target), in_axes=-1, out_axes=-1)(index_fields)
+@jax.jit
+def _targets(problem: Problem, index_fields: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.vmap(jax.value_and_grad(problem.target), in_axes=-1, out_axes=-1)(index_fields)
 
 
-@eqx.filter_jit
-def _local(task: Task, target: jax.Array, target_slopes: jax.Array, fields: jax.Array) -> tuple[jax.Array, ...]:
-    phi = task.activation
-    values, slopes, curvatures = (each(f)(fields) for f in (phi, jax.grad(phi), jax.grad(jax.grad(phi))))
-    errors = target - task.readout @ values
-    scaled = task.gradient_readout[:, None] * slopes
-    own = task.gradient_readout[:, None] * curvatures * errors
-    others = scaled[:, None] * (task.readout[:, None] * slopes)
+@jax.jit
+def _local(problem: Problem, target: jax.Array, target_slopes: jax.Array, fields: jax.Array) -> tuple[jax.Array, ...]:
+    phi = problem.activation
+    values, slopes, curvatures = (elementwise(f)(fields) for f in (phi, jax.grad(phi), jax.grad(jax.grad(phi))))
+    errors = target - problem.readout @ values
+    scaled = problem.gradient_readout[:, None] * slopes
+    own = problem.gradient_readout[:, None] * curvatures * errors
+    others = scaled[:, None] * (problem.readout[:, None] * slopes)
     response = jnp.eye(len(slopes))[:, :, None] * own[:, None] - others
     return scaled * errors, errors, response, scaled[:, None] * target_slopes
 
@@ -168,3 +190,109 @@ def _backward_from_all(slopes: np.ndarray, onto_past: np.ndarray) -> np.ndarray:
         spread = onto_past[: start * neurons, block] @ later.reshape(len(later), -1)
         arriving[: start * neurons, start:] += spread.reshape(-1, *later.shape[1:])
     return total
+
+
+def slope_jumps(problem: Problem) -> bool:
+    """Whether the slope of the activation jumps at zero, as that of ReLU does."""
+    below, above = side_slopes(problem)
+    return abs(above - below) > 1e-6 * (abs(above) + abs(below))
+
+
+def side_slopes(problem: Problem) -> tuple[float, float]:
+    """Slopes of the activation just below and just above zero."""
+    slope = jax.grad(problem.activation)
+    return float(slope(-1e-9)), float(slope(1e-9))
+
+
+def check_jump_memory(problem: Problem, samples: int, steps: int) -> None:
+    """Raise a ValueError if the trajectories and tangents through a non-differentiable point would not fit."""
+    times, neurons = steps + 1, problem.neurons
+    needed = 8.0 * samples * times**2 * neurons**2 * 4
+    if slope_jumps(problem) and needed > _MOST_BYTES:
+        raise ValueError(
+            f"responses of an activation that is not differentiable at zero need {needed / 1e9:.1f} GB for {steps} "
+            f"steps and {samples} samples, above {_MOST_BYTES / 1e9:.0f} GB: lower samples or steps, or use the solver "
+            "Latent, which needs no responses"
+        )
+
+
+class SignalJumps:
+    """Tangents and branched trajectories of every sample along training."""
+
+    def __init__(self, problem: Problem, times: int, samples: int):
+        neurons = problem.neurons
+        self.sides = np.array(side_slopes(problem))
+        # dh(t)/du(s) and dg(t)/du(s), almost everywhere: (time, neuron, time, neuron, sample).
+        self.tangents = np.zeros((times, neurons, times, neurons, samples))
+        self.signal_tangents = np.zeros((times, neurons, times, neurons, samples))
+        # Signals of the branches: (branch time, neuron that crosses, side, time, neuron, sample).
+        self.branches = np.zeros((times, neurons, 2, times, neurons, samples))
+        self.moves = np.zeros((times, neurons, neurons, samples))
+        self.densities = np.zeros((times, neurons, samples))
+        self.columns: list[slice] = []
+
+    def advance(
+        self, samples: Samples, cavity: np.ndarray, newest: slice, normals: np.ndarray, kernel: np.ndarray
+    ) -> None:
+        """Add the last time of ``cavity``: tangents, branches that start there, and all others one step on."""
+        t = len(cavity) - 1
+        self._tangents(samples, kernel)
+        self.columns.append(newest)
+        self._open(samples, cavity[t][:, newest], normals[newest])
+        for start in range(t + 1):
+            for neuron in range(len(self.densities[0])):
+                shift = cavity[t][:, self.columns[start]] @ self.moves[start, neuron]
+                for side in range(2):
+                    self._step(samples, kernel[t, :t], start, neuron, side, shift)
+
+    def _tangents(self, samples: Samples, kernel: np.ndarray) -> None:
+        t, neurons = samples.time - 1, kernel.shape[-1]
+        past = self.signal_tangents[:t].reshape(t * neurons, self.tangents[t, 0].size)
+        rows = kernel[t, :t].transpose(1, 0, 2).reshape(neurons, t * neurons)
+        self.tangents[t] = (rows @ past).reshape(self.tangents[t].shape)
+        self.tangents[t, np.arange(neurons), t, np.arange(neurons)] += 1
+        self.signal_tangents[t] = np.einsum("ijn,jskn->iskn", samples.slopes[t], self.tangents[t])
+
+    def _open(self, samples: Samples, innovation: np.ndarray, newest: np.ndarray) -> None:
+        t = samples.time - 1
+        sizes = np.sqrt(np.sum(innovation**2, axis=1))
+        if np.any(sizes == 0):
+            raise ValueError(
+                "a neuron's field has nothing new at some step (weights inside the span of the index vectors?): the "
+                "density of its crossing zero is not defined; use the solver Latent, which needs no responses"
+            )
+        for neuron, size in enumerate(sizes):
+            field = samples.fields[t, neuron]
+            mean = field - innovation[neuron] @ newest
+            self.densities[t, neuron] = np.exp(-((mean / size) ** 2) / 2) / (size * np.sqrt(2 * np.pi))
+            self.moves[t, neuron] = -np.outer(innovation[neuron], field) / size**2
+
+    def _step(self, samples: Samples, row: np.ndarray, start: int, neuron: int, side: int, shift: np.ndarray) -> None:
+        t, neurons = samples.time - 1, len(shift)
+        branch = self.branches[start, neuron, side]
+        difference = branch[start:t] - samples.signals[start:t]
+        rows = row[start:t].transpose(1, 0, 2).reshape(neurons, (t - start) * neurons)
+        fields = samples.fields[t] + shift + rows @ difference.reshape(-1, *shift.shape[1:])
+        if start == t:
+            fields[neuron] = 0.0
+        here = samples.local(fields)
+        branch[t] = here.signals
+        if start == t:
+            # At the non-differentiable point, approached from one side: the slope of that side.
+            readout = float(samples.problem.gradient_readout[neuron])
+            branch[t, neuron] = readout * self.sides[side] * here.errors
+
+    def responses(self, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
+        """What jumps add to ``Rh(t, s <= t)`` and ``R*(t)`` at the last time."""
+        t, count = samples.time - 1, samples.fields.shape[-1]
+        neurons = samples.fields.shape[1]
+        by_fields = np.zeros((t + 1, neurons, neurons))
+        by_index = np.zeros(samples.index_response.shape[1:3])
+        for start in range(t + 1):
+            for neuron in range(neurons):
+                below, above = self.branches[start, neuron, :, t]
+                jump = self.densities[start, neuron] * (above - below)
+                tangents = self.tangents[start, neuron, : start + 1]
+                by_fields[: start + 1] += np.einsum("in,sjn->sij", jump, tangents, optimize=True) / count
+                by_index += jump @ samples.field_index_response[start, neuron].T / count
+        return by_fields, by_index

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from solvable import activations
+from solvable import GradientDescent, activations
 from solvable.comparison import compare
 from solvable.models.committee import Committee
-from solvable.models.committee.solvers import Latent
+from solvable.models.committee.latent import Latent
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.plotting import COLOURS, new_figure
 
@@ -50,51 +50,45 @@ def product_of_two(one: Any, other: Any) -> Any:
     return one * other
 
 
-def settings() -> dict[str, tuple[Committee, int]]:
-    """Name, model and number of steps of every setting."""
+def settings() -> dict[str, tuple[Committee, GradientDescent, int]]:
+    """Name, model, training and number of steps of every setting."""
 
-    def paper(gamma: float, alpha: float, epsilon: float, step: float, start: dict[str, Any], **more: Any) -> Committee:
-        return Committee(
-            samples_per_dimension=gamma,
-            output_scale=alpha,
-            activation=activations.quadratic(epsilon),
-            step=step,
-            **start,
-            **more,
-        )
+    def paper(gamma: float, alpha: float, epsilon: float, start: dict[str, Any]) -> Committee:
+        activation = activations.quadratic(epsilon)
+        return Committee(samples_per_dimension=gamma, output_scale=alpha, activation=activation, **start)
 
     one = {"initial_alignment": [[0.3]], "initial_overlap": [[1.0]]}
     plain = {"readout": SIGNS, "gradient_readout": SIGNS}
     return {
-        "γ=2 α=1 ε=0.5 N=2": (paper(2, 1, 0.5, 0.1, PAIR), 120),
-        "γ=0.5 α=1 ε=0.5 N=2": (paper(0.5, 1, 0.5, 0.1, PAIR), 60),
-        "γ=2 α=0.5 ε=0.5 N=2": (paper(2, 0.5, 0.5, 0.2, PAIR), 60),
+        "γ=2 α=1 ε=0.5 N=2": (paper(2, 1, 0.5, PAIR), GradientDescent(0.1), 120),
+        "γ=0.5 α=1 ε=0.5 N=2": (paper(0.5, 1, 0.5, PAIR), GradientDescent(0.1), 60),
+        "γ=2 α=0.5 ε=0.5 N=2": (paper(2, 0.5, 0.5, PAIR), GradientDescent(0.2), 60),
         "γ=3 ReLU, K=2": (
             Committee(
                 samples_per_dimension=3,
                 output_scale=1.0,
                 activation=activations.relu,
                 teacher=two_tanh,
-                step=0.6,
                 **TWO_INDICES,
                 **plain,
             ),
+            GradientDescent(0.6),
             60,
         ),
-        "γ=4 α=2 ε=0.25 N=4": (paper(4, 2, 0.25, 0.1, FOUR), 120),
-        "γ=8 α=1 ε=1 N=1": (paper(8, 1, 1, 0.05, one), 60),
-        "γ=3 α=1 ε=0.5 N=2 decay": (paper(3, 1, 0.5, 0.1, PAIR, weight_decay=0.2), 120),
-        "γ=4.5 α=0.5 ε=0.05 N=4": (paper(4.5, 0.5, 0.05, 0.4, FOUR), 150),
-        "γ=20 α=1 ε=0.5 N=2": (paper(20, 1, 0.5, 0.1, PAIR), 60),
+        "γ=4 α=2 ε=0.25 N=4": (paper(4, 2, 0.25, FOUR), GradientDescent(0.1), 120),
+        "γ=8 α=1 ε=1 N=1": (paper(8, 1, 1, one), GradientDescent(0.05), 60),
+        "γ=3 α=1 ε=0.5 N=2 decay": (paper(3, 1, 0.5, PAIR), GradientDescent(0.1, weight_decay=0.2), 120),
+        "γ=4.5 α=0.5 ε=0.05 N=4": (paper(4.5, 0.5, 0.05, FOUR), GradientDescent(0.4), 150),
+        "γ=20 α=1 ε=0.5 N=2": (paper(20, 1, 0.5, PAIR), GradientDescent(0.1), 60),
         "γ=3 erf, K=2": (
             Committee(
                 samples_per_dimension=3,
                 output_scale=1.0,
                 activation=activations.erf,
                 teacher=product_of_two,
-                step=0.3,
                 **TWO_INDICES,
             ),
+            GradientDescent(0.3),
             60,
         ),
     }
@@ -105,8 +99,8 @@ def reproduce(scale: Scale) -> Reproduction:
     chosen = list(settings().items())[:: sizes.every]
     figure, (ax,) = new_figure(width=8.0, height=4.2)
     claims, datasets = [], {}
-    for row, (name, (model, steps)) in enumerate(chosen):
-        comparison = _compared(model, steps, sizes)
+    for row, (name, (model, training, steps)) in enumerate(chosen):
+        comparison = _compared(model, training, steps, sizes)
         scores = _scores(comparison)
         label = name.replace(" ", "-").replace(",", "")
         datasets[f"comparison-{row}"] = comparison.assign_attrs(setting=label)
@@ -130,10 +124,10 @@ def reproduce(scale: Scale) -> Reproduction:
     return Reproduction(datasets, figure, claims)
 
 
-def _compared(model: Committee, steps: int, sizes: Sizes) -> xr.Dataset:
-    times = np.round(np.linspace(steps / 10, steps, 10)) * model.step
-    theory = model.predict(times, solver=Latent(samples=sizes.samples, tolerance=3e-3))
-    simulation = model.simulate(times, dimension=sizes.dimension, seeds=sizes.datasets)
+def _compared(model: Committee, training: GradientDescent, steps: int, sizes: Sizes) -> xr.Dataset:
+    times = np.round(np.linspace(steps / 10, steps, 10))
+    theory = model.predict(times, training, solver=Latent(samples=sizes.samples, tolerance=3e-3))
+    simulation = model.simulate(times, training, dimension=sizes.dimension, seeds=sizes.datasets)
     return compare(theory[[*ORDER_PARAMETERS, *(f"{name}_error" for name in ORDER_PARAMETERS)]], simulation)
 
 

@@ -7,7 +7,7 @@ with more of them the delay shrinks, and it grows with the output scale.
 import numpy as np
 import xarray as xr
 
-from solvable import solvers
+from solvable import GradientFlow, solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import LOSSES, fall_time, fall_time_error, paper_task
 from solvable.papers.delayed_features.grokking import ALIGNMENT, EPSILON
@@ -15,7 +15,7 @@ from solvable.plotting import draw_plane, new_figure
 from solvable.progress import progress_bar
 from solvable.timegrid import log_times
 
-# (sample ratios, output scales, samples of the theory, scrambles, last time)
+# (sample ratios, output scales, samples of the theory, replicates, last time)
 SIZES = {
     "quick": ((4.5, 6.0, 9.0), (0.25, 0.7, 2.0), 2048, 2, 1000.0),
     "full": (tuple(np.geomspace(3, 12, 12)), tuple(np.geomspace(0.125, 4, 8)), 32768, 2, 5000.0),
@@ -23,16 +23,16 @@ SIZES = {
 
 
 def reproduce(scale: Scale) -> Reproduction:
-    gammas, alphas, samples, scrambles, last_time = SIZES[scale]
+    gammas, alphas, samples, replicates, last_time = SIZES[scale]
     times = log_times(10, last_time, 14 if scale == "quick" else 40)
-    solver = solvers.Flow(samples=samples, scrambles=scrambles, ratio=1.3 if scale == "quick" else 1.15)
+    solver = solvers.Flow(samples=samples, replicates=replicates, ratio=1.3 if scale == "quick" else 1.15)
     found = {name: np.full((len(gammas), len(alphas)), np.nan) for name in LOSSES}
     errors = {name: np.full((len(gammas), len(alphas)), np.nan) for name in LOSSES}
     with progress_bar("mapping the delay", len(gammas) * len(alphas), None) as advance:
         for row, gamma in enumerate(gammas):
             for column, alpha in enumerate(alphas):
                 model = paper_task(gamma, alpha, EPSILON, ALIGNMENT, np.eye(4))
-                theory = model.predict(times, solver=solver, progress=False)
+                theory = model.predict(times, GradientFlow(), solver=solver, progress=False)
                 for name in LOSSES:
                     found[name][row, column] = fall_time(theory[name])
                     errors[name][row, column] = fall_time_error(theory, name)

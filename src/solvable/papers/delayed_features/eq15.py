@@ -7,15 +7,15 @@ they do not depend on α at all.
 import numpy as np
 import xarray as xr
 
-from solvable import solvers
+from solvable import GradientDescent, solvers
 from solvable.comparison import compare
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.delayed_features._shared import at_least, paper_task
+from solvable.papers.delayed_features._shared import on_flow_time, paper_task, steps_near
 from solvable.plotting import COLOURS, draw_curve, new_figure, set_axis
 
 EPSILON = 0.5
 ALPHAS = (0.5, 1.0, 2.0)
-STEP, LAST_TIME = 0.1, 4.0
+TRAINING, LAST_TIME = GradientDescent(learning_rate=0.1), 4.0
 # (dimension, samples per dimension, datasets)
 SIZES = {"quick": (150, 60.0, 16), "full": (1000, 400.0, 20)}
 COMPONENTS = {"A_1": ("alignment", (0, 0)), "C_11": ("overlap", (0, 0)), "C_12": ("overlap", (0, 1))}
@@ -24,19 +24,21 @@ COMPONENTS = {"A_1": ("alignment", (0, 0)), "C_11": ("overlap", (0, 0)), "C_12":
 def reproduce(scale: Scale) -> Reproduction:
     figure, panels = new_figure(3)
     dimension, gamma, seeds = SIZES[scale]
-    simulated_times = np.round(np.linspace(1, LAST_TIME, 4), 9)
-    times = np.round(np.arange(0, LAST_TIME + STEP / 2, STEP), 9)
+    few = steps_near(np.linspace(1, LAST_TIME, 4), TRAINING.learning_rate)
+    steps = np.arange(round(LAST_TIME / TRAINING.learning_rate) + 1)
+    times = TRAINING.flow_time(steps)
     datasets: dict[str, xr.Dataset] = {"printed": _printed(times)}
     claims: list[Claim] = []
     for place, (colour, alpha) in enumerate(zip(COLOURS, ALPHAS, strict=False)):
-        model = paper_task(gamma, alpha, EPSILON, step=STEP)
-        theory = model.predict(times, solver=solvers.Online())
-        simulation = model.simulate(simulated_times, dimension=dimension, seeds=seeds, key=15 + place)
+        model = paper_task(gamma, alpha, EPSILON)
+        theory = on_flow_time(model.predict(steps, TRAINING, solver=solvers.Online()))
+        runs = model.simulate(few, TRAINING, dimension=dimension, seeds=seeds, key=15 + place)
+        simulation = on_flow_time(runs)
         datasets |= {f"online-{alpha:g}": theory, f"simulation-{alpha:g}": simulation}
         for panel, name in zip(panels, COMPONENTS, strict=True):
             draw_curve(panel, _component(theory, name), colour, f"α = {alpha:g}, corrected")
             draw_curve(panel, _component(simulation, name), colour)
-        claims += _claims(alpha, theory.sel(time=simulated_times), simulation, datasets["printed"], gamma)
+        claims += _claims(alpha, theory.sel(time=simulation.time.values), simulation, datasets["printed"], gamma)
     for panel, name in zip(panels, COMPONENTS, strict=True):
         panel.plot(
             times, _component(datasets["printed"], name), color="black", linestyle=":", label="as printed, any α"
@@ -51,7 +53,7 @@ def _component(data: xr.Dataset, name: str) -> xr.DataArray:
     variable, (row, column) = COMPONENTS[name]
     if variable == "alignment":
         return data.alignment.isel(neuron=row, index=column)
-    return data.overlap.isel(neuron=row, neuron2=column)
+    return data.overlap.isel(neuron=row, other_neuron=column)
 
 
 def _claims(alpha: float, theory: xr.Dataset, simulation: xr.Dataset, printed: xr.Dataset, gamma: float) -> list[Claim]:
@@ -75,7 +77,7 @@ def _claims(alpha: float, theory: xr.Dataset, simulation: xr.Dataset, printed: x
         )
     because = "as printed the equations do not know α; the worst component, in standard errors over datasets"
     claims.append(
-        at_least(f"α = {alpha:g}: the printed equations miss the simulation, z-score", max(misses), 10.0, because)
+        Claim.at_least(f"α = {alpha:g}: the printed equations miss the simulation, z-score", max(misses), 10.0, because)
     )
     return claims
 
@@ -100,7 +102,7 @@ def _printed(times: np.ndarray) -> xr.Dataset:
     return xr.Dataset(
         {
             "alignment": (("time", "neuron", "index"), path.y[:neurons].T[:, :, None]),
-            "overlap": (("time", "neuron", "neuron2"), path.y[neurons:].T.reshape(-1, neurons, neurons)),
+            "overlap": (("time", "neuron", "other_neuron"), path.y[neurons:].T.reshape(-1, neurons, neurons)),
         },
         {"time": times},
         {"method": "eq. 15 as printed"},

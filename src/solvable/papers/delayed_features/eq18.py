@@ -7,31 +7,31 @@ by going to 1 as γ grows; but the ratio is far above 1 at the sample ratios whe
 import numpy as np
 import xarray as xr
 
-from solvable import solvers
+from solvable import GradientDescent, solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.delayed_features._shared import at_least, paper_task
+from solvable.papers.delayed_features._shared import on_flow_time, paper_task
 from solvable.plotting import COLOURS, draw_curve, new_figure, set_axis
 
 GAMMAS = (2.0, 10.0, 50.0, 200.0)
 # So large that all there is between the losses is the sampling error of the training loss.
 NO_GAP = 1e7
 LAST_TIME = 6.0
-# (step, samples, scrambles)
+# (learning rate, samples, replicates)
 SIZES = {"quick": (0.2, 16384, 4), "full": (0.1, 16384, 8)}
 
 
 def reproduce(scale: Scale) -> Reproduction:
-    step, samples, scrambles = SIZES[scale]
+    learning_rate, samples, replicates = SIZES[scale]
     figure, (gap_panel, ratio_panel) = new_figure(2)
-    times = step * np.arange(1, round(LAST_TIME / step) + 1)
+    training, steps = GradientDescent(learning_rate), np.arange(1, round(LAST_TIME / learning_rate) + 1)
     datasets: dict[str, xr.Dataset] = {}
     ratios: dict[float, xr.DataArray] = {}
-    solver = solvers.Response(samples=samples, scrambles=scrambles)
+    solver = solvers.Response(samples=samples, replicates=replicates)
     # The samples are the same for all gamma: what they alone put between the losses can be taken off.
-    sampling = _gap(paper_task(NO_GAP, 1.0, 0.5, step=step).loss_gap(times, solver=solver))
+    sampling = _gap(on_flow_time(paper_task(NO_GAP, 1.0, 0.5).loss_gap(steps, training, solver=solver)))
     for colour, gamma in zip(COLOURS, GAMMAS, strict=False):
-        model = paper_task(gamma, 1.0, 0.5, step=step)
-        data = model.loss_gap(times, solver=solver)
+        model = paper_task(gamma, 1.0, 0.5)
+        data = on_flow_time(model.loss_gap(steps, training, solver=solver))
         gap = _gap(data) - sampling
         datasets[f"theory-{gamma:g}"] = data
         ratios[gamma] = gap / data.loss_gap
@@ -76,6 +76,6 @@ def _claims(ratios: dict[float, xr.DataArray]) -> list[Claim]:
     reason = "the paper calls the formula a quantitative characterisation of the gap that is grokking"
     for gamma, bound in ((10.0, 1.3), (2.0, 2.0)):
         claims.append(
-            at_least(f"γ = {gamma:g}, t = 6: true gap over eq. 18", at(gamma, 6.0), bound, reason, printed=1.0)
+            Claim.at_least(f"γ = {gamma:g}, t = 6: true gap over eq. 18", at(gamma, 6.0), bound, reason, printed=1.0)
         )
     return claims

@@ -7,7 +7,7 @@ which halves its dependence on ln α; and from a very small alignment it does no
 import numpy as np
 import xarray as xr
 
-from solvable import solvers
+from solvable import GradientFlow
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import paper_task
 from solvable.plotting import COLOURS, draw_curve, log_losses, new_figure, set_axis
@@ -28,15 +28,16 @@ def reproduce(scale: Scale) -> Reproduction:
     settings = [(alpha, SMALL_START) for alpha in ALPHAS[scale]] + [(alpha, TINY_START) for alpha in TINY_ALPHAS]
     for alpha, start in settings:
         model = paper_task(np.inf, alpha, EPSILON, alignment=(start, -start), overlap=np.eye(2))
-        data = model.predict(TIMES, solver=solvers.Online(flow=True))
+        data = model.predict(TIMES, GradientFlow())
         datasets[f"online-{alpha:g}-{start:g}"] = data
         alignment = data.alignment.isel(neuron=0, index=0)
         half_times[alpha, start] = float(np.interp(np.log(0.5), np.log(alignment / alignment[-1]), data.time))
         if start == SMALL_START:
-            claims += _claims(alpha, alignment, half_times[alpha, start], model.escape_time())
+            escape_time = float(model.escape_time().escape_time)
+            claims += _claims(alpha, alignment, half_times[alpha, start], escape_time)
             colour = COLOURS[ALPHAS[scale].index(alpha)]
             draw_curve(path_panel, alignment, colour, f"α = {alpha:g}")
-            path_panel.axvline(model.escape_time(), color=colour, linestyle="--", linewidth=0.9)
+            path_panel.axvline(escape_time, color=colour, linestyle="--", linewidth=0.9)
             path_panel.axvline(printed_time(alpha, start), color=colour, linestyle=":", linewidth=1.2)
     path_panel.plot(TIMES, SMALL_START * np.exp(1.5 * EPSILON * TIMES), color="grey", linewidth=0.8, label="eq. 19")
     set_axis(path_panel, "x", data.time)

@@ -8,22 +8,23 @@ the loss at the start is nearly the same in wide networks, but in narrow ones it
 import numpy as np
 import xarray as xr
 
+from solvable import GradientDescent
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.delayed_features._shared import LEARNED, LOSSES, fall_time, paper_task
+from solvable.papers.delayed_features._shared import LEARNED, LOSSES, fall_time, on_flow_time, paper_task, steps_near
 from solvable.plotting import COLOURS, draw_curve, log_losses, new_figure, set_axis
-from solvable.timegrid import log_times, whole_steps
+from solvable.timegrid import log_times
 
 EPSILON = 0.05
 DIMENSION, SAMPLES = 100, 450
-# The step for each output scale: steeper with a larger one.
-STEP = {0.5: 0.5, 2.0: 0.2}
+# The learning rate for each output scale: the loss is steeper with a larger one.
+LEARNING_RATE = {0.5: 0.5, 2.0: 0.2}
 # (neurons, datasets, last time)
 SIZES = {"quick": (50, 3, 2000.0), "full": (100, 20, 5000.0)}
 
 
 def reproduce(scale: Scale) -> Reproduction:
     figure, (loss_panel, kernel_panel) = new_figure(2)
-    runs = {alpha: _run(alpha, scale) for alpha in STEP}
+    runs = {alpha: _run(alpha, scale) for alpha in LEARNING_RATE}
     claims: list[Claim] = []
     delays = {}
     for colour, (alpha, run) in zip(COLOURS, runs.items(), strict=False):
@@ -58,7 +59,7 @@ def _delay_claims(delays: dict[float, np.ndarray], runs: dict[float, xr.Dataset]
     return [
         Claim(
             "α = 0.5: the delay in steps, log10 of the median",
-            float(np.log10(np.median(delays[0.5]) / STEP[0.5])),
+            float(np.log10(np.median(delays[0.5]) / LEARNING_RATE[0.5])),
             3.5,
             0.5,
             "thousands: between 10³ and 10⁴",
@@ -84,6 +85,7 @@ def _run(alpha: float, scale: Scale) -> xr.Dataset:
     neurons, seeds, last_time = SIZES[scale]
     # Independent weights of variance 1, over sqrt(D) as overlaps are measured; the same for all datasets.
     weights = np.random.default_rng(0).normal(size=(neurons, DIMENSION)) / np.sqrt(DIMENSION)
-    times = whole_steps(log_times(STEP[alpha], last_time, 50), STEP[alpha])
-    model = paper_task(SAMPLES / DIMENSION, alpha, EPSILON, weights[:, 0], weights @ weights.T, STEP[alpha])
-    return model.simulate(times, dimension=DIMENSION, seeds=seeds, key=1)
+    training = GradientDescent(LEARNING_RATE[alpha])
+    steps = steps_near(log_times(training.learning_rate, last_time, 50), training.learning_rate)
+    model = paper_task(SAMPLES / DIMENSION, alpha, EPSILON, weights[:, 0], weights @ weights.T)
+    return on_flow_time(model.simulate(steps, training, dimension=DIMENSION, seeds=seeds, key=1))

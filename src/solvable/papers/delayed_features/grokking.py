@@ -7,44 +7,50 @@ flow, α = 0.5, ε = 0.05, 4.5 samples a dimension, four neurons with small alte
 import numpy as np
 import xarray as xr
 
-from solvable import solvers
+from solvable import GradientDescent, GradientFlow, solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import (
     against_simulation,
-    at_least,
     draw_losses,
     fall_time,
     finish_losses,
     is_delayed,
+    on_flow_time,
     paper_task,
+    steps_near,
 )
 from solvable.plotting import COLOURS, new_figure
-from solvable.timegrid import log_times, whole_steps
+from solvable.timegrid import log_times
 
 GAMMA, EPSILON = 4.5, 0.05
 ALIGNMENT = (0.1, -0.1, 0.1, -0.1)
 ALPHAS = (0.5, 2.0)
-# The steps of the simulation, small enough to count as a flow: with 0.5 the training loss of α = 0.5 lags by 2 %.
-STEP = {0.5: 0.2, 2.0: 0.1}
+# The learning rates of the simulation, small enough to count as a flow: with 0.5 the training loss of α = 0.5 lags by
+# 2 %.
+LEARNING_RATE = {0.5: 0.2, 2.0: 0.1}
 LAST_TIME = {0.5: 800.0, 2.0: 1600.0}
-# (samples of the theory, scrambles, dimension, datasets, z-score that chance exceeds once in two hundred)
+# (samples of the theory, replicates, dimension, datasets, z-score that chance exceeds once in two hundred)
 SIZES = {"quick": (4096, 2, 200, 8, 4.0), "full": (65536, 4, 500, 100, 2.9)}
 
 
 def reproduce(scale: Scale) -> Reproduction:
-    samples, scrambles, dimension, seeds, limit = SIZES[scale]
+    samples, replicates, dimension, seeds, limit = SIZES[scale]
     figure, (panel,) = new_figure(1, width=6.5, height=4.5)
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
     delays: dict[float, float] = {}
     for colour, alpha in zip(COLOURS, ALPHAS, strict=False):
         label = f"α = {alpha:g}"
-        model = paper_task(GAMMA, alpha, EPSILON, ALIGNMENT, np.eye(4), STEP[alpha])
-        times = whole_steps(log_times(5, LAST_TIME[alpha], 23), STEP[alpha])
-        theory = model.predict(times, solver=solvers.Flow(samples=samples, scrambles=scrambles))
+        model, rate = paper_task(GAMMA, alpha, EPSILON, ALIGNMENT, np.eye(4)), LEARNING_RATE[alpha]
+        steps = steps_near(log_times(5, LAST_TIME[alpha], 23), rate)
+        solver = solvers.Flow(samples=samples, replicates=replicates)
+        theory = on_flow_time(model.predict(steps, GradientFlow(rate), solver=solver))
         # The larger output scale is there for the comparison of theory with itself: its simulation is for full scale.
         simulated = alpha == ALPHAS[0] or scale == "full"
-        simulation = model.simulate(times[::2], dimension=dimension, seeds=seeds, key=4) if simulated else None
+        simulation = None
+        if simulated:
+            runs = model.simulate(steps[::2], GradientDescent(rate), dimension=dimension, seeds=seeds, key=4)
+            simulation = on_flow_time(runs)
         draw_losses(panel, theory, simulation, colour, label)
         datasets[f"theory-{alpha:g}"] = theory
         delays[alpha] = float(fall_time(theory.test_loss) - fall_time(theory.train_loss))
@@ -53,6 +59,8 @@ def reproduce(scale: Scale) -> Reproduction:
             datasets[f"simulation-{alpha:g}"] = simulation
             claims += against_simulation(label, theory, simulation, limit)
     because = "the paper's words: the delay grows with α"
-    claims.append(at_least("delay at α = 2 over that at α = 0.5, theory", delays[2.0] / delays[0.5], 1.1, because))
+    claims.append(
+        Claim.at_least("delay at α = 2 over that at α = 0.5, theory", delays[2.0] / delays[0.5], 1.1, because)
+    )
     finish_losses(panel, theory.time)
     return Reproduction(datasets, figure, claims)

@@ -8,22 +8,24 @@ dimension puts in by chance, about 1/√D: the escape from smaller ones depends 
 import numpy as np
 import xarray as xr
 
-from solvable import solvers
+from solvable import GradientDescent, GradientFlow, solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import (
     against_simulation,
     draw_losses,
     finish_losses,
     is_delayed,
+    on_flow_time,
     paper_task,
+    steps_near,
 )
 from solvable.plotting import COLOURS, new_figure
-from solvable.timegrid import log_times, whole_steps
+from solvable.timegrid import log_times
 
 GAMMA, ALPHA, EPSILON = 4.5, 0.5, 0.05
-STEP = 0.25
+LEARNING_RATE = 0.25
 ALIGNMENT = 0.2
-# Each (neurons, samples of the theory, scrambles, dimension, datasets); the last time; the z-score chance exceeds
+# Each (neurons, samples of the theory, replicates, dimension, datasets); the last time; the z-score chance exceeds
 # once in two hundred.
 SIZES = {
     "quick": (((10, 4096, 2, 250, 8),), 1200.0, 4.0),
@@ -34,14 +36,17 @@ SIZES = {
 def reproduce(scale: Scale) -> Reproduction:
     networks, last_time, limit = SIZES[scale]
     figure, (panel,) = new_figure(1, width=6.5, height=4.5)
-    times = whole_steps(log_times(4, last_time, 19 if scale == "quick" else 31), STEP)
+    steps = steps_near(log_times(4, last_time, 19 if scale == "quick" else 31), LEARNING_RATE)
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
-    for colour, (neurons, samples, scrambles, dimension, seeds) in zip(COLOURS, networks, strict=False):
+    for colour, (neurons, samples, replicates, dimension, seeds) in zip(COLOURS, networks, strict=False):
         alignment, overlap = start(neurons)
-        model = paper_task(GAMMA, ALPHA, EPSILON, alignment, overlap, STEP)
-        theory = model.predict(times, solver=solvers.Flow(samples=samples, scrambles=scrambles, ratio=1.2))
-        simulation = model.simulate(times[::2], dimension=dimension, seeds=seeds, key=10)
+        model = paper_task(GAMMA, ALPHA, EPSILON, alignment, overlap)
+        solver = solvers.Flow(samples=samples, replicates=replicates, ratio=1.2)
+        theory = on_flow_time(model.predict(steps, GradientFlow(LEARNING_RATE), solver=solver))
+        training = GradientDescent(LEARNING_RATE)
+        runs = model.simulate(steps[::2], training, dimension=dimension, seeds=seeds, key=10)
+        simulation = on_flow_time(runs)
         draw_losses(panel, theory, simulation, colour, f"N = {neurons}")
         datasets |= {f"theory-{neurons}": theory, f"simulation-{neurons}": simulation}
         claims.append(is_delayed(f"N = {neurons}", theory))

@@ -1,15 +1,27 @@
-"""Averages over the Gaussian fields of fresh inputs, in as few dimensions as they have.
+"""Averages over Gaussian fields: evenly spread samples, quadrature in few dimensions, and the exact test loss.
 
-Every population average of the committee is a sum of averages over two student fields, or over one student field and
-the K index fields, however many neurons there are. Polynomials are averaged exactly (Wick's theorem). Anything else is
-integrated: Gauss-Legendre on the two sides of zero of a field, so that a kink at zero costs no accuracy, and the
-trapezoid rule (Sobol points beyond K = 3) over several index fields: for functions with poles near the real line, such
-as tanh, it converges faster than Gauss-Hermite.
+Fields of fresh inputs are Gaussian with covariances given by overlap and alignment, so that the test loss is
+
+    L_test = <(sigma(h*) - sum_i c_i phi(u_i))^2>
+           = <sigma^2> - 2 sum_i c_i <phi(u_i) sigma> + sum_ij c_i c_j <phi(u_i) phi(u_j)>
+
+with ``<u_i u_j> = C_ij``, ``<u_i h*_q> = A_iq`` (delayed-features, eq. 16). Every average is over two student fields,
+or over one student field and the K index fields, however many neurons there are. Polynomials are averaged exactly
+(Wick's theorem). Anything else is integrated: Gauss-Legendre on the two sides of zero of a field, so that a
+non-differentiable point at zero costs no accuracy, and the trapezoid rule (Sobol points beyond K = 3) over several
+index fields: for functions with poles near the real line, such as tanh, it converges faster than Gauss-Hermite.
+
+>>> from solvable.models.committee.gaussian import sobol_normals
+>>> normals = sobol_normals(1024, 3, key=0)
+>>> normals.shape, bool(abs(normals.mean(0)).max() < 0.01)
+((1024, 3), True)
 """
 
 import functools
+import inspect
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -17,14 +29,52 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.models.committee.gaussian_samples import sobol_normals
+from solvable.activations import Polynomial
+from solvable.models.committee.problem import Problem, elementwise
 
+# scipy ships direction numbers up to this dimension.
+SOBOL_LIMIT = 21201
+_BITS = 30
 # A normal beyond this many standard deviations has weight 2e-17.
 _REACH = 8.5
 # Added to conditional variances, in units of the variance, so that derivatives exist where fields are collinear.
 _FLOOR = 1e-14
 # Added to variances, so that a neuron without weights is no division by zero.
 _TINY = 1e-30
+
+
+def sobol_normals(count: int, dimension: int, key: int | Sequence[int]) -> Float[np.ndarray, "{count} {dimension}"]:
+    """``count`` standard normal vectors from one scrambled Sobol sequence; another ``key`` gives another
+    randomisation.
+
+    ``key`` is an integer or a few of them, ``(key, replicate)``. Counts that are powers of two are balanced best. Sobol
+    numbers exist for ``SOBOL_LIMIT`` dimensions; the columns beyond are pseudo-random normals, right but noisier.
+    """
+    from scipy.special import ndtri
+
+    if count < 1 or dimension < 0:
+        raise ValueError(f"sobol_normals needs count >= 1 and dimension >= 0, not {count} and {dimension}")
+    if count > 2**_BITS:
+        raise ValueError(f"sobol_normals draws at most 2^{_BITS} points, not {count}: draw several replicates instead")
+    generator = np.random.default_rng(key)
+    normals = np.empty((count, dimension))
+    even = min(dimension, SOBOL_LIMIT)
+    if even:
+        # Points sit on a lattice of 2^-30 that holds zero, where the normal would be infinite: move by half a cell.
+        normals[:, :even] = ndtri(_sobol_points(count, even, generator) + 0.5 ** (_BITS + 1))
+    normals[:, even:] = generator.standard_normal((count, dimension - even))
+    return normals
+
+
+def _sobol_points(count: int, dimension: int, generator: np.random.Generator) -> np.ndarray:
+    from scipy.stats import qmc
+
+    # scipy renamed its argument in 1.15.
+    argument = "rng" if "rng" in inspect.signature(qmc.Sobol.__init__).parameters else "seed"
+    points = qmc.Sobol(dimension, scramble=True, bits=_BITS, **{argument: generator})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The balance properties", category=UserWarning)
+        return points.random(count)
 
 
 class Grid(NamedTuple):
@@ -45,7 +95,7 @@ class Order(NamedTuple):
 
 
 FINE = Order(side=40, of_two=Grid(40, 7.5), of_three=Grid(28, 7.0), samples=2**13, key=0)
-# For the error: of the same kind, with fewer nodes or another scramble.
+# For the error: of the same kind, with fewer nodes or another randomisation.
 COARSE = Order(side=30, of_two=Grid(30, 7.4), of_three=Grid(22, 6.8), samples=2**13, key=1)
 
 
@@ -71,7 +121,7 @@ class WithTeacher(NamedTuple):
 def pair_nodes(
     order: Order, variance: Float[Array, ""], other_variance: Float[Array, ""], covariance: Float[Array, ""]
 ) -> Pair:
-    """Nodes for averages over two jointly Gaussian fields; kinks of either at zero fall between panels."""
+    """Nodes for averages over two jointly Gaussian fields, in panels that end where either field is zero."""
     scale = jnp.sqrt(variance + _TINY)
     spread = conditional_scale(other_variance, covariance / scale)
     first, weights = split_normal(order, jnp.zeros(()))
@@ -186,3 +236,82 @@ def over_neurons(function: Callable[..., Array], *rows: Array) -> Array:
 def _safe(vector: Array) -> Array:
     """The vector, moved off zero by less than counts, so that its norm has a derivative."""
     return vector + _TINY
+
+
+def test_loss(
+    problem: Problem, alignment: Float[Array, "neuron index"], overlap: Float[Array, "neuron neuron"]
+) -> Float[Array, ""]:
+    """``<(sigma - f)^2>`` over fresh inputs: exact for polynomials, else as good as :func:`test_loss_error`."""
+    # Rounding alone can make a sum of squares negative.
+    return jnp.maximum(_test_loss(problem, alignment, overlap, FINE), 0.0)
+
+
+def test_loss_error(
+    problem: Problem, alignment: Float[Array, "neuron index"], overlap: Float[Array, "neuron neuron"]
+) -> Float[Array, ""]:
+    """How far :func:`test_loss` may be off: the change from a coarser rule, or from another randomisation for K > 3."""
+    fine, coarse = (_test_loss(problem, alignment, overlap, order) for order in (FINE, COARSE))
+    rounding = 1e-15 * teacher_power(problem, FINE)
+    return jnp.abs(fine - coarse) + rounding
+
+
+# pytest collects functions by this name wherever they are imported.
+test_loss.__test__ = test_loss_error.__test__ = False  # type: ignore[attr-defined]
+
+
+def _test_loss(problem: Problem, alignment: Array, overlap: Array, order: Order) -> Array:
+    readout = problem.readout
+    students = readout @ student_products(problem, overlap, order) @ readout
+    both = readout @ student_teacher_products(problem, alignment, jnp.diagonal(overlap), order)
+    return teacher_power(problem, order) - 2 * both + students
+
+
+def student_products(problem: Problem, overlap: Array, order: Order) -> Float[Array, "neuron neuron"]:
+    """``<phi(u_i) phi(u_j)>``."""
+    activation, variance = problem.activation, jnp.diagonal(overlap)
+    if isinstance(activation, Polynomial):
+        return polynomial_average(
+            activation.coefficients, activation.coefficients, variance[:, None], variance, overlap
+        )
+    phi = elementwise(activation)
+
+    def one(variance: Array, other_variance: Array, covariance: Array) -> Array:
+        nodes = pair_nodes(order, variance, other_variance, covariance)
+        return jnp.sum(nodes.weights * phi(nodes.field) * phi(nodes.other))
+
+    rows = over_neurons(lambda v, c: jax.vmap(one, (None, 0, 0))(v, variance, c), variance, overlap)
+    return (rows + rows.T) / 2
+
+
+def student_teacher_products(
+    problem: Problem, alignment: Array, variance: Array, order: Order
+) -> Float[Array, "neuron"]:
+    """``<phi(u_i) sigma(h*)>``."""
+    if problem.is_polynomial:
+        return polynomial_average(
+            problem.activation.coefficients,  # type: ignore[attr-defined]
+            problem.teacher.coefficients,  # type: ignore[attr-defined]
+            variance,
+            jnp.ones(()),
+            alignment[:, 0],
+        )
+
+    def one(variance: Array, alignment: Array) -> Array:
+        nodes = teacher_nodes(order, variance, alignment)
+        return jnp.sum(
+            nodes.weights * elementwise(problem.activation)(nodes.field) * problem.target(nodes.index_fields)
+        )
+
+    return over_neurons(one, variance, alignment)
+
+
+def teacher_power(problem: Problem, order: Order) -> Float[Array, ""]:
+    """``<sigma^2>``: the loss of a network whose output is zero."""
+    if isinstance(problem.teacher, Polynomial) and problem.indices == 1:
+        coefficients = problem.teacher.coefficients
+        return polynomial_average(coefficients, coefficients, jnp.ones(()), jnp.ones(()), jnp.ones(()))
+    if problem.indices == 1:
+        nodes, weights = split_normal(order, jnp.zeros(()))
+        return jnp.sum(weights * problem.target(nodes[None]) ** 2)
+    grid, mass = index_normals(order, problem.indices)
+    return jnp.sum(mass * problem.target(jnp.asarray(grid)) ** 2)
