@@ -55,13 +55,12 @@ def curves(model: "FeatureScaling", times: np.ndarray, training: Training, optio
     options = {"solver": None, "correlations": False, "exact_batch": False, "progress": False, **options}
     solver = options["solver"] or _exact_solver(noiseless, training, options["correlations"])
     _check_solver(solver, noiseless, model, training, options)
-    if solver == "recursion":
-        return _recursion(model, times, training)
-    if solver == "march":
-        return _march(model, times, training, options)
     if solver == "slot-march":
         return _slots(model, times, training, options)
-    return _kernel_flow(model, times, training, options["per_decade"])
+    if solver == "exponential-midpoint":
+        return _kernel_flow(model, times, training, options["per_decade"])
+    assert isinstance(training, GradientDescent)
+    return _recursion(model, times, training) if solver == "recursion" else _march(model, times, training, options)
 
 
 def _exact_solver(noiseless: bool, training: Training, correlations: bool) -> str:
