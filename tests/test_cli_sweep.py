@@ -124,16 +124,9 @@ def test_designs_names_and_vectors(capsys: pytest.CaptureFixture) -> None:
     )  # fmt: skip
     assert layers["coords"]["initial_first"]["data"] == ["[0.1, 0.2]", "[0.3, 0.4]"]
     curves = found(
-        "scalar-network",
-        "--first",
-        "0.1,0.2",
-        "--initial-second",
-        "0.1,0.1",
-        "--over",
-        "target=1,2",
-        "--option",
-        "times=0,1",
-    )
+        "scalar-network", "--initial-first", "0.1,0.2", "--initial-second", "0.1,0.1", "--over", "target=1,2",
+        "--option", "times=0,1",
+    )  # fmt: skip
     assert curves["dims"]["time"] == 2
 
 

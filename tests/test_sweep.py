@@ -75,7 +75,8 @@ def test_every_model_can_be_swept(name: str) -> None:
     fixed, over, quantity, options = CASES[name]
     design = as_design(over)
     kind = models.get(name)
-    first = next(design.cells())
+    known = {field.name for field in dataclasses.fields(kind)}
+    first = {name: value for name, value in next(design.cells()).items() if name in known}
     swept = sweep(kind(**fixed, **first), over, quantity, options, engine="serial")
     assert (swept.status == 1).all()
     assert swept.attrs["model"] == name
@@ -199,8 +200,8 @@ def test_what_tracing_does_not_check_is_checked() -> None:
 def test_parameters_that_forbid_each_other_fail_in_their_cells() -> None:
     """Target scales may not be swept against a start that they overflow with; the others go on, vectorised or not."""
     network = ScalarNetwork(initial_first=[0.5], initial_second=[0.5], target=1.0)
-    over = {"target": [1.0, 2.0], "first": [[0.5], [0.5, 0.5]]}
-    with pytest.warns(SweepWarning, match="2 of 4 cells failed: target = 1.0, first = .*equally long"):
+    over = {"target": [1.0, 2.0], "initial_first": [[0.5], [0.5, 0.5]]}
+    with pytest.warns(SweepWarning, match="2 of 4 cells failed: target = 1.0, initial_first = .*equally long"):
         plane = sweep(network, over, "final_growth")
     np.testing.assert_array_equal(plane.status, [[1, 2], [1, 2]])
     assert plane.final_growth.isnull().sum() == 2
@@ -236,11 +237,15 @@ def test_any_function_of_the_model() -> None:
 
 
 def test_names_that_are_taken_get_the_quantity_in_front() -> None:
-    """``predict`` of a network gives its first layer back, which is swept; so can dimensions be named."""
+    """A quantity may give a parameter back that is swept, as a variable or as a dimension."""
+
+    def layers(model: ScalarNetwork) -> xr.Dataset:
+        return xr.Dataset({"initial_first": ("neuron", 2 * model.initial_first)})
+
     network = ScalarNetwork(initial_first=[0.1], initial_second=[0.3], target=1.0)
-    layers = sweep(network, {"first": [[0.1], [0.2]]}, "predict", {"times": [0.0, 1.0]})
-    np.testing.assert_allclose(layers.predict_first.isel(time=0), [[0.1], [0.2]], rtol=1e-15)
-    assert layers["first"].values.tolist() == ["[0.1]", "[0.2]"]
+    doubled = sweep(network, {"initial_first": [[0.1], [0.2]]}, layers, engine="serial")
+    np.testing.assert_allclose(doubled.layers_initial_first, [[0.2], [0.4]], rtol=1e-15)
+    assert doubled["initial_first"].values.tolist() == ["[0.1]", "[0.2]"]
 
     def spectrum(model: LinearEstimator) -> xr.DataArray:
         return xr.DataArray([model.aspect_ratio, 2.0], dims="aspect_ratio", coords={"aspect_ratio": [3.0, 4.0]})
@@ -325,7 +330,7 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=difference):
             sweep(model, over, "grokking_time", options, store=store)
-    with pytest.raises(ValueError, match=r"quantity: stored \"grokking_time\", now \"limits\""):
+    with pytest.raises(ValueError, match=r"quantity: stored \"grokking_time\", now \"limit\""):
         sweep(MODEL, over, "limit", store=store)
     with pytest.raises(ValueError, match="axes"):
         sweep(MODEL, {"weight_decay": [0.1]}, "grokking_time", {"accuracy": 0.9}, store=store)
@@ -354,8 +359,8 @@ def test_texts_and_none_are_stored(tmp_path: Path) -> None:
 def test_values_that_a_store_had_before_are_understood() -> None:
     """Cells that another call left behind are computed by this one, which does not know their values."""
     network = ScalarNetwork(initial_first=[0.1], initial_second=[0.2], target=1.0)
-    cells, _ = find_cells(network, as_design({"first": [[0.5]]}), "final_growth", None)
-    assert cells.values({"first": "[0.25]"}) == {"first": [0.25]}
+    cells, _ = find_cells(network, as_design({"initial_first": [[0.5]]}), "final_growth", None)
+    assert cells.values({"initial_first": "[0.25]"}) == {"initial_first": [0.25]}
     cells, _ = find_cells(MODEL, as_design({"width": [None]}), "limit", None)
     assert cells.values({"width": "4"}) == {"width": 4}
     cells, _ = find_cells("skills", as_design({"exponent": [1.0], "kind": ["linear"]}), "exponents", None)
@@ -376,7 +381,7 @@ def test_every_engine_gives_the_same(tmp_path: Path) -> None:
 
 def test_a_sobol_sweep_grows(tmp_path: Path) -> None:
     store, quantity = tmp_path / "samples.zarr", Counted()
-    ranges = {"aspect_ratio": (0.1, 3.0), "weight_decay": (1e-5, 1e-2, "log")}
+    ranges = {"aspect_ratio": (0.1, 3.0), "threshold": (1e-5, 1e-2, "log")}
     few = sweep(MODEL, sobol(ranges, 4), quantity, store=store, engine="serial")
     quantity.calls = []
     more = sweep(MODEL, sobol(ranges, 6), quantity, store=store, engine="serial")
