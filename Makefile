@@ -5,22 +5,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 WORKERS ?= 2
+# Versions that we test with; empty for the newest that pyproject.toml allows.
+CONSTRAINTS ?= $(wildcard .ci/constraints.txt)
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=--constraint %) --editable
 
 .PHONY: everything demo test lint docs gallery bench reproduce clean
 
 # One stamp per set of extras: an install is repeated only when pyproject.toml changes.
-$(VENV)/stamp-%: pyproject.toml
+$(VENV)/stamp-%: pyproject.toml $(CONSTRAINTS)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing solvable[$*] into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@$(INSTALL) ".[$*]"
 	@touch $@
 
 comma := ,
 
-$(VENV)/stamp-core: pyproject.toml
+$(VENV)/stamp-core: pyproject.toml $(CONSTRAINTS)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing solvable into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(INSTALL) .
 	@touch $@
 
 # What lint, docs and test need, resolved and installed at once.

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import gc
+import importlib.util
 import os
 import signal
 import sys
@@ -23,24 +24,21 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
+
+def modules_with_shapes() -> list[str]:
+    """Every module of the package that annotates shapes. Decorating the others would only make their import slow."""
+    spec = importlib.util.find_spec("solvable")
+    assert spec is not None
+    assert spec.origin is not None
+    home = Path(spec.origin).parent
+    files = [path for path in sorted(home.rglob("*.py")) if "from jaxtyping import" in path.read_text("utf-8")]
+    return [".".join(("solvable", *path.relative_to(home).with_suffix("").parts)) for path in files]
+
+
 # Every jaxtyping annotation in the package is checked by beartype when a test calls the function.
-install_import_hook(
-    [
-        "solvable.numerics",
-        "solvable.timegrid",
-        *(f"solvable.models.committee.{name}" for name in ("closure", "stabilised", "gaussian_samples")),
-        *(
-            f"solvable.models.feature_scaling.{name}"
-            for name in ("anderson", "kernel_flow", "mode_quadrature", "slot_march", "slot_noise", "slot_rows", "two_time")
-        ),
-        *(f"solvable.models.linear_estimator.{name}" for name in ("chi_square", "spectra")),
-        *(f"solvable.models.linear_features.{name}" for name in ("laplace", "regression_flow")),
-        *(f"solvable.models.skills.{name}" for name in ("binomial", "tail_sums")),
-    ],
-    "shapes.check",
-)
-# Tests differentiate and vectorise theory, and call the numerics below it: that takes float64 throughout. That users need
-# not switch anything is tested in processes of their own (test_importing.py).
+install_import_hook(modules_with_shapes(), "shapes.check")
+# Tests differentiate and vectorise theory, and call the numerics below it: that takes float64 throughout. That users
+# need not switch anything is tested in processes of their own (test_importing.py).
 jax.config.update("jax_enable_x64", True)
 
 # The same examples in every run; more of them where there is time.
