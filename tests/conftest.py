@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,7 @@ hypothesis.settings.load_profile("quick")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests that take minutes too")
+    parser.addoption("--begin-within", type=float, metavar="SECONDS", help="skip tests that have not begun by then")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,6 +65,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(skip)
+
+
+_BEGAN = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    limit = item.config.getoption("--begin-within")
+    if limit is not None and time.monotonic() - _BEGAN > limit:
+        pytest.skip(f"not begun within {limit:g} s")
 
 
 # Compiled programs stay in memory until they are dropped: a worker that keeps them all grows to more than 5 GB.
