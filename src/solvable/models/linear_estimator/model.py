@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.checks import check_count, check_fraction, is_traced, rules
+from solvable.checks import check_fraction, is_traced, rules
 from solvable.controls import Controls
 from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
@@ -108,8 +108,6 @@ class LinearEstimator(Model):
         watch = Stopwatch()
         times, checked = self.check_run(times, training, "predict")
         training = cast(AnyTraining, checked)
-        if dimension is not None:
-            check_count("dimension", dimension)
         batch_ratio = batch_ratio_of(self, training, dimension)
         if not is_traced(self, training):
             check_width(self)

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from solvable.checks import is_traced
+from solvable.checks import check_count, is_traced
 from solvable.models.linear_estimator.spectra import MarchenkoPastur, upper_edge
 from solvable.models.linear_estimator.theory import AnyTraining
 from solvable.training import SGD, GradientFlow
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 def batch_ratio_of(model: "LinearEstimator", training: AnyTraining, dimension: int | None) -> Any:
     """Input dimension over batch size; 0 for full batches."""
+    if dimension is not None:
+        check_count("dimension", dimension)
     if not isinstance(training, SGD):
         return 0.0
     if model.width is not None:

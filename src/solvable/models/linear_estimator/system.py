@@ -102,8 +102,7 @@ def measure_linear(
         return measure_squares(model, train_square, jnp.mean((system.test_inputs @ error) ** 2, axis=1))
     test_loss = jnp.sum(error**2) / model.outputs
     test_accuracy = _population_accuracy(model, system, error, test_loss)
-    train_accuracy = jnp.mean(train_square <= model.threshold, dtype=float)
-    return Measured(jnp.mean(train_square), test_loss, train_accuracy, test_accuracy)
+    return Measured(jnp.mean(train_square), test_loss, _accuracy(model, train_square), test_accuracy)
 
 
 def measure_squares(
@@ -113,8 +112,8 @@ def measure_squares(
     return Measured(
         jnp.mean(train_square),
         jnp.mean(test_square),
-        jnp.mean(train_square <= model.threshold),
-        jnp.mean(test_square <= model.threshold),
+        _accuracy(model, train_square),
+        _accuracy(model, test_square),
     )
 
 
@@ -124,4 +123,9 @@ def _population_accuracy(model: "LinearEstimator", system: System, error: Array,
         return erf(jnp.sqrt(model.threshold / (2 * jnp.maximum(test_loss, 1e-300))))
     variances, directions = jnp.linalg.eigh(error.T @ error)
     errors = system.draws @ (jnp.sqrt(jnp.maximum(variances, 0.0))[:, None] * directions.T)
-    return jnp.mean(jnp.mean(errors**2, axis=1) <= model.threshold)
+    return _accuracy(model, jnp.mean(errors**2, axis=1))
+
+
+def _accuracy(model: "LinearEstimator", squares: Float[Array, "sample"]) -> Array:
+    """Fraction of samples whose mean square error is within the threshold, in float64 (a mean of booleans is not)."""
+    return jnp.mean(squares <= model.threshold, dtype=float)
