@@ -5,27 +5,30 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 WORKERS ?= 2
+# Versions that we test with; empty for the newest that pyproject.toml allows.
+CONSTRAINTS ?= $(wildcard .ci/constraints.txt)
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=--constraint %) --editable
 
-.PHONY: everything demo test lint docs gallery bench reproduce clean
+.PHONY: everything demo test slow claims lint docs gallery bench reproduce clean
 
 # One stamp per set of extras: an install is repeated only when pyproject.toml changes.
-$(VENV)/stamp-%: pyproject.toml
+$(VENV)/stamp-%: pyproject.toml $(CONSTRAINTS)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing solvable[$*] into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@$(INSTALL) ".[$*]"
 	@touch $@
 
 comma := ,
 
-$(VENV)/stamp-core: pyproject.toml
+$(VENV)/stamp-core: pyproject.toml $(CONSTRAINTS)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing solvable into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(INSTALL) .
 	@touch $@
 
-# What lint, docs and test need, resolved and installed at once.
+# What every target below needs, resolved and installed at once.
 everything: $(VENV)/stamp-lint$(comma)docs$(comma)test$(comma)torch
-	@touch $(VENV)/stamp-lint $(VENV)/stamp-docs$(comma)torch$(comma)sweep $(VENV)/stamp-test$(comma)torch
+	@touch $(VENV)/stamp-core $(VENV)/stamp-lint $(VENV)/stamp-docs$(comma)torch$(comma)sweep $(VENV)/stamp-test$(comma)torch
 
 demo: $(VENV)/stamp-core
 	@$(BIN)/solvable demo --out demo
@@ -33,6 +36,19 @@ demo: $(VENV)/stamp-core
 # A file is run by one worker: its tests share compiled programs, and the browser is started once.
 test: $(VENV)/stamp-test$(comma)torch
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+# The slow tests of physics, with the compiler's optimisations. Those of the machinery are left out, and so are the
+# figures, which "make claims" reproduces. What has not begun after LIMIT seconds is skipped, and listed.
+LIMIT ?= 3600
+MACHINERY := cli docs explorer files image interrupts papers report sweep
+slow: $(VENV)/stamp-test$(comma)torch
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --slow -m slow --begin-within $(LIMIT) \
+	    $(MACHINERY:%=--ignore-glob="tests/test_%*") $(PYTEST_ARGS)
+
+# The claims of every figure at quick scale; fails for those that are not in .ci/known-failures.txt.
+FIGURES ?= all
+claims: $(VENV)/stamp-core
+	$(BIN)/python .ci/claims.py $(LIMIT) $(FIGURES)
 
 lint: $(VENV)/stamp-lint
 	$(BIN)/ruff check .

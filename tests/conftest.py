@@ -3,9 +3,11 @@
 import contextlib
 import ctypes
 import gc
+import importlib.util
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,32 +25,21 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
+
+def modules_with_shapes() -> list[str]:
+    """Every module of the package that annotates shapes. Decorating the others would only make their import slow."""
+    spec = importlib.util.find_spec("solvable")
+    assert spec is not None
+    assert spec.origin is not None
+    home = Path(spec.origin).parent
+    files = [path for path in sorted(home.rglob("*.py")) if "from jaxtyping import" in path.read_text("utf-8")]
+    return [".".join(("solvable", *path.relative_to(home).with_suffix("").parts)) for path in files]
+
+
 # Every jaxtyping annotation in the package is checked by beartype when a test calls the function.
-install_import_hook(
-    [
-        "solvable.numerics",
-        "solvable.timegrid",
-        *(f"solvable.models.committee.{name}" for name in ("closure", "flow")),
-        *(
-            f"solvable.models.feature_scaling.{name}"
-            for name in (
-                "anderson",
-                "kernel_flow",
-                "mode_quadrature",
-                "slot_march",
-                "slot_noise",
-                "slot_rows",
-                "two_time",
-            )
-        ),
-        *(f"solvable.models.linear_estimator.{name}" for name in ("chi_square", "spectra")),
-        *(f"solvable.models.linear_features.{name}" for name in ("laplace", "regression_flow")),
-        *(f"solvable.models.skills.{name}" for name in ("binomial", "tail_sums")),
-    ],
-    "shapes.check",
-)
-# Tests differentiate and vectorise theory, and call the numerics below it: that takes float64 throughout. That users need
-# not switch anything is tested in processes of their own (test_importing.py).
+install_import_hook(modules_with_shapes(), "shapes.check")
+# Tests differentiate and vectorise theory, and call the numerics below it: that takes float64 throughout. That users
+# need not switch anything is tested in processes of their own (test_importing.py).
 jax.config.update("jax_enable_x64", True)
 
 # The same examples in every run; more of them where there is time.
@@ -59,6 +50,7 @@ hypothesis.settings.load_profile("quick")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests that take minutes too")
+    parser.addoption("--begin-within", type=float, metavar="SECONDS", help="skip tests that have not begun by then")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,6 +65,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(skip)
+
+
+_BEGAN = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    limit = item.config.getoption("--begin-within")
+    if limit is not None and time.monotonic() - _BEGAN > limit:
+        pytest.skip(f"not begun within {limit:g} s")
 
 
 # Compiled programs stay in memory until they are dropped: a worker that keeps them all grows to more than 5 GB.

@@ -27,10 +27,10 @@ import solvable
 from solvable import models
 from solvable.cli import main
 from solvable.cli.flags import build, field_flags
-from solvable.timegrid import check_times
 from solvable.explorer.settings import FieldError, Setting
 from solvable.files import DATA_ENDINGS
 from solvable.ranges import parse_range
+from solvable.timegrid import check_times
 
 LIMIT = 20.0
 PYTHON = [*inputs_models.INPUTS, *inputs_diagnostics.INPUTS]

@@ -18,7 +18,18 @@ from solvable.cli import main, outputs, show
 from solvable.cli.streams import CLOSED_PIPE, UNWRITABLE, StdoutError, printing
 
 PREDICT = ("predict", "linear-estimator", "--aspect-ratio", "0.9", "--times", "1,10")
-SIMULATE = ("simulate", "linear-estimator", "--aspect-ratio", "0.9", "--times", "1,2", "--inputs", "20", "--seeds", "2")
+SIMULATE = (
+    "simulate",
+    "linear-estimator",
+    "--aspect-ratio",
+    "0.9",
+    "--times",
+    "1,2",
+    "--dimension",
+    "20",
+    "--seeds",
+    "2",
+)
 
 
 def exit_code(*arguments: str) -> int:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import solvable
-from solvable import LinearEstimator
+from solvable import GradientDescent, LinearEstimator
+from solvable.checks import rules
 from solvable.cli import main
 from solvable.cli.sweep import _fixed
-from solvable.checks import rules
 from solvable.model import Model, parameter
 from solvable.ranges import parse_box, parse_values
 from solvable.sweeps import load, status
@@ -42,7 +42,7 @@ def test_from_a_grid_to_a_picture(capsys: pytest.CaptureFixture, tmp_path: Path)
     assert "figure:" in err
     assert (tmp_path / "plane.svg").stat().st_size > 0
     plane = load(store)
-    expected = LinearEstimator(aspect_ratio=0.2, weight_decay=1e-4).grokking_time(0.9).delay
+    expected = LinearEstimator(0.2).grokking_time(0.9, GradientDescent(0.01, weight_decay=1e-4)).delay
     assert float(plane.delay.sel(aspect_ratio=0.2, weight_decay=1e-4, method="nearest")) == float(expected)
     np.testing.assert_array_equal(solvable.load(tmp_path / "plane.npz").delay, plane.delay)
     code, out, _ = run(capsys, "sweep", "--status", store)
@@ -52,7 +52,7 @@ def test_from_a_grid_to_a_picture(capsys: pytest.CaptureFixture, tmp_path: Path)
     assert json.loads(out)["done"] == 12
     code, _, err = run(capsys, *command, "--learning-rate", "0.02")
     assert code == 2
-    assert "parameters.learning_rate: stored 0.01, now 0.02" in err
+    assert "training.learning_rate: stored 0.01, now 0.02" in err
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_a_store_with_other_axes_is_refused_in_words(
     capsys: pytest.CaptureFixture, tmp_path: Path, axes: tuple, named: str
 ) -> None:
     store = tmp_path / "plane.zarr"
-    solvable.sweep(LinearEstimator(0.5), {"aspect_ratio": [1.0], "weight_decay": [0.1]}, "limits", store=store)
+    solvable.sweep(LinearEstimator(0.5), {"aspect_ratio": [1.0], "weight_decay": [0.1]}, "limit", store=store)
     for extra in ((), ("--dry-run",)):
         code, out, err = run(
-            capsys, "sweep", "linear-estimator", *axes, "--quantity", "limits", "--store", str(store), *extra
+            capsys, "sweep", "linear-estimator", *axes, "--quantity", "limit", "--store", str(store), *extra
         )
         assert (code, out) == (2, "")
         assert f"error: {store} is over aspect_ratio x weight_decay, but this sweep is {named}" in err
@@ -88,11 +88,11 @@ def test_a_sweep_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sweeping, "first_result", lambda cells, design: (first(cells, design)[0], 3600.0))
     grid = {"aspect_ratio": np.linspace(0.1, 1, 25)}
     with pytest.raises(ValueError, match=r"\(25 cells\) would take about .* hours, longer than"):
-        solvable.sweep(LinearEstimator(0.5), grid, "limits", engine="serial")
+        solvable.sweep(LinearEstimator(0.5), grid, "limit", engine="serial")
 
 
 def test_a_plan_costs_nothing(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
-    command = (*PLANE, "--quantity", "limits", "--store", str(tmp_path / "plane.zarr"), "--dry-run")
+    command = (*PLANE, "--quantity", "limit", "--store", str(tmp_path / "plane.zarr"), "--dry-run")
     code, out, _ = run(capsys, *command)
     assert code == 0
     assert "12 cells, 12 to compute" in out
@@ -108,24 +108,25 @@ def test_designs_names_and_vectors(capsys: pytest.CaptureFixture) -> None:
         return json.loads(out)
 
     box = ("--over", "aspect_ratio=0.1:2", "--over", "weight_decay=1e-4:1:log", "--over", "outputs=1,2")
-    drawn = found("linear-estimator", *box, "--sobol", "4", "--quantity", "limits")
+    drawn = found("linear-estimator", *box, "--sobol", "4", "--quantity", "limit")
     assert drawn["dims"] == {"outputs": 2, "sample": 4}
-    drawn = found("linear-estimator", *box, "--latin-hypercube", "3", "--quantity", "limits", "--design-key", "1")
+    drawn = found("linear-estimator", *box, "--latin-hypercube", "3", "--quantity", "limit", "--design-key", "1")
     assert drawn["dims"] == {"outputs": 2, "sample": 3}
     pairs = ("--zip", "aspect_ratio=0.5,2", "--zip", "weight_decay=0.1,0.2")
-    assert found("linear-estimator", *pairs, "--quantity", "limits")["dims"] == {"aspect_ratio_weight_decay": 2}
+    assert found("linear-estimator", *pairs, "--quantity", "limit")["dims"] == {"aspect_ratio_weight_decay": 2}
     phases = found("feature-scaling", "--over", "capacity=1.2,2", "--over", "source=0.3", "--quantity", "phase")
     assert phases["data_vars"]["phase"]["data"] == [["hard"], ["hard"]]
     kinds = found("skills", "--exponent", "0.5", "--over", "kind=multilinear,linear", "--quantity", "exponents")
     assert kinds["coords"]["kind"]["data"] == ["multilinear", "linear"]
     layers = found(
-        "scalar-network", "--over", "first=0.1,0.2;0.3,0.4", "--second", "0.1,0.1", "--target", "1",
+        "scalar-network", "--over", "initial_first=0.1,0.2;0.3,0.4", "--initial-second", "0.1,0.1", "--target", "1",
         "--quantity", "final-growth",
     )  # fmt: skip
-    assert layers["coords"]["first"]["data"] == ["[0.1, 0.2]", "[0.3, 0.4]"]
+    assert layers["coords"]["initial_first"]["data"] == ["[0.1, 0.2]", "[0.3, 0.4]"]
     curves = found(
-        "scalar-network", "--first", "0.1,0.2", "--second", "0.1,0.1", "--over", "target=1,2", "--option", "times=0,1"
-    )
+        "scalar-network", "--initial-first", "0.1,0.2", "--initial-second", "0.1,0.1", "--over", "target=1,2",
+        "--option", "times=0,1",
+    )  # fmt: skip
     assert curves["dims"]["time"] == 2
 
 
@@ -178,12 +179,12 @@ def test_ctrl_c_leaves_a_store_that_resumes(capsys: pytest.CaptureFixture, tmp_p
         (("linear-estimator",), "Missing option '--over'"),
         (("linear-estimator", "--over", "weight_decay"), "must look like"),
         (("linear-estimator", "--over", "aspect_ratio=0.1:2"), "must look like 1:1e5:200log"),
-        (("linear-estimator", "--over", "aspect_ratio=0.1,-2", "--quantity", "limits"), "positive finite number"),
+        (("linear-estimator", "--over", "aspect_ratio=0.1,-2", "--quantity", "limit"), "positive finite number"),
         (("linear-estimator", "--over", "aspekt=0.1,2", "--aspect-ratio", "1"), "no parameter 'aspekt'"),
         (("linear-estimator", "--over", "aspect_ratio=0.1,2", "--sobol", "4"), "a random design needs ranges"),
         (("linear-estimator", "--over", "aspect_ratio=1:2", "--sobol", "4", "--latin-hypercube", "4"), "not both"),
         (("linear-estimator", "--over", "aspect_ratio=1,2", "--quantity", "magic"), "no quantity 'magic'"),
-        (("linear-estimator", "--over", "aspect_ratio=1,2", "--quantity", "limits", "--store", "a.nc"), ".zarr"),
+        (("linear-estimator", "--over", "aspect_ratio=1,2", "--quantity", "limit", "--store", "a.nc"), ".zarr"),
         (("linear-estimator", "--over", "aspect_ratio=1,2", "--engine", "magic"), "engine must be one of"),
         (("linear-estimator", "--over", "aspect_ratio=1,2", "--plot", "a.txt"), "must end in one of .png"),
         (("linear-estimater", "--over", "aspect_ratio=1,2"), "did you mean 'linear-estimator'"),
@@ -211,7 +212,7 @@ def test_a_scheduler_that_does_not_answer(capsys: pytest.CaptureFixture, monkeyp
         raise OSError("timed out")
 
     monkeypatch.setattr(distributed, "Client", silent)
-    code, _, err = run(capsys, *PLANE, "--quantity", "limits", "--scheduler", "tcp://127.0.0.1:1")
+    code, _, err = run(capsys, *PLANE, "--quantity", "limit", "--scheduler", "tcp://127.0.0.1:1")
     assert code == 2
     assert "no Dask scheduler answers at tcp://127.0.0.1:1" in err
 

@@ -13,6 +13,7 @@ from solvable import (
     Committee,
     DiagonalNetwork,
     FeatureScaling,
+    GradientFlow,
     LinearEstimator,
     LinearFeatures,
     LinearNetwork,
@@ -45,8 +46,8 @@ def deterministic(name: str) -> tuple[xr.Dataset, xr.Dataset]:
         model, times = ParityMode(first=0.1, second=0.1, third=0.1), log_times(0.5, 100, 6)
         return model.predict(times), model.simulate(times, method=name.split()[1], learning_rate=0.01, seeds=2)
     if name.startswith("skills"):
-        model = SkillModel(0.6, skills=20, kind=name.split()[2], learning_rate=0.5)
-        return model.predict(steps), model.simulate(steps, method=name.split()[1], seeds=2)
+        model, training = SkillModel(0.6, skills=20, kind=name.split()[2]), GradientFlow(0.5)
+        return model.predict(steps, training), model.simulate(steps, training, seeds=2)
     if name == "linear network":
         network, times = LinearNetwork([3.0, 1.0], width=3, initial_scale=0.1), np.array([0.5, 2.0, 4.0])
         return network.predict(times), network.simulate(times, start="balanced", seeds=2)
@@ -61,7 +62,7 @@ def deterministic(name: str) -> tuple[xr.Dataset, xr.Dataset]:
         "diagonal flow",
         "scalar descent",
         "parity flow",
-        "skills descent multilinear",
+        "skills flow multilinear",
         "skills flow linear",
         "linear network",
         "feature scaling",
@@ -102,7 +103,7 @@ def test_errors_of_the_flow_bound_its_distance_from_the_exact_one() -> None:
 @pytest.mark.parametrize("kind", ["multilinear", "linear"])
 def test_skill_flow_is_the_flow(kind: str) -> None:
     """Each skill by an integrator that knows no closed form; steps of one unit of time were off by 7e-4."""
-    model = SkillModel(0.6, skills=5, kind=kind, learning_rate=1.0, target_scale=1.0, initial_strength=0.01)
+    model = SkillModel(0.6, skills=5, kind=kind, target_scale=1.0, initial_strength=0.01)
     steps = np.array([1.0, 3.0, 10.0, 40.0])
     found = model.simulate(steps, seeds=1).strength.values[0]
     chances = np.arange(1.0, 6.0) ** -1.6
@@ -120,18 +121,18 @@ def test_skill_flow_is_the_flow(kind: str) -> None:
 
 def test_skill_flow_of_partly_taught_skills_is_the_flow() -> None:
     """Three of five basis functions: the second skill has half of its own, the third none and stays at nothing."""
-    model = SkillModel(0.6, skills=3, basis=3, neurons_per_skill=2, learning_rate=0.5)
+    model, training = SkillModel(0.6, skills=3, basis=3, neurons_per_skill=2), GradientFlow(0.5)
     steps = [1, 10, 100]
-    comparison = compare(model.predict(steps), model.simulate(steps, seeds=2))
+    comparison = compare(model.predict(steps, training), model.simulate(steps, training, seeds=2))
     assert largest_score(comparison) < 2.5
     assert float(abs(comparison.strength.sel(statistic="simulation", skill=3)).max()) == 0.0
 
 
 def test_rare_skills_do_not_contradict_their_expectation() -> None:
     """In 30 samples most skills occur in no seed at all, which gave scores of 1e14. Theory's spread says so."""
-    model = SkillModel(0.6, skills=50, samples=30, learning_rate=0.5)
+    model, training = SkillModel(0.6, skills=50, samples=30), GradientFlow(0.5)
     steps = whole_steps(log_times(1, 300, 6))
-    theory, simulation = model.predict(steps), model.simulate(steps, seeds=200)
+    theory, simulation = model.predict(steps, training), model.simulate(steps, training, seeds=200)
     assert largest_score(compare(theory, simulation.isel(seed=slice(0, 10)))) < 10
     # The spread over training sets itself, to four standard errors of a standard deviation of few events.
     for name in ("strength", "skill_loss"):
@@ -149,9 +150,9 @@ def test_spread_of_data_emergence_is_that_of_the_draws() -> None:
 
 def test_false_alarms_on_a_theory_that_is_exact() -> None:
     """Skills of finite samples: expectations without approximation. 20 ensembles of 10 runs, 1 % of alarms is 0.2."""
-    model = SkillModel(0.6, skills=20, samples=100, learning_rate=0.5)
+    model, training = SkillModel(0.6, skills=20, samples=100), GradientFlow(0.5)
     steps = whole_steps(log_times(1, 100, 5))
-    theory, simulation = model.predict(steps), model.simulate(steps, seeds=200, key=7)
+    theory, simulation = model.predict(steps, training), model.simulate(steps, training, seeds=200, key=7)
     verdicts = [
         compare(theory, simulation.isel(seed=slice(first, first + 10))).attrs["verdict"] for first in range(0, 200, 10)
     ]

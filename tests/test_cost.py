@@ -26,7 +26,10 @@ ESTIMATES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: solvable.FeatureScaling(1.5, 0.5, features=16, modes=50).simulate([1e12]),
         "fewer seeds or a smaller system",
     ),
-    "skills": (lambda: solvable.SkillModel(0.6, skills=1000).simulate([1e9]), r"1e\+09 steps"),
+    "skills": (
+        lambda: solvable.SkillModel(0.6, skills=1000).simulate([1e9], solvable.GradientDescent(1.0)),
+        r"1e\+09 steps",
+    ),
     "many skills": (lambda: solvable.SkillModel(0.6, skills=1e10).simulate([1.0]), "of memory"),
     "diagonal": (
         lambda: solvable.DiagonalNetwork([1.0], [1.0], [0.1], [0.1]).simulate([1e12]),

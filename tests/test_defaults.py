@@ -113,7 +113,7 @@ def test_the_defaults_show_what_the_models_are_about() -> None:
     for name in ("diagonal-network", "linear-network"):
         network = models.get(name)()
         last = parse_range(network.usual_times)[-1]
-        half = network.emergence_time(0.5).values
+        half = network.emergence_time(0.5).emergence_time.values
         assert (np.diff(half) > 0.5).all()
         assert half[-1] < last
     # Feature learning changes the power of a hard task, and the kernel grows visibly.
@@ -125,12 +125,12 @@ def test_the_defaults_show_what_the_models_are_about() -> None:
     emergence = skills.emergence_time().emergence_time.values
     assert 1 < emergence[0] < emergence[-1] < parse_range(skills.usual_times)[-1]
     # A rich start: the kernel grows manyfold.
-    assert models.get("scalar-network")().kernel_ratio() > 5
+    assert models.get("scalar-network")().kernel_ratio().kernel_ratio > 5
 
 
 def test_theory_and_simulation_of_feature_scaling_have_the_same_modes() -> None:
     # Target modes beyond the 1000th hold 3 % of the loss at the start and most of it late: once they were not trained.
-    model = FeatureScaling(source=0.3, modes=2000, features=4, learning_rate=0.05)
+    model = FeatureScaling(source=0.3, modes=2000, features=4)
     runs = model.simulate([0], seeds=1)
     assert json.loads(runs.attrs["solver"])["modes"] == 2000
     ranks = np.arange(1.0, 2001)
@@ -158,10 +158,10 @@ def test_a_simulation_without_chance_is_run_once_for_all_seeds() -> None:
 
 
 def test_rounding_the_number_of_samples_is_stated_or_refused() -> None:
-    runs = models.get("linear-estimator")().simulate([1], inputs=10, seeds=1)
+    runs = models.get("linear-estimator")().simulate([1], dimension=10, seeds=1)
     settings = json.loads(runs.attrs["solver"])
     assert settings["samples"] == 11
     assert settings["aspect_ratio"] == pytest.approx(10 / 11)
     # 10 inputs at aspect ratio 30 are a third of a sample; one sample has aspect ratio 10.
     with pytest.raises(ValueError, match="aspect_ratio = 30 with inputs = 10 asks for 0.333 samples"):
-        models.get("linear-estimator")(aspect_ratio=30.0).simulate([1], inputs=10, seeds=1)
+        models.get("linear-estimator")(aspect_ratio=30.0).simulate([1], dimension=10, seeds=1)

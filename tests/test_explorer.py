@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 
 import solvable
 from solvable import cli, models, papers
-from solvable.numerics.ensemble import ensemble, seeds_from
-from solvable.progress import heard_by, part_of, progress_bar
 from solvable.explorer import address, code, curves, diagnosis, files, planes, scales, server, tasks
 from solvable.explorer.fields import fields_of, write
 from solvable.explorer.presets import PRESETS
 from solvable.explorer.settings import FieldError, Setting, options_like_simulation, theory_of
 from solvable.explorer.summaries import SUMMARIES, cards, show
+from solvable.numerics.ensemble import ensemble, seeds_from
+from solvable.progress import heard_by, part_of, progress_bar
 
 NAMES = list(models.names())
 # Models whose theory compiles in well under a second: enough to see that numbers agree to the last bit.
@@ -65,8 +65,8 @@ def test_every_model_has_a_page_that_starts(name: str) -> None:
 def test_a_model_the_table_does_not_know_gets_controls_from_its_rules() -> None:
     known = dict(scales.SCALES)
     field = fields_of("skills")["learning_rate"]
-    from solvable.explorer.fields import _guess
     from solvable.checks import rules
+    from solvable.explorer.fields import _guess
 
     guessed = _guess(rules.positive, 1.0).stops()
     assert float(guessed[0]) < field.parse(field.start) < float(guessed[-1])

@@ -43,8 +43,8 @@ def test_planes_with_flags_and_nan_come_back_equal(times: xr.Dataset, tmp_path: 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_comparisons_with_text_coordinates_come_back(theory: xr.Dataset, tmp_path: Path, ending: str) -> None:
-    simulation = LinearEstimator(aspect_ratio=0.9).simulate([0, 1], inputs=20, seeds=3)
-    result = solvable.compare(theory.isel(time=[0, 1]), simulation, allow_different=["descent"])
+    simulation = LinearEstimator(aspect_ratio=0.9).simulate([0, 1], dimension=20, seeds=3)
+    result = solvable.compare(theory.isel(time=[0, 1]), simulation)
     loaded = solvable.load(solvable.save(result, tmp_path / f"comparison{ending}"))
     xr.testing.assert_equal(loaded, result)
     assert loaded.attrs == result.attrs

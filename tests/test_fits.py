@@ -8,11 +8,11 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvable import fits
-from solvable.numerics import fits as engine
-from solvable.numerics.envelope import at_costs, lowest
+from solvable import GradientFlow, fits
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.models.skills import SkillModel
+from solvable.numerics import fits as engine
+from solvable.numerics.envelope import at_costs, lowest
 
 X = np.geomspace(1, 1e4, 25)
 
@@ -221,7 +221,7 @@ def test_feature_scaling_bottleneck_by_fits() -> None:
 @pytest.mark.slow
 def test_feature_scaling_exponent_by_fits() -> None:
     """Features that learn: 2β/(1 + β), reached to 0.006 at t = 1e5 to 1e6 (fig. 1 of the paper's folder)."""
-    curve = FeatureScaling(1.5, 0.4, modes=math.inf).predict(np.geomspace(1e4, 1e6, 13), descent="flow").test_loss
+    curve = FeatureScaling(1.5, 0.4, modes=math.inf).predict(np.geomspace(1e4, 1e6, 13), GradientFlow(0.1)).test_loss
     assert float(fits.power_law(curve, window=(1e5, 1e6), resamples=0).exponent) == pytest.approx(0.8 / 1.4, abs=6e-3)
 
 

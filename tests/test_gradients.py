@@ -174,8 +174,8 @@ CASES = [
         Case(
             f"skills {kind}",
             lambda kind=kind, sizes=sizes, **point: SkillModel(kind=kind, **sizes, **point),
-            curves("strength skill_loss test_loss", [0.0, 20.0], shown=3),
-            {"exponent": 0.6, "target_scale": 1.0, "initial_strength": 0.05, "learning_rate": 0.5, "rate": 1.0},
+            curves("strength skill_loss test_loss", [0.0, 10.0], max_skills=3),
+            {"exponent": 0.6, "target_scale": 1.0, "initial_strength": 0.05, "rate": 1.0},
             [{}, {"exponent": 1.0}, {"initial_strength": 0.5}],
             tolerance=1e-5,
         )

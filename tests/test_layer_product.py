@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 from solvable.numerics import layer_product
-from solvable.numerics.descent import check_learning_rate, descend, stretches
 
 sizes = st.floats(-2, 2)
 targets = st.one_of(st.just(0.0), st.floats(-3, 3))
@@ -179,31 +178,3 @@ def test_flow_maps_over_parameters():
 def test_sizes_whose_squares_are_no_numbers_are_refused(value):
     with pytest.raises(ValueError, match="first must be zero or between"):
         layer_product.check_sizes("first", np.array([0.0, value]))
-
-
-def test_descent_hits_every_time_with_equal_steps():
-    times = np.array([0.0, 0.25, 0.3, 1.3])
-    counts, lengths = stretches(times, 0.1)
-    assert counts.tolist() == [0, 3, 1, 10]
-    np.testing.assert_allclose(np.cumsum(counts * lengths), times, rtol=1e-15)
-    seen = descend(jnp.ones_like, lambda state: state, jnp.zeros(()), times, 0.1)
-    np.testing.assert_allclose(seen, times, rtol=1e-14)
-
-
-def test_descent_is_of_first_order_and_flow_of_fourth():
-    times = np.array([2.0])
-
-    def error(method, rate):
-        return abs(float(descend(jnp.negative, jnp.asarray, jnp.ones(()), times, rate, method)[0]) - np.exp(-2))
-
-    # Ratios of two steps: 2 and 2^4, up to the next order.
-    assert error("descent", 0.02) / error("descent", 0.01) == pytest.approx(2, rel=0.02)
-    assert error("flow", 0.1) / error("flow", 0.05) == pytest.approx(16, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("rate", "message"), [(0.0, "positive"), (-1, "positive"), (np.inf, "positive"), (3, "below 2")]
-)
-def test_learning_rates_that_cannot_work_are_refused(rate, message):
-    with pytest.raises(ValueError, match=message):
-        check_learning_rate(rate, 2.0)

@@ -6,19 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvable import LinearEstimator, compare
-from solvable.models.linear_estimator.spectra import MarchenkoPastur
+from solvable import SGD, GradientDescent, GradientFlow, LinearEstimator, compare
 from solvable.models.linear_estimator import two_layer
 from solvable.models.linear_estimator.grokking import loss_threshold
+from solvable.models.linear_estimator.spectra import MarchenkoPastur
 
-MODEL = LinearEstimator(aspect_ratio=0.9, outputs=5, hidden=50, learning_rate=0.5, threshold=1e-4)
+MODEL = LinearEstimator(aspect_ratio=0.9, outputs=5, width=50, threshold=1e-4)
+FLOW, DESCENT = GradientFlow(learning_rate=0.5), GradientDescent(learning_rate=0.5)
 
 
-def integrate_modes(model: LinearEstimator, time: float) -> tuple[float, float]:
+def integrate_modes(model: LinearEstimator, training: GradientFlow, time: float) -> tuple[float, float]:
     """The mode equations by a general-purpose stiff solver, without the conserved quantity and the log grid."""
     from scipy.integrate import solve_ivp
 
-    world = two_layer.setting(model)
+    world = two_layer.coefficients(model, training)
     law = world.data
     nodes, weights = np.asarray(law.nodes), np.asarray(law.weights)
     kappa, shift, sizes = float(world.rate), float(world.shift), [float(value) for value in world.sizes]
@@ -46,7 +47,7 @@ def integrate_modes(model: LinearEstimator, time: float) -> tuple[float, float]:
         return weights @ signal + (weights / nodes) @ (sizes[2] * f**2) + noise, test
 
     # Losses are smooth in mu: a Gauss-Chebyshev rule of the second kind averages them over its law.
-    count, ratio = 14, model.outputs / model.hidden
+    count, ratio = 14, model.outputs / model.width
     angle = np.arange(1, count + 1) * np.pi / (count + 1)
     mu = (1 - np.sqrt(ratio)) ** 2 + 2 * np.sqrt(ratio) * (1 - np.cos(angle))
     rule = 2 / (count + 1) * np.sin(angle) ** 2 / mu
@@ -55,19 +56,19 @@ def integrate_modes(model: LinearEstimator, time: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "decay"),
     [
-        {},
-        {"weight_decay": 0.05},
-        {"label_noise": 0.02, "student_scale": 2.0},
-        {"aspect_ratio": 1.5, "weight_decay": 0.02, "label_noise": 0.02},
+        ({}, 0.0),
+        ({}, 0.05),
+        ({"label_noise": 0.02, "initial_scale": 2.0}, 0.0),
+        ({"aspect_ratio": 1.5, "label_noise": 0.02}, 0.02),
     ],
 )
-def test_march_solves_the_mode_equations(changes: dict) -> None:
+def test_march_solves_the_mode_equations(changes: dict, decay: float) -> None:
     """Against DOP853, to within the error that the march itself reports (and the 1e-6 of the rule over modes)."""
-    model = MODEL.replace(**changes)
-    predicted = model.predict([40.0])
-    train, test = integrate_modes(model, 40.0)
+    model, training = MODEL.replace(**changes), FLOW.replace(weight_decay=decay)
+    predicted = model.predict([40.0], training)
+    train, test = integrate_modes(model, training, 40.0)
     error = predicted.attrs["numerical_error"]
     assert error < 2e-4
     assert float(predicted.train_loss[0]) == pytest.approx(train, rel=error + 1e-6)
@@ -75,23 +76,22 @@ def test_march_solves_the_mode_equations(changes: dict) -> None:
 
 
 def test_start() -> None:
-    """|D_0|^2 / outputs = 1 / (2 hidden outputs), half of it the student's, scaled by its square."""
-    for kind in ("flow", "discrete"):
-        start = MODEL.predict([0], descent=kind)
+    """|D_0|^2 / outputs = 1 / (2 width outputs), half of it the student's, scaled by its square."""
+    for training in (FLOW, DESCENT):
+        start = MODEL.predict([0], training)
         assert float(start.test_loss[0]) == pytest.approx(1 / 500, rel=1e-8)
         assert float(start.train_loss[0]) == pytest.approx(1 / 500, rel=1e-8)
-    assert float(MODEL.replace(student_scale=3.0).predict([0]).test_loss[0]) == pytest.approx(5 / 500, rel=1e-8)
+    assert float(MODEL.replace(initial_scale=3.0).predict([0], FLOW).test_loss[0]) == pytest.approx(5 / 500, rel=1e-8)
 
 
 def test_wide_layers_freeze_the_kernel() -> None:
     """As the width grows the losses become those of one layer at rate eta / (2 d_out^2), scaled (eq. 19 corrected):
     the distance falls as one over the width."""
     gaps = []
-    for hidden in (2000, 4000):
-        model = MODEL.replace(hidden=hidden)
-        one = LinearEstimator(aspect_ratio=0.9, learning_rate=0.5 / 50).predict([300.0])
-        two = model.predict([300.0])
-        gaps.append(float(two.train_loss[0] * 2 * hidden * 5 / one.train_loss[0]) - 1)
+    for width in (2000, 4000):
+        one = LinearEstimator(aspect_ratio=0.9).predict([300.0], GradientFlow(learning_rate=0.5 / 50))
+        two = MODEL.replace(width=width).predict([300.0], FLOW)
+        gaps.append(float(two.train_loss[0] * 2 * width * 5 / one.train_loss[0]) - 1)
     assert abs(gaps[1]) < 0.01
     assert gaps[0] / gaps[1] == pytest.approx(2, rel=0.05)
 
@@ -99,10 +99,9 @@ def test_wide_layers_freeze_the_kernel() -> None:
 def test_flow_is_the_limit_of_small_steps() -> None:
     gaps = []
     for rate in (0.2, 0.1):
-        model = MODEL.replace(learning_rate=rate)
-        steps = round(20 / rate)
-        flow, discrete = (model.predict([steps], descent=kind).test_loss[0] for kind in ("flow", "discrete"))
-        gaps.append(float(discrete / flow) - 1)
+        steps = MODEL.predict([round(20 / rate)], GradientDescent(learning_rate=rate))
+        flow = MODEL.predict(steps.flow_time.values, GradientFlow())
+        gaps.append(float(steps.test_loss[0] / flow.test_loss[0]) - 1)
     assert gaps[0] / gaps[1] == pytest.approx(2, rel=0.05)
 
 
@@ -111,9 +110,10 @@ def test_flow_is_the_limit_of_small_steps() -> None:
 @given(st.floats(0.2, 3.0), st.floats(0.02, 0.2), st.floats(0, 0.05), st.floats(0, 2))
 def test_march_ends_at_the_limit(ratio: float, decay: float, noise: float, scale: float) -> None:
     """The balance of gradient and weight decay, solved on its own, is where the march ends."""
-    model = MODEL.replace(aspect_ratio=ratio, weight_decay=decay, label_noise=noise, student_scale=scale)
+    model = MODEL.replace(aspect_ratio=ratio, label_noise=noise, initial_scale=scale)
+    training = FLOW.replace(weight_decay=decay)
     # Past the slowest rate, that of weight decay on what the gradient does not see; collapse itself is slower still.
-    late, limits = model.predict([2e5]), model.limits()
+    late, limits = model.predict([2e5], training), model.limit(training)
     assert float(late.train_loss[0]) == pytest.approx(float(limits.train_loss), rel=2e-3)
     assert float(late.test_loss[0]) == pytest.approx(float(limits.test_loss), rel=2e-3)
 
@@ -121,60 +121,61 @@ def test_march_ends_at_the_limit(ratio: float, decay: float, noise: float, scale
 def test_strong_weight_decay_collapses_the_layers() -> None:
     """Beyond g^2 = A_t (1 + lambda) no product of layers is worth its decay: the student ends at zero."""
     collapse = 2 * np.sqrt(1.9 / (4 * 50 * 5))
-    for share, collapsed in ((0.98, False), (1.02, True)):
-        limits = MODEL.replace(weight_decay=share * collapse).limits()
+    for factor, collapsed in ((0.98, False), (1.02, True)):
+        limits = MODEL.limit(FLOW.replace(weight_decay=factor * collapse))
         teacher = 1 / (4 * 50 * 5)
         assert (abs(float(limits.test_loss) / teacher - 1) < 1e-9) is collapsed
 
 
 def test_limits_without_weight_decay() -> None:
     """Below one everything is learnt; above, null modes keep the teacher and the student's start."""
-    assert float(MODEL.limits().test_loss) == 0.0
-    noisy = MODEL.replace(label_noise=0.1).limits()
+    assert float(MODEL.limit().test_loss) == 0.0
+    noisy = MODEL.replace(label_noise=0.1).limit()
     assert float(noisy.test_loss) == pytest.approx(0.01 * 0.9 / 0.1, rel=1e-6)
     wide = MODEL.replace(aspect_ratio=2.0)
-    late, limits = wide.predict([3e3]), wide.limits()
+    late, limits = wide.predict([3e3], FLOW), wide.limit(FLOW)
     assert float(late.test_loss[0]) == pytest.approx(float(limits.test_loss), rel=1e-4)
-    assert MODEL.replace(aspect_ratio=1.0, label_noise=0.1).limits().test_loss == np.inf
+    assert MODEL.replace(aspect_ratio=1.0, label_noise=0.1).limit().test_loss == np.inf
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "decay"),
     [
-        pytest.param({}, marks=pytest.mark.slow),
-        pytest.param({"weight_decay": 0.03}, marks=pytest.mark.slow),
-        {"label_noise": 0.01, "aspect_ratio": 1.5},
+        pytest.param({}, 0.0, marks=pytest.mark.slow),
+        pytest.param({}, 0.03, marks=pytest.mark.slow),
+        ({"label_noise": 0.01, "aspect_ratio": 1.5}, 0.0),
     ],
 )
-def test_simulation_within_error_bars(changes: dict) -> None:
-    """40 runs of 300 inputs, |z| < 4 (false alarm about 1 in 1000, key fixed). With weight decay the layers leave the
-    frozen kernel by a factor, which the frozen formula misses by tens of standard errors; the isotropy of the
+def test_simulation_within_error_bars(changes: dict, decay: float) -> None:
+    """40 runs of dimension 300, |z| < 4 (false alarm about 1 in 1000, key fixed). With weight decay the layers leave
+    the frozen kernel by a factor, which the frozen formula misses by tens of standard errors; the isotropy of the
     teacher's second layer is then good to 5 %, which is allowed for."""
-    model = MODEL.replace(**changes)
+    model, training = MODEL.replace(**changes), DESCENT.replace(weight_decay=decay)
     steps = [0, 10, 40, 150, 400]
-    result = compare(model.predict(steps, descent="discrete"), model.simulate(steps, inputs=300, seeds=40, key=8))
+    runs = model.simulate(steps, training, dimension=300, seeds=40, key=8)
+    result = compare(model.predict(steps, training), runs)
     for name in ("train_loss", "test_loss"):
         parts = {key: result[name].sel(statistic=key).values for key in ("theory", "difference", "standard_error")}
-        allowed = 4 * parts["standard_error"] + (0.05 * parts["theory"] if "weight_decay" in changes else 0)
+        allowed = 4 * parts["standard_error"] + (0.05 * parts["theory"] if decay else 0)
         assert (np.abs(parts["difference"]) < allowed).all()
 
 
 @pytest.mark.slow
 def test_grokking_time() -> None:
     """The loss at the times found is the threshold's; without a hidden layer nothing else is compared."""
-    times = MODEL.grokking_time()
+    times = MODEL.grokking_time(training=FLOW)
     # Two layers share the losses unevenly over outputs, but the threshold is that of eq. 13.
     level = float(loss_threshold(MODEL, 0.95))
     for kind in ("train", "test"):
         found = float(times[f"{kind}_time"])
-        assert float(MODEL.predict([found])[f"{kind}_loss"][0]) == pytest.approx(level, rel=1e-4)
-    assert not bool(MODEL.replace(aspect_ratio=3.0, threshold=1e-5).grokking_time().test_reached)
+        assert float(MODEL.predict([found], FLOW)[f"{kind}_loss"][0]) == pytest.approx(level, rel=1e-4)
+    assert not bool(MODEL.replace(aspect_ratio=3.0, threshold=1e-5).grokking_time(training=FLOW).test_reached)
 
 
 @pytest.mark.slow
 def test_gradient_in_the_aspect_ratio() -> None:
     def loss(ratio):
-        return MODEL.replace(aspect_ratio=ratio).predict([30.0]).test_loss.data[0]
+        return MODEL.replace(aspect_ratio=ratio).predict([30.0], FLOW).test_loss.data[0]
 
     step = 1e-4
     slope = (float(loss(0.9 + step)) - float(loss(0.9 - step))) / (2 * step)
@@ -184,24 +185,26 @@ def test_gradient_in_the_aspect_ratio() -> None:
 
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="lost to rounding"):
-        MODEL.predict([1e7])
-    with pytest.raises(ValueError, match="hidden >= outputs"):
-        LinearEstimator(aspect_ratio=0.9, outputs=5, hidden=3).predict([1.0])
-    with pytest.raises(ValueError, match="no theory for batches"):
-        MODEL.predict([1], descent="discrete", inputs=100, batch=5)
-    with pytest.raises(ValueError, match="diverges"):
-        MODEL.replace(learning_rate=50.0).predict([1], descent="discrete")
+        MODEL.predict([1e7], FLOW)
+    with pytest.raises(ValueError, match="width >= outputs"):
+        LinearEstimator(aspect_ratio=0.9, outputs=5, width=3).predict([1.0])
+    with pytest.raises(ValueError, match="no theory for mini-batches"):
+        MODEL.predict([1], SGD(learning_rate=0.5, batch_size=5), dimension=100)
+    with pytest.raises(ValueError, match="gradient descent is unstable"):
+        MODEL.predict([1], GradientDescent(learning_rate=50.0))
     with pytest.raises(ValueError, match="late-time forms"):
         MODEL.late_time([1.0])
     with pytest.raises(ValueError, match="for one layer"):
         MODEL.phase_diagram(aspect_ratio=[0.5])
-    with pytest.raises(ValueError, match="those of the flow"):
-        MODEL.grokking_time(descent="discrete")
+    with pytest.raises(ValueError, match=r"use GradientFlow\(learning_rate=0.5\)"):
+        MODEL.grokking_time(training=DESCENT)
+    with pytest.raises(ValueError, match="gradient flow is simulated for one layer only"):
+        MODEL.simulate([1.0], FLOW, dimension=20, seeds=2)
 
 
 def test_second_layer_law() -> None:
     """The singular values of the second layer's start are Marchenko-Pastur, of mean square 1 / (2 outputs)."""
-    world = two_layer.setting(MODEL)
+    world = two_layer.coefficients(MODEL, FLOW)
     mean = float(world.second.average(two_layer.initial_strength(world) ** 2))
     assert mean == pytest.approx(1 / 10, rel=1e-6)
     assert float(MarchenkoPastur(0.1).edge) == pytest.approx((1 - np.sqrt(0.1)) ** 2)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
+from solvable import GradientDescent, GradientFlow
 from solvable.comparison import compare
 from solvable.models.linear_features import LinearFeatures
 
@@ -55,7 +56,8 @@ def test_theory_and_gaussian_simulation_agree_at_all_times() -> None:
     """
     model = power_law_model()
     comparison = compare(model.predict(TIMES, modes=4), model.simulate(TIMES, seeds=200, key=1, modes=4, **ONE))
-    for name in ("test_loss", "train_loss", "noise_loss", "coefficient", "limit_test_loss", "limit_noise_loss"):
+    late = ("limit_test_loss", "limit_train_loss", "limit_noise_loss")
+    for name in ("test_loss", "train_loss", "noise_loss", "coefficient", *late):
         parts = comparison[name]
         difference, error = (parts.sel(statistic=s).values for s in ("difference", "standard_error"))
         size = np.abs(parts.sel(statistic="theory").values)
@@ -65,7 +67,7 @@ def test_theory_and_gaussian_simulation_agree_at_all_times() -> None:
 
 def test_learnability_is_what_draws_let_pass_on_average() -> None:
     model = power_law_model()
-    shares, run = model.learnability(), model.simulate([1.0], seeds=200, key=2, **ONE)
+    shares, run = model.learnability().learnability, model.simulate([1.0], seeds=200, key=2, **ONE)
     assert float(shares.sum()) == pytest.approx(60, abs=1e-11)
     assert np.allclose(run.learnability.sum("mode"), 60, atol=1e-10)
     error = run.learnability.std("seed") / np.sqrt(200)
@@ -80,7 +82,7 @@ def test_sines_follow_the_law_roughly() -> None:
     model = LinearFeatures(MODES**-2, MODES**-1, samples=40, noise=0.0)
     shares = model.simulate([1.0], seeds=60, key=3, features="sine", **ONE).learnability.mean("seed")
     assert abs(float(shares[9]) - 0.80) < 0.03
-    assert abs(float(shares[9] - model.learnability()[9])) < 0.12
+    assert abs(float(shares[9] - model.learnability().learnability[9])) < 0.12
 
 
 @pytest.mark.parametrize("features", ["gaussian", "sine"])
@@ -119,11 +121,12 @@ def test_simulation_on_sines_is_gradient_flow_on_its_samples() -> None:
 
 def test_parts_add_up_and_end_where_the_limit_is() -> None:
     model = power_law_model()
-    found, limit = model.predict(np.array([0.0, 1.0, 1e12])), model.limits()
+    found, limit = model.predict(np.array([0.0, 1.0, 1e12])), model.limit()
     assert np.allclose(found.test_loss, found.bias + found.variance + found.noise_loss, rtol=1e-14)
-    for name in ("test_loss", "bias", "variance", "noise_loss"):
-        assert float(found[name][-1]) == pytest.approx(float(limit[f"limit_{name}"]), rel=1e-9)
-    assert np.allclose(found.coefficient[-1], limit.limit_coefficient, atol=1e-11)
+    for name in ("test_loss", "train_loss", "bias", "variance", "noise_loss"):
+        assert float(found[name][-1]) == pytest.approx(float(limit[name]), rel=1e-9, abs=1e-12)
+        assert float(found[f"limit_{name}"]) == float(limit[name])
+    assert np.allclose(found.coefficient[-1], limit.coefficient, atol=1e-11)
     assert float(found.test_loss[0]) == pytest.approx(np.sum(model.target**2) / 2, rel=1e-14)
     assert float(found.train_loss[0]) == pytest.approx((np.sum(model.target**2) + 0.25) / 2, rel=1e-14)
     assert found.attrs["numerical_error"] < 1e-11
@@ -142,11 +145,33 @@ def test_many_samples_are_the_population() -> None:
 def test_more_samples_than_modes_is_ordinary_least_squares() -> None:
     """Noise sigma^2/2 p / (n - p), no bias; the exact p / (n - p - 1) differs by 1/n."""
     model = LinearFeatures(MODES**-1, np.ones(150), samples=600, noise=0.4)
-    limit = model.limits()
-    assert float(limit.limit_noise_loss) == pytest.approx(0.08 * 150 / 450, rel=1e-12)
-    assert float(limit.limit_bias) == 0
+    limit = model.limit()
+    assert float(limit.noise_loss) == pytest.approx(0.08 * 150 / 450, rel=1e-12)
+    assert float(limit.bias) == 0
     assert np.all(limit.learnability == 1)
-    assert float(model.predict([1e9]).train_loss[0]) == pytest.approx(0.08 * (1 - 150 / 600), rel=1e-9)
+    assert float(limit.train_loss) == pytest.approx(0.08 * (1 - 150 / 600), rel=1e-12)
+    assert float(model.predict([1e9]).train_loss[0]) == pytest.approx(float(limit.train_loss), rel=1e-9)
+
+
+@pytest.mark.parametrize("samples", [2, 40, None])
+def test_signal_on_absent_modes_is_noise_that_stays_in_the_training_loss(samples: int | None) -> None:
+    """Three modes and two of zero intensity: (sigma^2 + 0.3^2 + 0.2^2) / 2, less the part that three modes fit."""
+    model = LinearFeatures([1.0, 0.5, 0.2, 0.0, 0.0], [1.0, 1.0, 1.0, 0.3, 0.2], samples=samples, noise=0.5)
+    left = {2: 0.0, 40: 1 - 3 / 40, None: 1.0}[samples]
+    assert float(model.limit().train_loss) == pytest.approx(left * (0.25 + 0.09 + 0.04) / 2, rel=1e-13)
+    assert float(model.predict([1e7]).train_loss[0]) == pytest.approx(float(model.limit().train_loss), abs=1e-9)
+    if samples is not None:
+        run = model.simulate([1e7], seeds=3, **ONE)
+        assert np.allclose(run.train_loss[:, 0], run.limit_train_loss, atol=1e-9)
+
+
+def test_learning_rate_of_the_flow_is_the_unit_of_time() -> None:
+    model, faster = power_law_model(), GradientFlow(learning_rate=5.0)
+    usual, found = model.predict(TIMES), model.predict(TIMES / 5, faster)
+    assert np.allclose(found.test_loss, usual.test_loss, rtol=1e-12)
+    assert np.allclose(found.flow_time, TIMES, rtol=1e-15)
+    runs, usual_runs = model.simulate(TIMES / 5, faster, seeds=2, **ONE), model.simulate(TIMES, seeds=2, **ONE)
+    assert np.allclose(runs.test_loss, usual_runs.test_loss, rtol=1e-9)
 
 
 def test_as_many_samples_as_modes_has_curves_but_no_limit() -> None:
@@ -155,7 +180,7 @@ def test_as_many_samples_as_modes_has_curves_but_no_limit() -> None:
     assert np.isfinite(found.test_loss).all()
     assert "limit_test_loss" not in found
     with pytest.raises(ValueError, match="expected loss infinite"):
-        model.limits()
+        model.limit()
     with pytest.raises(ValueError, match="fewer samples than modes"):
         _ = model.kappa
 
@@ -171,10 +196,10 @@ def test_benign_overfitting_learns_the_signal_long_before_it_fits_the_noise() ->
     # The tail's kernel is sum(tail) times the identity, over n; its spread is of order sqrt(n / p).
     assert float(phases.noise_time) == pytest.approx(np.log(2) * 50 / 0.395, rel=0.2)
     assert float(together.noise_time / together.signal_time) < 3
-    assert float(benign.learnability()[0]) > 0.98
-    assert float(printed.learnability()[0]) < 0.6
+    assert float(benign.learnability().learnability[0]) > 0.98
+    assert float(printed.learnability().learnability[0]) < 0.6
     curves = benign.predict([float(phases.signal_time), float(phases.noise_time)])
-    assert float(curves.signal_fit[0]) == pytest.approx(float(benign.learnability()[0]) / 2, rel=1e-8)
+    assert float(curves.signal_fit[0]) == pytest.approx(float(benign.learnability().learnability[0]) / 2, rel=1e-8)
     assert float(curves.noise_fit[1]) == pytest.approx(0.5, rel=1e-8)
 
 
@@ -200,7 +225,7 @@ def test_derivatives_and_vectorisation_over_parameters() -> None:
 
     def loss(noise: jax.Array, scale: jax.Array) -> jax.Array:
         model = LinearFeatures(scale * intensities, target, samples=8, noise=noise)
-        return model.predict([5.0]).test_loss.data[0] + model.limits().limit_test_loss.data + model.kappa
+        return model.predict([5.0]).test_loss.data[0] + model.limit().test_loss.data + model.kappa
 
     by_noise, by_scale = jax.grad(loss, argnums=(0, 1))(0.3, 1.0)
     step = 1e-4
@@ -255,7 +280,9 @@ def test_runs_do_not_depend_on_how_many_there_are() -> None:
             "modes must be a whole number",
         ),
         (lambda: LinearFeatures([1.0], [0.0], samples=None, noise=0.0).phases(), "no signal"),
-        (lambda: LinearFeatures([1.0], [1.0], samples=None, noise=0.0).phases(1.0), "share must lie between 0 and 1"),
+        (lambda: LinearFeatures([1.0], [1.0], samples=None, noise=0.0).phases(1.0), "fraction must lie between"),
+        (lambda: LinearFeatures().predict([1.0], GradientDescent(0.1)), "does not cover GradientDescent"),
+        (lambda: LinearFeatures().simulate([1.0], GradientFlow(weight_decay=0.1)), "does not cover weight_decay"),
     ],
 )
 def test_bad_input_is_refused_with_the_rule(call: object, message: str) -> None:

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
+from solvable import GradientDescent, GradientFlow
+from solvable.comparison import compare
 from solvable.models.linear_network import LinearNetwork
 
 # One device: batched LAPACK calls of several virtual devices wait for each other on a machine with few cores.
@@ -49,7 +51,7 @@ def test_full_training_from_balanced_layers_is_the_solution(width: int) -> None:
     correlation = np.random.default_rng(0).normal(size=(5, 3))
     model = LinearNetwork(width=width, initial_scale=1e-3, correlation=correlation)
     times = np.linspace(0, 12, 9)
-    theory, run = model.predict(times), model.simulate(times, seeds=2, start="balanced", **ONE)
+    theory, run = model.predict(times), model.simulate(times, seeds=2, **ONE)
     assert np.allclose(run.strength, theory.strength, atol=1e-9)
     assert np.allclose(run.test_loss, theory.test_loss, atol=1e-8)
     assert np.allclose(run.feature_dimension, theory.feature_dimension, atol=1e-7)
@@ -60,7 +62,7 @@ def test_full_training_from_balanced_layers_is_the_solution(width: int) -> None:
 @pytest.mark.slow
 def test_only_as_many_modes_as_hidden_units_are_learned() -> None:
     model = LinearNetwork([3.0, 2.0, 1.0], 2, 1e-3)
-    theory, run = model.predict([0.0, 15.0]), model.simulate([0.0, 15.0], seeds=3, **ONE)
+    theory, run = model.predict([0.0, 15.0]), model.simulate([0.0, 15.0], seeds=3, initial="random", **ONE)
     assert np.allclose(theory.strength[-1], [3, 2, 0], atol=1e-9)
     assert np.allclose(run.strength[:, -1], [3, 2, 0], atol=1e-4)
     assert np.allclose(run.test_loss[:, -1], 0.5, atol=1e-4)
@@ -69,7 +71,8 @@ def test_only_as_many_modes_as_hidden_units_are_learned() -> None:
 @pytest.mark.parametrize("scale", [1e-3, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_the_difference_of_the_layers_is_conserved(scale: float) -> None:
     """To 1e-10 over training, whatever the size of the start."""
-    run = LinearNetwork([2.0, 1.0, 0.5], 6, scale).simulate(np.linspace(0, 10, 4), seeds=20, **ONE)
+    model = LinearNetwork([2.0, 1.0, 0.5], 6, scale)
+    run = model.simulate(np.linspace(0, 10, 4), seeds=20, initial="random", **ONE)
     assert float(run.drift.max()) < 1e-10 * max(1.0, scale**2)
     assert np.allclose(run.imbalance, run.imbalance[:, :1], atol=1e-10)
 
@@ -82,9 +85,9 @@ def test_a_small_random_start_emerges_when_theory_says() -> None:
     0.14 / sqrt(20) / (2 rho) = 0.016 / rho. Four of these, and 5e-3 for the mean of the logarithm.
     """
     model = LinearNetwork([2.0, 1.0], 100, 1e-4)
-    emergence = model.emergence_time().values
+    emergence = model.emergence_time().emergence_time.values
     times = np.unique(np.concatenate([np.linspace(t - 0.3, t + 0.3, 61) for t in emergence]))
-    run = model.simulate(times, seeds=20, key=1, **ONE).strength.mean("seed")
+    run = model.simulate(times, seeds=20, key=1, initial="random", **ONE).strength.mean("seed")
     for mode, (rho, expected) in enumerate(zip([2.0, 1.0], emergence, strict=True)):
         found = np.interp(rho / 2, run[:, mode], times)
         assert abs(found - expected) < 4 * 0.016 / rho + 5e-3
@@ -105,7 +108,7 @@ def test_features_collapse_onto_the_classes_also_for_random_labels(random: bool)
     inputs, targets = clustered(labels)
     model = LinearNetwork.from_data(inputs, targets, width=40, initial_scale=1e-3)
     assert np.allclose(model.modes, np.sqrt(1 / 3), rtol=1e-12)
-    run = model.simulate([0.0, 40.0], seeds=2, weights=True, **ONE)
+    run = model.simulate([0.0, 40.0], seeds=2, weights=True, initial="random", **ONE)
     assert run["rank"].values.tolist() == [[24, 3], [24, 3]]
     assert np.allclose(run.feature_dimension[:, -1], 3, atol=1e-2)
     for first in run["first"].values[:, -1]:
@@ -122,7 +125,8 @@ def test_features_collapse_onto_the_classes_also_for_random_labels(random: bool)
 @pytest.mark.slow
 def test_a_large_start_does_not_collapse() -> None:
     inputs, targets = clustered(np.repeat(np.arange(3), 8))
-    run = LinearNetwork.from_data(inputs, targets, width=40, initial_scale=2.0).simulate([0.0, 100.0], seeds=2, **ONE)
+    model = LinearNetwork.from_data(inputs, targets, width=40, initial_scale=2.0)
+    run = model.simulate([0.0, 100.0], seeds=2, initial="random", **ONE)
     assert np.all(run["rank"] == 24)
     assert np.all(run.test_loss[:, -1] < 1e-8)
 
@@ -143,7 +147,7 @@ def test_extreme_starts_and_times_stay_finite() -> None:
     found = LinearNetwork([1e3, 1.0, 1e-3, 0.0], 10, 1e-150).predict([0.0, 1.0, 1e3, 1e200])
     assert np.isfinite(found.to_array()).all()
     assert np.allclose(found.strength[-1], [1e3, 1, 1e-3, 0])
-    assert np.isinf(LinearNetwork([1.0, 0.0], 10, 0.1).emergence_time()[1])
+    assert np.isinf(LinearNetwork([1.0, 0.0], 10, 0.1).emergence_time().emergence_time[1])
 
 
 @pytest.mark.parametrize(
@@ -156,8 +160,10 @@ def test_extreme_starts_and_times_stay_finite() -> None:
         (lambda: LinearNetwork([1.0], 0), "width must be a whole number"),
         (lambda: LinearNetwork([1.0], 5, 0.0), "initial_scale must be a positive"),
         (lambda: LinearNetwork([1.0]).predict([]), "empty"),
-        (lambda: LinearNetwork([1.0]).emergence_time(1.0), "share must lie between"),
-        (lambda: LinearNetwork([1.0]).simulate([1.0], start="zero"), "start must be one of"),
+        (lambda: LinearNetwork([1.0]).emergence_time(1.0), "fraction must lie between"),
+        (lambda: LinearNetwork([1.0]).simulate([1.0], initial="zero"), "initial must be one of"),
+        (lambda: LinearNetwork([1.0]).predict([1.0], GradientDescent(0.1)), "covers GradientFlow. The default is"),
+        (lambda: LinearNetwork([1.0]).simulate([1.0], GradientFlow(weight_decay=1.0)), "does not cover weight_decay"),
         (lambda: LinearNetwork([1.0]).simulate([1.0], tolerance=0), "tolerance must lie"),
         (lambda: LinearNetwork.from_data(np.ones((4, 2)), np.ones((3, 1))), "one row for each sample"),
         (lambda: LinearNetwork.from_data(np.ones((4, 2)), np.ones(4)), "must be whitened"),
@@ -171,7 +177,7 @@ def test_bad_input_is_refused_with_the_rule(call: object, message: str) -> None:
 def test_a_finished_training_is_not_integrated_any_further() -> None:
     # Steps that are stable near the minimum are as long as its inverse curvature: 1e8 took longer than a test may.
     model = LinearNetwork([3.0, 1.0], width=8)
-    late = model.simulate([30.0, 1e3, 1e8], seeds=1)
+    late = model.simulate([30.0, 1e3, 1e8], seeds=1, initial="random")
     assert json.loads(late.attrs["solver"])["most_steps"] < 1000
     np.testing.assert_allclose(late.strength.values[0], [[3.0, 1.0]] * 3, rtol=1e-11)
     assert (late.drift.values < 1e-10).all()
@@ -180,7 +186,8 @@ def test_a_finished_training_is_not_integrated_any_further() -> None:
 def test_the_layers_of_a_wide_network_move_as_all_their_weights_do() -> None:
     # Training happens in a subspace of the hidden units; scipy moves every weight.
     model = LinearNetwork([2.0, 1.0], width=7, initial_scale=0.3)
-    run = model.simulate([0.0, 1.5], seeds=1, weights=True).isel(seed=0)
+    run = model.simulate([0.0, 1.5], seeds=1, weights=True, initial="random").isel(seed=0)
+    assert run.neuron.values.tolist() == [1, 2, 3, 4, 5, 6, 7]
     correlation = np.diag([2.0, 1.0])
 
     def flow(_: float, state: np.ndarray) -> np.ndarray:
@@ -192,3 +199,26 @@ def test_the_layers_of_a_wide_network_move_as_all_their_weights_do() -> None:
     moved = solve_ivp(flow, (0.0, 1.5), start, method="DOP853", rtol=1e-12, atol=1e-14).y[:, -1]
     ended = np.concatenate([run["first"].values[1].ravel(), run["second"].values[1].ravel()])
     np.testing.assert_allclose(ended, moved, rtol=0, atol=1e-9)
+
+
+def test_theory_and_simulation_start_alike_unless_told_otherwise() -> None:
+    """By default both are of the balanced start, to the accuracy of the integrator; a random start is refused."""
+    model, times = LinearNetwork([2.0, 1.0], width=20), np.linspace(0, 8, 5)
+    theory = model.predict(times)
+    assert "agree:" in compare(theory, model.simulate(times, seeds=3)).attrs["verdict"]
+    runs = model.simulate(times, seeds=20, initial="random", key=3)
+    with pytest.raises(ValueError, match="theory has initial = 'balanced', simulation 'random'"):
+        compare(theory, runs)
+    # Entries of variance 2 scale^2 / p make strengths of mean zero and variance p (2 scale^2 / p)^2 at the start.
+    deviation = 2e-6 / np.sqrt(20)
+    assert np.abs(runs.strength[:, 0]).max() < 5 * deviation
+    assert float(runs.strength[:, 0].std()) == pytest.approx(deviation, rel=0.5)
+
+
+def test_learning_rate_of_the_flow_is_the_unit_of_time() -> None:
+    model, times = LinearNetwork([2.0, 1.0], width=8), np.array([0.0, 2.0, 6.0])
+    usual, faster = model.predict(times), GradientFlow(learning_rate=2.0)
+    np.testing.assert_allclose(model.predict(times / 2, faster).strength, usual.strength, rtol=1e-14)
+    run = model.simulate(times / 2, faster, seeds=1)
+    np.testing.assert_allclose(run.strength[0], usual.strength, atol=1e-9)
+    np.testing.assert_allclose(run.flow_time, times, rtol=1e-15)

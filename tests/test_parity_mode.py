@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
+from solvable import GradientDescent, GradientFlow
 from solvable.comparison import compare
 from solvable.models.parity_mode import BITS, CLOCKS, PARITY, ParityMode, network, velocity
 
@@ -86,15 +87,40 @@ def test_modes_end_as_the_exact_solution():
 
 @pytest.mark.slow
 def test_modes_emerge_one_after_the_other():
-    """S = 5 from 0.01: half times 3.045, 3.598, 4.747; the third takes 1.6 times the first, not twice."""
+    """S = 5 from 0.01. Crossings of the flow as another integrator gives it, by its event location."""
     model = ParityMode(target_scale=5.0)
-    times = model.half_times().values
-    np.testing.assert_allclose(times, [3.045, 3.598, 4.747], atol=0.001)
+    times = model.emergence_time(0.5).emergence_time.values
+    gradient = jax.jit(jax.grad(sum_of_halves))
+    # Strengths are alpha^2 / 4S, beta^2 / 8S, gamma^2 / 8S and end at squares of 2S: half of it is S.
+    crossings = [lambda _, values, mode=mode: values[mode] ** 2 - 5.0 for mode in range(3)]
+    solution = solve_ivp(
+        lambda _, values: -np.asarray(gradient(values, 5.0)) / 8,
+        (0, 8.0),
+        [0.01, 0.01, 0.01, 0.0],
+        "DOP853",
+        events=crossings,
+        rtol=1e-11,
+        atol=1e-13,
+    )
+    np.testing.assert_allclose(times, [found[0] for found in solution.t_events], rtol=1e-8)
     reached = model.predict([*times, 6.0, 7.0, 8.0]).strength.values.diagonal()
     np.testing.assert_allclose(reached, [0.25, 0.125, 0.125], rtol=1e-8)
+    # The third takes 1.6 times the first, not twice.
+    assert times[2] / times[0] == pytest.approx(1.56, abs=0.01)
     # The offset does not saturate first, let alone to +S.
     curve = model.predict(np.linspace(0.5, 3, 6)).offset
     assert float(abs(curve).max()) < 0.05 * 5
+
+
+def test_any_fraction_of_a_mode_is_found_on_its_curve():
+    model = ParityMode(target_scale=2.0, initial_first=0.3, initial_second=0.3, initial_third=0.3)
+    for fraction in (0.1, 0.9):
+        times = model.emergence_time(fraction).emergence_time.values
+        assert (np.diff(times) > 0).all()
+        reached = np.array([float(model.predict([time]).strength[0, mode]) for mode, time in enumerate(times)])
+        np.testing.assert_allclose(reached, fraction * np.array([0.5, 0.25, 0.25]), rtol=1e-7)
+    # All three start at 0.3^2 / (2 S) = 0.0225 of their end.
+    np.testing.assert_array_equal(model.emergence_time(0.02).emergence_time, 0.0)
 
 
 def test_loss_normalisations_are_clocks():
@@ -113,39 +139,54 @@ def test_numerical_error_covers_the_difference_to_a_tighter_run():
     assert model.predict(TIMES).attrs["numerical_error"] < 1e-8
 
 
+LARGER = {"target_scale": 2.0, "initial_first": 0.2, "initial_second": 0.3, "initial_third": 0.25}
+
+
 def test_descent_on_the_network_converges_to_the_flow():
-    model = ParityMode(target_scale=2.0, first=0.2, second=0.3, third=0.25)
+    model = ParityMode(**LARGER)
     exact = model.predict(TIMES)
     errors = []
     for rate in (0.01, 0.005):
-        run = model.simulate(TIMES, seeds=1, learning_rate=rate)
-        errors.append(float(abs(run.strength[0] - exact.strength).max()))
+        run = model.simulate(np.round(TIMES / rate), GradientDescent(rate), seeds=1)
+        np.testing.assert_allclose(run.flow_time, TIMES, rtol=1e-14)
+        errors.append(np.abs(run.strength[0].values - exact.strength.values).max())
     assert errors[0] / errors[1] == pytest.approx(2, rel=0.05)
-    assert float(abs(run.test_loss[0] - exact.test_loss).max()) < 0.02
+    assert np.abs(run.test_loss[0].values - exact.test_loss.values).max() < 0.02
 
 
 @pytest.mark.parametrize("loss", ["mean", "half_sum"])
-def test_descent_keeps_the_clock_of_its_loss(loss):
-    model = ParityMode(first=0.3, second=0.3, third=0.3, loss=loss)
+def test_training_the_network_keeps_the_clock_of_its_loss(loss):
+    model = ParityMode(initial_first=0.3, initial_second=0.3, initial_third=0.3, loss=loss)
     times = TIMES / CLOCKS[loss]
-    run = model.simulate(times, seeds=1, learning_rate=0.005 / CLOCKS[loss])
-    np.testing.assert_allclose(run.strength[0], model.predict(times).strength, atol=5e-3)
+    exact = model.predict(times)
+    flow = model.simulate(times, seeds=1)
+    np.testing.assert_allclose(flow.strength[0], exact.strength, atol=1e-7)
+    run = model.simulate(np.round(TIMES / 0.005), GradientDescent(0.005 / CLOCKS[loss]), seeds=1)
+    np.testing.assert_allclose(run.strength[0], exact.strength, atol=5e-3)
 
 
-def test_descent_on_drawn_inputs_agrees_with_theory():
-    model = ParityMode(target_scale=2.0, first=0.3, second=0.3, third=0.3)
+def test_learning_rate_of_the_flow_is_the_unit_of_time():
+    model = ParityMode(**LARGER)
+    fast = model.predict(TIMES / 4, GradientFlow(learning_rate=4.0))
+    np.testing.assert_allclose(fast.strength, model.predict(TIMES).strength, rtol=1e-12)
+    np.testing.assert_allclose(fast.flow_time, TIMES, rtol=1e-15)
+
+
+def test_drawn_inputs_agree_with_theory():
+    model = ParityMode(target_scale=2.0, initial_first=0.3, initial_second=0.3, initial_third=0.3)
     times = np.array([0.5, 1.0, 1.5, 2.0, 3.0, 4.0])
-    runs = model.simulate(times, samples=20_000, seeds=40, learning_rate=0.002, key=2)
+    runs = model.simulate(times, samples=20_000, seeds=40, key=2)
     scores = compare(model.predict(times), runs).strength.sel(statistic="z_score").values
     # 18 correlated numbers, each with the error of 40 training sets: beyond 4.5 once in 8000 keys.
     assert np.abs(scores).max() < 4.5
     assert float(runs.strength.std("seed").max()) > 1e-3
+    assert runs.mode.values.tolist() == [1, 2, 3]
 
 
 @pytest.mark.slow
 def test_curves_differentiate_and_map_over_parameters():
     def strength(target):
-        return ParityMode(target_scale=target, first=0.1).predict([3.0]).total_strength.data[0]
+        return ParityMode(target_scale=target, initial_first=0.1).predict([3.0]).total_strength.data[0]
 
     # One compilation for the values, their slopes and the map.
     values, slopes = jax.jit(jax.vmap(jax.value_and_grad(strength)))(jnp.array([1.0 - 1e-4, 1.0, 1.0 + 1e-4]))
@@ -156,8 +197,8 @@ def test_curves_differentiate_and_map_over_parameters():
     ("fields", "message"),
     [
         ({"target_scale": 0.0}, "target_scale must be a positive"),
-        ({"first": -0.1}, "first must be a positive"),
-        ({"offset": np.nan}, "offset must be a finite"),
+        ({"initial_first": -0.1}, "initial_first must be a positive"),
+        ({"initial_offset": np.nan}, "initial_offset must be a finite"),
         ({"loss": "hinge"}, "loss must be one of half_mean, mean, half_sum"),
     ],
 )
@@ -173,7 +214,13 @@ def test_other_mistakes_are_named():
     with pytest.raises(ValueError, match="tolerance must lie"):
         model.predict([1.0], tolerance=0.0)
     with pytest.raises(ValueError, match="unstable"):
-        model.simulate([1.0], learning_rate=0.5)
+        model.simulate([1.0], GradientDescent(0.5))
+    with pytest.raises(ValueError, match=r"times\[0\] = 0.5: round them"):
+        model.simulate([0.5], GradientDescent(0.01))
+    with pytest.raises(ValueError, match="does not cover GradientDescent; it covers GradientFlow. simulate covers it"):
+        model.predict([1.0], GradientDescent(0.01))
+    with pytest.raises(ValueError, match="fraction must lie between 0 and 1"):
+        model.emergence_time(1.0)
     with pytest.raises(ValueError, match="samples must be"):
         model.simulate([1.0], samples=0)
 

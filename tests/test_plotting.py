@@ -16,7 +16,7 @@ from solvable.plotting import draw_plane, new_figure, save_figure
 @pytest.fixture(scope="module")
 def pair() -> tuple[xr.Dataset, xr.Dataset]:
     model, steps = LinearEstimator(aspect_ratio=0.5), [1, 10, 100]
-    return model.predict(steps, descent="discrete"), model.simulate(steps, inputs=20, seeds=4)
+    return model.predict(steps), model.simulate(steps, dimension=20, seeds=4)
 
 
 def test_theory_is_a_line_and_simulation_points_with_error_bars(pair: tuple) -> None:

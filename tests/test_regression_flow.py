@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from solvable.numerics.kappa import learnability
+from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.linear_features.laplace import hyperbola, invert, invert_twice
 from solvable.models.linear_features.regression_flow import FlowState, flow_state, kappa_along, kappa_or_zero
-from solvable.models.linear_estimator.spectra import MarchenkoPastur
+from solvable.numerics.kappa import learnability
 
 NODES = 14
-# What quadrature with 14 nodes and rounding leave, relative to values of order one; see solvable.models.linear_features.laplace.
+# What quadrature with 14 nodes and rounding leave, relative to values of order one; see the module laplace.
 ERROR = 5e-12
 
 

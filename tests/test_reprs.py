@@ -44,12 +44,12 @@ class Page(HTMLParser):
 
 
 def test_a_model_shows_each_parameter():
-    head, *rows = Page(LinearEstimator(0.9, weight_decay=1e-3)._repr_html_()).rows
+    head, *rows = Page(LinearEstimator(0.9, label_noise=1e-3)._repr_html_()).rows
     assert head == ["symbol", "parameter", "value", "meaning"]
     assert [row[1] for row in rows] == list(LinearEstimator(0.9).parameters())
     shown = {row[1]: row for row in rows}
-    assert shown["weight_decay"][:3] == ["γ", "weight_decay", "0.001"]
-    assert shown["weight_decay"][3] == "strength of weight decay"
+    assert shown["label_noise"][:3] == ["σ", "label_noise", "0.001"]
+    assert shown["label_noise"][3] == "standard deviation of the noise on each training label"
 
 
 @pytest.mark.parametrize("name", models.names())
@@ -71,11 +71,11 @@ def test_a_traced_model_has_a_table_too():
     texts = []
 
     def loss(decay):
-        texts.append(LinearEstimator(0.9, weight_decay=decay)._repr_html_())
+        texts.append(LinearEstimator(0.9, label_noise=decay)._repr_html_())
         return decay
 
     jax.jit(loss)(1e-3)
-    assert "weight_decay" in Page(texts[0]).rows[4]
+    assert any("label_noise" in row for row in Page(texts[0]).rows)
 
 
 class Named(Model):

@@ -9,10 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
+from solvable import GradientDescent, GradientFlow
 from solvable.comparison import compare
 from solvable.models.scalar_network import WAYS, ScalarNetwork
 
 TIMES = np.array([0.0, 0.2, 0.7, 2.0, 6.0])
+
+
+def distance(model):
+    return float(model.distance_from_linear().distance_from_linear)
+
+
+def kernel_ratio(model):
+    return float(model.kernel_ratio().kernel_ratio)
 
 
 @st.composite
@@ -28,14 +37,14 @@ def networks(draw, positive=False):
 
 
 def integrate(model, times):
-    width = model.first.size
+    width = model.initial_first.size
 
     def rates(_, layers):
         first, second = layers[:width], layers[width:]
         pull = model.input_power / model.output_scale * (model.target - first @ second / model.output_scale)
         return np.concatenate([second * pull, first * pull])
 
-    start = np.concatenate([model.first, model.second])
+    start = np.concatenate([model.initial_first, model.initial_second])
     solution = solve_ivp(rates, (0, times[-1]), start, "DOP853", times, rtol=1e-12, atol=1e-14)
     return solution.y[:width].T, solution.y[width:].T
 
@@ -69,7 +78,7 @@ def test_exponent_of_theorem_1_is_the_corrected_one(printed):
         sigma + start - model.target + speed + (-sigma - start + model.target + speed) * decay
     )
     first, _ = integrate(model, TIMES)
-    together, apart = (model.first + model.second) / 2, (model.first - model.second) / 2
+    together, apart = (model.initial_first + model.initial_second) / 2, (model.initial_first - model.initial_second) / 2
     by_theorem = together * np.sqrt(growth)[:, None] + apart / np.sqrt(growth)[:, None]
     error = np.abs(by_theorem - first).max()
     assert error > 0.1 if printed else error < 1e-11
@@ -99,7 +108,7 @@ def test_growth_is_monotone_and_ends_at_final_growth(model):
     direction = np.sign(model.target - model.initial_output)
     assert growth[0] == 1
     assert (direction * np.diff(growth) >= -1e-12 * growth[1:]).all()
-    aligned = ((model.first + model.second) ** 2).sum()
+    aligned = ((model.initial_first + model.initial_second) ** 2).sum()
     if aligned > 0:
         # The slowest of these needs 2 K E[x^2] t / Z > 60.
         assert float(model.predict([1e4]).growth[0]) == pytest.approx(model.final_growth, rel=1e-12)
@@ -112,8 +121,8 @@ def test_unit_layers_split_into_aligned_and_opposed_modes():
     curves = model.predict(TIMES)
     np.testing.assert_allclose(curves.first[:, 0] ** 2, curves.growth, rtol=1e-14)
     np.testing.assert_allclose(curves.first[:, 1] ** 2, 1 / curves.growth, rtol=1e-14)
-    aligned, opposed = (curves.first * curves.second)[:, [0, 2]].sum("unit"), -(curves.first * curves.second)[:, [1, 3]]
-    difference = aligned + opposed.sum("unit")
+    products = curves.first * curves.second
+    difference = products[:, [0, 2]].sum("neuron") - products[:, [1, 3]].sum("neuron")
     # Eqs. 6.8 and 6.9, and what they rest on: Delta^2 - theta^2 is conserved.
     np.testing.assert_allclose(difference**2 - curves.output**2, 16.0, rtol=1e-13)
     np.testing.assert_allclose((curves.output + difference) / 4.0, curves.growth, rtol=1e-13)
@@ -143,13 +152,13 @@ def test_distance_from_linear_is_the_largest_gap_between_the_curves():
         curves = model.predict(times)
         gap = np.abs(curves.output - curves.linear_output).max() / abs(model.target - model.initial_output)
         # The grid misses the top by at most its spacing squared.
-        assert model.distance_from_linear() == pytest.approx(float(gap), rel=1e-6)
+        assert distance(model) == pytest.approx(float(gap), rel=1e-6)
 
 
 def test_linear_output_is_the_tangent_of_the_network():
     """Linearised by automatic differentiation at the start, and its flow solved as a linear equation."""
     model = ScalarNetwork([0.7, -0.2], [0.3, 0.5], 1.4, 1.5, 0.8)
-    start = jnp.concatenate([model.first, model.second])
+    start = jnp.concatenate([model.initial_first, model.initial_second])
 
     def output(layers):
         return layers[:2] @ layers[2:] / model.output_scale
@@ -160,20 +169,20 @@ def test_linear_output_is_the_tangent_of_the_network():
     curves = model.predict(TIMES)
     np.testing.assert_allclose(curves.linear_output, expected, rtol=1e-13)
     assert float(curves.kernel[0]) == pytest.approx(float(rate), rel=1e-14)
-    assert float(model.predict([1e3]).kernel[0]) / float(rate) == pytest.approx(model.kernel_ratio(), rel=1e-12)
+    assert float(model.predict([1e3]).kernel[0]) / float(rate) == pytest.approx(kernel_ratio(model), rel=1e-12)
 
 
 def test_small_starts_are_rich_and_the_others_lazy_in_their_limits():
-    assert ScalarNetwork.small(10, scale=1e-4).distance_from_linear() > 0.99
-    assert ScalarNetwork.output_downscaled(10, factor=1e6).distance_from_linear() > 0.99
+    assert distance(ScalarNetwork.small(10, scale=1e-4)) > 0.99
+    assert distance(ScalarNetwork.output_downscaled(10, factor=1e6)) > 0.99
     # From a zero function the kernel changes by (S / Sigma_0)^2 / 2: ten times less target, a hundred times lazier.
-    lazy = [ScalarNetwork.target_downscaled(10, factor=factor).distance_from_linear() for factor in (30.0, 300.0)]
+    lazy = [distance(ScalarNetwork.target_downscaled(10, factor=factor)) for factor in (30.0, 300.0)]
     assert lazy[0] / lazy[1] == pytest.approx(100, rel=0.01)
     assert ScalarNetwork.target_downscaled(10).initial_output == pytest.approx(0, abs=1e-15)
     # Width p: Sigma_0 = sqrt(p), the output at the start is of order one (not vanishing), the kernel moves by 1 / p.
     wide = ScalarNetwork.ntk(40_000)
     assert wide.weight_size == pytest.approx(200, rel=0.02)
-    assert wide.distance_from_linear() < 1e-4
+    assert distance(wide) < 1e-4
     assert wide.final_growth == pytest.approx(1, abs=0.02)
 
 
@@ -183,29 +192,63 @@ def test_output_at_the_ntk_start_does_not_vanish_with_width():
     assert np.var(starts) == pytest.approx(1, abs=0.28)
 
 
-def test_descent_converges_to_the_flow_with_its_step():
+def test_descent_converges_to_the_flow_with_its_learning_rate():
+    """At equal flow times the distance is of first order: half the learning rate, half the distance."""
     model = ScalarNetwork([0.4, -0.2], [0.1, 0.3], 1.3, output_scale=1.7, input_power=0.6)
-    exact = model.predict(TIMES)
-    errors = [
-        float(abs(model.simulate(TIMES, samples=None, seeds=1, learning_rate=rate).output[0] - exact.output).max())
-        for rate in (0.04, 0.02)
-    ]
+    exact, errors = model.predict(TIMES), []
+    for rate in (0.05, 0.025):
+        run = model.simulate(np.round(TIMES / rate), GradientDescent(rate), samples=None, seeds=1)
+        np.testing.assert_allclose(run.flow_time, TIMES, rtol=1e-14)
+        errors.append(np.abs(run.output[0].values - exact.output.values).max())
+    assert errors[0] / errors[1] == pytest.approx(2, rel=0.05)
+
+
+def test_small_steps_with_momentum_follow_a_faster_flow():
+    """Heavy-ball momentum mu is a flow that is 1 / (1 - mu) times as fast, up to the order of the learning rate."""
+    model = ScalarNetwork([0.4, -0.2], [0.1, 0.3], 1.3, output_scale=1.7, input_power=0.6)
+    exact, errors = model.predict(TIMES), []
+    for rate in (0.01, 0.005):
+        training = GradientDescent(rate / 2, momentum=0.5)
+        run = model.simulate(np.round(TIMES / rate), training, samples=None, seeds=1)
+        errors.append(np.abs(run.output[0].values - exact.output.values).max())
     assert errors[0] / errors[1] == pytest.approx(2, rel=0.05)
 
 
 def test_flow_on_the_population_is_the_closed_form():
     model = ScalarNetwork([0.4, -0.2], [0.1, 0.3], 1.3, output_scale=1.7, input_power=0.6)
     times = np.array([0.0, 0.5, 2.0, 5.0])
-    runs = model.simulate(times, samples=None, seeds=1, method="flow", learning_rate=0.02)
-    # Fourth order: (curvature 3 x 0.02)^4 / 120 a step.
-    np.testing.assert_allclose(runs.output[0], model.predict(times).output, atol=1e-6)
-    np.testing.assert_allclose(runs.first[0], model.predict(times).first, atol=1e-6)
+    theory, runs = model.predict(times), model.simulate(times, samples=None, seeds=1)
+    for name in ("output", "first", "second", "kernel", "test_loss"):
+        difference = np.abs(runs[name][0] - theory[name])
+        # The stated error is that of the coarser of two integrations, and the finer one is compared.
+        assert (difference <= runs[f"{name}_error"][0] + 1e-15).all(), name
+        assert float(runs[f"{name}_error"].max()) < 1e-7
 
 
-def test_descent_on_drawn_data_agrees_with_theory():
+def test_learning_rate_of_the_flow_is_the_unit_of_time():
+    model = ScalarNetwork([0.4, -0.2], [0.1, 0.3], 1.3)
+    slow, fast = model.predict(TIMES), model.predict(TIMES / 4, GradientFlow(learning_rate=4.0))
+    np.testing.assert_allclose(fast.output, slow.output, rtol=1e-14)
+    np.testing.assert_allclose(fast.flow_time, TIMES, rtol=1e-15)
+    runs = model.simulate(TIMES / 4, GradientFlow(learning_rate=4.0), samples=None, seeds=1)
+    np.testing.assert_allclose(runs.output[0], slow.output, atol=1e-7)
+
+
+def test_weight_decay_ends_where_its_penalty_balances_the_loss():
+    """One pair of equal weights: E (S - a^2) = weight_decay at the end, or a = 0 if the decay is stronger than E S."""
+    model = ScalarNetwork([0.3], [0.3], 1.5, input_power=0.8)
+    for decay, expected in ((0.4, 1.5 - 0.4 / 0.8), (2.0, 0.0)):
+        training = GradientFlow(weight_decay=decay)
+        end = model.simulate([60.0], training, samples=None, seeds=1).output
+        assert float(end[0, 0]) == pytest.approx(expected, abs=1e-8)
+    with pytest.raises(ValueError, match=r"does not cover weight_decay=2\.0; it covers GradientFlow\. simulate covers"):
+        model.predict([1.0], training)
+
+
+def test_drawn_data_agree_with_theory():
     model = ScalarNetwork.small(4, scale=0.5)
     times = np.array([0.5, 1.0, 2.0])
-    runs = model.simulate(times, samples=4000, seeds=40, learning_rate=0.005, key=1)
+    runs = model.simulate(times, samples=4000, seeds=40, key=1)
     scores = compare(model.predict(times), runs).output.sel(statistic="z_score").values
     # Three strongly correlated numbers: beyond 4 standard errors less than once in 5000 keys.
     assert np.abs(scores).max() < 4
@@ -216,7 +259,8 @@ def test_curves_differentiate_and_map_over_parameters():
     def measures(values):
         model = ScalarNetwork(values[:2], values[2:4], values[4], values[5], values[6])
         output = model.predict([1.0]).output.data[0]
-        found = jnp.stack([output, model.final_growth, model.distance_from_linear(), model.kernel_ratio()])
+        distance = model.distance_from_linear().distance_from_linear.data
+        found = jnp.stack([output, model.final_growth, distance, model.kernel_ratio().kernel_ratio.data])
         return found, found
 
     point, step = jnp.array([0.4, -0.2, 0.1, 0.3, 1.3, 1.7, 0.6]), 1e-5
@@ -231,7 +275,7 @@ def test_curves_differentiate_and_map_over_parameters():
 def test_layers_that_are_zero_stay_and_opposed_layers_die():
     still = ScalarNetwork([0.0], [0.0], 1.0)
     assert float(still.predict([1e4]).output[0]) == 0
-    assert still.distance_from_linear() == 0
+    assert distance(still) == 0
     with pytest.raises(ValueError, match="kernel of layers that are all zero"):
         still.kernel_ratio()
     dying = ScalarNetwork([1.0], [-1.0], 1.0)
@@ -244,12 +288,12 @@ def test_layers_that_are_zero_stay_and_opposed_layers_die():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([], [], 1.0), "first must be a list"),
-        (([1.0, 2.0], [1.0], 1.0), "equally long.*first has 2, second has 1"),
+        (([], [], 1.0), "initial_first must be a list"),
+        (([1.0, 2.0], [1.0], 1.0), "equally long.*initial_first has 2, initial_second has 1"),
         (([1.0], [1.0], np.inf), "target must be a finite number"),
         (([1.0], [1.0], 1.0, 0.0), "output_scale must be a positive"),
         (([1.0], [1.0], 1.0, 1.0, -1.0), "input_power must be a positive"),
-        (([1e80], [1.0], 1.0), "first must be zero or between"),
+        (([1e80], [1.0], 1.0), "initial_first must be zero or between"),
     ],
 )
 def test_impossible_parameters_are_named(arguments, message):
@@ -266,7 +310,10 @@ def test_impossible_parameters_are_named(arguments, message):
         (lambda: ScalarNetwork.output_downscaled(3, factor=0.5), "factor must be a finite number, 1 or more"),
         (lambda: ScalarNetwork.ntk(3).richer("magic", 2.0), "way must be one of"),
         (lambda: ScalarNetwork.ntk(3, target=0.0).richer("target", 2.0), "positive target"),
-        (lambda: ScalarNetwork.ntk(3).simulate([1.0], learning_rate=10.0), "unstable"),
+        (lambda: ScalarNetwork.ntk(3).simulate([1.0], GradientDescent(10.0)), "unstable"),
+        (lambda: ScalarNetwork.ntk(3).simulate([0.5], GradientDescent(0.1)), r"times\[0\] = 0.5: round them"),
+        (lambda: ScalarNetwork.ntk(3).predict([1.0], GradientDescent(0.1)), "does not cover GradientDescent"),
+        (lambda: ScalarNetwork.ntk(3).simulate([1.0], samples=0), "samples must be a whole number"),
         (lambda: ScalarNetwork.ntk(3).simulate([1.0], seeds=0), "seeds must be a whole number"),
     ],
 )

@@ -686,13 +686,13 @@ def test_calibration_of_the_linear_model_of_shots_and_of_neurons() -> None:
     ],
 )
 def test_derivatives_are_those_of_differences(options: dict[str, object]) -> None:
-    def loss(exponent: float, scale: float, start: float, rate: float) -> jax.Array:
+    def loss(exponent: float, scale: float, start: float, rate: float, learning_rate: float) -> jax.Array:
         model = SkillModel(exponent, target_scale=scale, initial_strength=start, rate=rate, **options)
-        return model.predict([3.0, 300.0]).test_loss.data.sum()
+        return model.predict([3.0, 300.0], GradientFlow(learning_rate)).test_loss.data.sum()
 
-    point = (0.6, 1.3, 0.02, 0.8)
-    slopes = jax.grad(loss, argnums=(0, 1, 2, 3))(*point)
-    for index in range(4):
+    point = (0.6, 1.3, 0.02, 0.8, 1.1)
+    slopes = jax.grad(loss, argnums=(0, 1, 2, 3, 4))(*point)
+    for index in range(5):
         step = 1e-4 * point[index]
         up, down = (loss(*(v + s * (i == index) for i, v in enumerate(point))) for s in (step, -step))
         # Central differences: an error of the square of the step, 1e-8, times a third derivative of order one.

@@ -1,5 +1,6 @@
 """Sweeps give what direct calls give: for every model, engine and kind of result; failures stay in their cells."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -12,13 +13,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from solvable import LinearEstimator, ScalarNetwork, models
+from solvable import GradientDescent, LinearEstimator, ScalarNetwork, models
 from solvable.model import Model
 from solvable.sweeps import SweepWarning, cell_key, load, plan, product, sobol, status, sweep, vectorised, zipped
 from solvable.sweeps.cells import Cells, find_cells
 from solvable.sweeps.design import as_design, label
 from solvable.sweeps.results import as_result
 from solvable.sweeps.vectorised import VectorisedCells
+from solvable.training import Training
 
 MODEL = LinearEstimator(aspect_ratio=0.9)
 RATIOS, DECAYS = [0.3, 0.7, 1.3], [0.0, 1e-3, 1e-2]
@@ -29,18 +31,19 @@ CASES: dict[str, tuple[dict, Any, str, dict]] = {
     "linear-features": (
         {"intensities": [1.0, 0.5, 0.2, 0.1], "target": [1.0, 1.0, 0.5, 0.1]},
         {"noise": [0.0, 0.3], "samples": [2, 3]},
-        "limits",
+        "limit",
         {},
     ),
     "diagonal-network": (
         {"variances": [1.0, 0.5], "target_scales": [1.0, 2.0]},
-        zipped(first=[[0.1, 0.1], [0.2, 0.3]], second=[[0.1, 0.1], [0.1, 0.2]]),
+        zipped(initial_first=[[0.1, 0.1], [0.2, 0.3]], initial_second=[[0.1, 0.1], [0.1, 0.2]]),
         "emergence-time",
-        {"eps": 0.1},
+        {"fraction": 0.1},
     ),
     "linear-network": ({"singular_values": [3.0, 1.0]}, {"initial_scale": [1e-3, 1e-2]}, "emergence_time", {}),
     "scalar-network": (
-        {"first": [0.1, 0.2], "second": [0.3, -0.1]}, {"target": [-1.0, 2.0], "output_scale": [1.0, 3.0]},
+        {"initial_first": [0.1, 0.2], "initial_second": [0.3, -0.1]},
+        {"target": [-1.0, 2.0], "output_scale": [1.0, 3.0]},
         "final-growth", {},
     ),
     "skills": ({}, {"exponent": [0.3, 0.8], "kind": ["multilinear", "linear"]}, "exponents", {}),
@@ -53,8 +56,14 @@ CASES: dict[str, tuple[dict, Any, str, dict]] = {
 
 
 def direct(model: type[Model], parameters: dict, quantity: str, options: dict) -> dict[str, np.ndarray]:
-    """The quantity of one model, called as a user would."""
-    found = getattr(model(**parameters), quantity.replace("-", "_"))
+    """The quantity of one model, called as a user would; what is no parameter is an option of the training."""
+    known = {field.name for field in dataclasses.fields(model)}
+    found = getattr(
+        model(**{name: value for name, value in parameters.items() if name in known}), quantity.replace("-", "_")
+    )
+    trained = {name: value for name, value in parameters.items() if name not in known}
+    if trained:
+        options = {**options, "training": model.default_training.replace(**trained)}
     value = found(**options) if callable(found) else found
     return {
         name: np.asarray(array) for name, (_, array, _) in as_result(value, quantity.replace("-", "_")).arrays.items()
@@ -66,7 +75,8 @@ def test_every_model_can_be_swept(name: str) -> None:
     fixed, over, quantity, options = CASES[name]
     design = as_design(over)
     kind = models.get(name)
-    first = next(design.cells())
+    known = {field.name for field in dataclasses.fields(kind)}
+    first = {name: value for name, value in next(design.cells()).items() if name in known}
     swept = sweep(kind(**fixed, **first), over, quantity, options, engine="serial")
     assert (swept.status == 1).all()
     assert swept.attrs["model"] == name
@@ -89,7 +99,7 @@ def test_every_model_can_be_swept(name: str) -> None:
 def test_a_sweep_is_a_documented_dataset() -> None:
     plane = sweep(MODEL, {"weight_decay": DECAYS, "aspect_ratio": RATIOS}, "grokking_time", engine="serial")
     assert plane.delay.dims == ("weight_decay", "aspect_ratio")
-    cell = LinearEstimator(aspect_ratio=0.7, weight_decay=1e-3).grokking_time()
+    cell = LinearEstimator(0.7).grokking_time(training=GradientDescent(0.01, weight_decay=1e-3))
     for name in cell.data_vars:
         assert plane[name].sel(weight_decay=1e-3, aspect_ratio=0.7) == cell[name]
         assert plane[name].dtype == cell[name].dtype
@@ -98,7 +108,7 @@ def test_a_sweep_is_a_documented_dataset() -> None:
     assert plane.weight_decay.attrs == about
     assert plane.attrs["method"] == "sweep"
     assert plane.attrs["quantity"] == "grokking_time"
-    assert json.loads(plane.attrs["parameters"])["learning_rate"] == 0.01
+    assert json.loads(plane.attrs["training"])["learning_rate"] == 0.01
     assert plane.attrs["seconds"] >= 0
 
 
@@ -110,9 +120,10 @@ def test_a_vectorised_plane_equals_the_phase_diagram() -> None:
         np.testing.assert_allclose(plane[name], bare[name], rtol=1e-9, err_msg=str(name))
 
 
-def product_of_fields(model: LinearEstimator) -> Any:
+def product_of_fields(model: LinearEstimator, training: Training) -> Any:
     """Cheap to compile, and different if the parameters of two cells are exchanged."""
-    return {"a": model.aspect_ratio * jnp.exp(-model.weight_decay), "b": jnp.stack([model.weight_decay, model.outputs])}
+    decay = training.weight_decay
+    return {"a": model.aspect_ratio * jnp.exp(-decay), "b": jnp.stack([decay, model.outputs])}
 
 
 @pytest.mark.parametrize(
@@ -176,10 +187,10 @@ def test_vectorised_curves_and_their_errors() -> None:
 def test_what_tracing_does_not_check_is_checked() -> None:
     """Above the stable learning rate theory raises; traced, it would give numbers that mean nothing."""
     over = {"learning_rate": np.geomspace(0.01, 5.0, 6), "aspect_ratio": [0.5, 2.0]}
-    options = {"times": [1, 10], "descent": "discrete"}
+    options = {"times": [1, 10]}
     with pytest.warns(SweepWarning, match="of 12 cells failed"):
         one, many = (sweep(MODEL, over, "predict", options, engine=e) for e in ("serial", "vmap"))
-    limit = [[LinearEstimator(ratio).stable_learning_rate() for ratio in (0.5, 2.0)]]
+    limit = [[float(LinearEstimator(ratio).stable_learning_rate().stable_learning_rate) for ratio in (0.5, 2.0)]]
     np.testing.assert_array_equal(one.status, np.where(one.learning_rate.values[:, None] >= limit, 2, 1))
     np.testing.assert_array_equal(many.status, one.status)
     np.testing.assert_allclose(many.test_loss, one.test_loss, rtol=1e-10)
@@ -188,9 +199,9 @@ def test_what_tracing_does_not_check_is_checked() -> None:
 
 def test_parameters_that_forbid_each_other_fail_in_their_cells() -> None:
     """Target scales may not be swept against a start that they overflow with; the others go on, vectorised or not."""
-    network = ScalarNetwork(first=[0.5], second=[0.5], target=1.0)
-    over = {"target": [1.0, 2.0], "first": [[0.5], [0.5, 0.5]]}
-    with pytest.warns(SweepWarning, match="2 of 4 cells failed: target = 1.0, first = .*equally long"):
+    network = ScalarNetwork(initial_first=[0.5], initial_second=[0.5], target=1.0)
+    over = {"target": [1.0, 2.0], "initial_first": [[0.5], [0.5, 0.5]]}
+    with pytest.warns(SweepWarning, match="2 of 4 cells failed: target = 1.0, initial_first = .*equally long"):
         plane = sweep(network, over, "final_growth")
     np.testing.assert_array_equal(plane.status, [[1, 2], [1, 2]])
     assert plane.final_growth.isnull().sum() == 2
@@ -201,7 +212,7 @@ def test_options_can_be_swept_and_properties_taken() -> None:
     for accuracy in (0.5, 0.9):
         expected = MODEL.replace(aspect_ratio=0.5).grokking_time(accuracy).delay
         assert float(levels.delay.sel(accuracy=accuracy, aspect_ratio=0.5)) == float(expected)
-    network = ScalarNetwork(first=[0.1, 0.2], second=[0.3, 0.1], target=1.0)
+    network = ScalarNetwork(initial_first=[0.1, 0.2], initial_second=[0.3, 0.1], target=1.0)
     growth = sweep(network, {"target": [0.5, 2.0]}, "final-growth").final_growth
     assert growth.values.tolist() == [network.replace(target=t).final_growth for t in (0.5, 2.0)]
 
@@ -226,11 +237,15 @@ def test_any_function_of_the_model() -> None:
 
 
 def test_names_that_are_taken_get_the_quantity_in_front() -> None:
-    """``predict`` of a network gives its first layer back, which is swept; so can dimensions be named."""
-    network = ScalarNetwork(first=[0.1], second=[0.3], target=1.0)
-    layers = sweep(network, {"first": [[0.1], [0.2]]}, "predict", {"times": [0.0, 1.0]})
-    np.testing.assert_allclose(layers.predict_first.isel(time=0), [[0.1], [0.2]], rtol=1e-15)
-    assert layers["first"].values.tolist() == ["[0.1]", "[0.2]"]
+    """A quantity may give a parameter back that is swept, as a variable or as a dimension."""
+
+    def layers(model: ScalarNetwork) -> xr.Dataset:
+        return xr.Dataset({"initial_first": ("neuron", 2 * model.initial_first)})
+
+    network = ScalarNetwork(initial_first=[0.1], initial_second=[0.3], target=1.0)
+    doubled = sweep(network, {"initial_first": [[0.1], [0.2]]}, layers, engine="serial")
+    np.testing.assert_allclose(doubled.layers_initial_first, [[0.2], [0.4]], rtol=1e-15)
+    assert doubled["initial_first"].values.tolist() == ["[0.1]", "[0.2]"]
 
     def spectrum(model: LinearEstimator) -> xr.DataArray:
         return xr.DataArray([model.aspect_ratio, 2.0], dims="aspect_ratio", coords={"aspect_ratio": [3.0, 4.0]})
@@ -259,7 +274,7 @@ SIMULATE = {"times": [0.0, 1.0], "seeds": 2}
 def test_simulations_draw_by_their_parameters_and_survive_everything(tmp_path: Path) -> None:
     """A cell draws the same whether it is computed alone, in a grid, in a store that grew, or in another process."""
     store = tmp_path / "runs.zarr"
-    network = ScalarNetwork(first=[0.1, 0.2], second=[0.3, -0.1], target=1.0)
+    network = ScalarNetwork(initial_first=[0.1, 0.2], initial_second=[0.3, -0.1], target=1.0)
     alone = network.replace(target=0.5).simulate(**SIMULATE, key=cell_key({"target": 0.5}))
     first = sweep(network, {"target": [1.5, 0.5]}, "simulate", SIMULATE, store=store, engine="serial")
     np.testing.assert_array_equal(first.test_loss.sel(target=0.5), alone.test_loss)
@@ -315,8 +330,8 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=difference):
             sweep(model, over, "grokking_time", options, store=store)
-    with pytest.raises(ValueError, match=r"quantity: stored \"grokking_time\", now \"limits\""):
-        sweep(MODEL, over, "limits", store=store)
+    with pytest.raises(ValueError, match=r"quantity: stored \"grokking_time\", now \"limit\""):
+        sweep(MODEL, over, "limit", store=store)
     with pytest.raises(ValueError, match="axes"):
         sweep(MODEL, {"weight_decay": [0.1]}, "grokking_time", {"accuracy": 0.9}, store=store)
     with pytest.raises(ValueError, match="exists: go on with it"):
@@ -335,19 +350,19 @@ def test_texts_and_none_are_stored(tmp_path: Path) -> None:
     assert set(np.unique(kept.phase)) == {"hard", "easy", "super-easy"}
     xr.testing.assert_equal(load(store).phase, kept.phase)
     layers = tmp_path / "layers.zarr"
-    sweep(MODEL, {"hidden": [None, 4]}, "stable_learning_rate", store=layers)
-    rates = sweep(MODEL, {"hidden": [None, 8]}, "stable_learning_rate", store=layers).stable_learning_rate
-    expected = [MODEL.replace(hidden=hidden).stable_learning_rate() for hidden in (None, 4, 8)]
-    assert rates.sel(hidden=["None", "4", "8"]).values.tolist() == expected
+    sweep(MODEL, {"width": [None, 4]}, "stable_learning_rate", store=layers)
+    rates = sweep(MODEL, {"width": [None, 8]}, "stable_learning_rate", store=layers).stable_learning_rate
+    expected = [float(MODEL.replace(width=width).stable_learning_rate().stable_learning_rate) for width in (None, 4, 8)]
+    assert rates.sel(width=["None", "4", "8"]).values.tolist() == expected
 
 
 def test_values_that_a_store_had_before_are_understood() -> None:
     """Cells that another call left behind are computed by this one, which does not know their values."""
-    network = ScalarNetwork(first=[0.1], second=[0.2], target=1.0)
-    cells, _ = find_cells(network, as_design({"first": [[0.5]]}), "final_growth", None)
-    assert cells.values({"first": "[0.25]"}) == {"first": [0.25]}
-    cells, _ = find_cells(MODEL, as_design({"hidden": [None]}), "limits", None)
-    assert cells.values({"hidden": "4"}) == {"hidden": 4}
+    network = ScalarNetwork(initial_first=[0.1], initial_second=[0.2], target=1.0)
+    cells, _ = find_cells(network, as_design({"initial_first": [[0.5]]}), "final_growth", None)
+    assert cells.values({"initial_first": "[0.25]"}) == {"initial_first": [0.25]}
+    cells, _ = find_cells(MODEL, as_design({"width": [None]}), "limit", None)
+    assert cells.values({"width": "4"}) == {"width": 4}
     cells, _ = find_cells("skills", as_design({"exponent": [1.0], "kind": ["linear"]}), "exponents", None)
     assert cells.values({"kind": "multilinear"}) == {"kind": "multilinear"}
 
@@ -366,7 +381,7 @@ def test_every_engine_gives_the_same(tmp_path: Path) -> None:
 
 def test_a_sobol_sweep_grows(tmp_path: Path) -> None:
     store, quantity = tmp_path / "samples.zarr", Counted()
-    ranges = {"aspect_ratio": (0.1, 3.0), "weight_decay": (1e-5, 1e-2, "log")}
+    ranges = {"aspect_ratio": (0.1, 3.0), "threshold": (1e-5, 1e-2, "log")}
     few = sweep(MODEL, sobol(ranges, 4), quantity, store=store, engine="serial")
     quantity.calls = []
     more = sweep(MODEL, sobol(ranges, 6), quantity, store=store, engine="serial")
@@ -385,9 +400,9 @@ def test_the_plan_says_what_and_how() -> None:
     assert found.tiles * np.prod(found.tile) >= 90_000
     assert "90000 cells, 90000 to compute" in str(found)
     assert found.seconds == pytest.approx(90_000 * found.seconds_per_cell)
-    short = plan(MODEL, {"aspect_ratio": [0.5]}, "limits")
+    short = plan(MODEL, {"aspect_ratio": [0.5]}, "limit")
     assert short.engine == "serial"
-    words = plan(MODEL, {"aspect_ratio": [0.5]}, "limits", engine="processes", workers=3)
+    words = plan(MODEL, {"aspect_ratio": [0.5]}, "limit", engine="processes", workers=3)
     assert (words.engine, words.workers) == ("processes", 3)
 
 
@@ -412,7 +427,8 @@ from solvable import LinearEstimator
 from solvable.sweeps import sweep
 if __name__ == "__main__":
     model = LinearEstimator(aspect_ratio=0.5)
-    assert sweep(model, {"weight_decay": [0.1, 0.2]}, lambda m: m.weight_decay).value.values.tolist() == [0.1, 0.2]
+    found = sweep(model, {"weight_decay": [0.1, 0.2]}, lambda model, training: training.weight_decay)
+    assert found.value.values.tolist() == [0.1, 0.2]
     try:
         sweep(model, {"weight_decay": [0.1]}, "stable_learning_rate", store="plane.zarr")
     except ImportError as error:
@@ -425,28 +441,28 @@ if __name__ == "__main__":
 
 def test_defaults_written_out_are_the_same_settings() -> None:
     for model in ("linear-estimator", LinearEstimator, LinearEstimator(aspect_ratio=7.0)):
-        cells, _ = find_cells(model, as_design({"aspect_ratio": [0.5]}), "limits", None)
-        assert cells.settings() == find_cells(MODEL, as_design({"aspect_ratio": [0.1]}), "limits", None)[0].settings()
+        cells, _ = find_cells(model, as_design({"aspect_ratio": [0.5]}), "limit", None)
+        assert cells.settings() == find_cells(MODEL, as_design({"aspect_ratio": [0.1]}), "limit", None)[0].settings()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((MODEL, {"aspekt": [1.0]}, "predict"), "no parameter 'aspekt'; it has aspect_ratio.*predict takes times"),
-        ((MODEL, {"aspect_ratio": [0.5, -1.0]}, "limits"), "aspect_ratio must be a positive finite number, not -1.0"),
-        ((MODEL, {"outputs": [1, 1.5]}, "limits"), "outputs must be a whole number"),
-        ((MODEL, {"hidden": ["many"]}, "limits"), "hidden must be a whole number"),
+        ((MODEL, {"aspect_ratio": [0.5, -1.0]}, "limit"), "aspect_ratio must be a positive finite number, not -1.0"),
+        ((MODEL, {"outputs": [1, 1.5]}, "limit"), "outputs must be a whole number"),
+        ((MODEL, {"width": ["many"]}, "limit"), "width must be a whole number"),
         (("skills", {"exponent": [1.0], "kind": ["other"]}, "exponents"), "kind must be one of"),
         (("committee", {"activation": ["cosine"]}, "escape_time"), "no activation is named 'cosine'"),
         ((MODEL, {"weight_decay": [0.1]}, "grok"), "no quantity 'grok'; it has .*grokking_time"),
         ((MODEL, {"weight_decay": [0.1]}, "_curve"), "no quantity '_curve'"),
         ((MODEL, {"weight_decay": [0.1]}, 3), "quantity must be the name of a method"),
         ((MODEL, {"weight_decay": [0.1]}, "predict"), "predict of linear-estimator needs times"),
-        ((MODEL, {"weight_decay": [0.1]}, "limits", {"times": [1]}), "no option 'times'; it takes no options"),
+        ((MODEL, {"weight_decay": [0.1]}, "limit", {"times": [1]}), "no option 'times'; it takes training"),
         ((MODEL, {"accuracy": [0.1]}, "grokking_time", {"accuracy": 0.5}), "swept and also fixed"),
         ((MODEL, {"accuracy": [2.0]}, "grokking_time"), "no cell that was tried works.*accuracy must lie between"),
-        ((3, {"a": [1]}, "limits"), "model must be a model"),
-        (("linear-estimater", {"a": [1]}, "limits"), "did you mean 'linear-estimator'"),
+        ((3, {"a": [1]}, "limit"), "model must be a model"),
+        (("linear-estimater", {"a": [1]}, "limit"), "did you mean 'linear-estimator'"),
         ((MODEL, {"aspect_ratio": [0.5]}, lambda model: object()), "gave object; a quantity must return"),
     ],
 )
@@ -475,4 +491,4 @@ def test_impossible_ways_to_run_are_named(settings: dict, message: str) -> None:
     if "model" in settings:
         settings = {**settings, "over": {"capacity": [1.5], "source": [1.0]}}
     with pytest.raises(ValueError, match=message):
-        sweep(**{"model": MODEL, "over": {"aspect_ratio": [0.5]}, "quantity": "limits", **settings})
+        sweep(**{"model": MODEL, "over": {"aspect_ratio": [0.5]}, "quantity": "limit", **settings})

@@ -15,6 +15,7 @@ from solvable.controls import Controls, Slider, Summary, log_slider
 from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, choice, parameter
 from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
+from solvable.precision import in_float64
 from solvable.training import Covers, Training
 
 # Every input of three bits, and its parity: even is +1 (eq. C.7).
@@ -261,6 +262,7 @@ class ParityMode(Model):
         return float(2 / (CLOCKS[self.loss] * np.linalg.eigvalsh(bend).max()))
 
 
+@in_float64
 def network(weights: Float[Array, "4"], bits: Float[Array, "input bit"]) -> Float[Array, "input mode"]:
     """What each neuron adds to the output, with the shared weights of eq. C.9; the offset is not in it."""
     alpha, beta, gamma = weights[0], weights[1], weights[2]
@@ -269,6 +271,7 @@ def network(weights: Float[Array, "4"], bits: Float[Array, "input bit"]) -> Floa
     return jax.nn.relu(hidden) * jnp.stack([-2 * alpha, beta, gamma])
 
 
+@in_float64
 def velocity(squares: Float[Array, "3"], offset: Array, target: Array | float) -> Float[Array, "4"]:
     """Rates of ``ln alpha^2``, ``ln beta^2``, ``ln gamma^2`` and ``c`` for the sum of halves (C.15-C.18, corrected)."""
     alpha, beta, gamma = squares[0], squares[1], squares[2]

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from solvable.checks import check_count
 from solvable.numerics.cost import STEP, check_cost
 from solvable.numerics.ensemble import ensemble
+from solvable.precision import in_float64
 from solvable.training import Covers, GradientDescent, GradientFlow, Schedule, Training
 
 PyTree = Any
@@ -41,6 +42,7 @@ class TrainingProblem(NamedTuple):
     initial_state: PyTree
 
 
+@in_float64
 def simulate_runs(
     name: str,
     draw: Callable[[jax.Array], TrainingProblem],
@@ -108,6 +110,7 @@ def check_samples(samples: Any) -> int | None:
     return None if samples is None or samples == math.inf else check_count("samples", samples)
 
 
+@in_float64
 def train_with_error(
     gradient: Callable[[PyTree], PyTree],
     measure: Callable[[PyTree], PyTree],

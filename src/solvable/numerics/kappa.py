@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.checks import is_traced
-from solvable.precision import require_float64
+from solvable.precision import in_float64
 
 Bracket = tuple[Array, Array, Array, Array, Array]
 
@@ -42,6 +42,7 @@ class Spectrum(NamedTuple):
     multiplicities: Float[np.ndarray, "mode"]
 
 
+@in_float64
 def effective_dimension(intensities: Any, multiplicities: Any = None, axis: int = -1) -> Float[Array, "..."]:
     """Number of modes that matter: the exponential of the entropy of the normalised intensities (eq. 1.16)."""
     intensities, multiplicities = map(_traceable, _checked(intensities, multiplicities))
@@ -53,13 +54,13 @@ def effective_dimension(intensities: Any, multiplicities: Any = None, axis: int 
     return jnp.exp(-jnp.sum(weights * shares * jnp.log(safe), axis=axis))
 
 
+@in_float64
 def kappa(intensities: Any, samples: Any, ridge: Any = 0.0, multiplicities: Any = None) -> Float[Array, ""]:
     """The constant of eq. 1.35 for one spectrum, differentiable in intensities, samples and ridge.
 
     Without a ridge it needs fewer samples than modes of positive intensity; at their number it vanishes, and with
     it the formula. Inside ``jax.jit`` and friends, where samples cannot be checked, it is then zero.
     """
-    require_float64()
     intensities, multiplicities = _checked(intensities, multiplicities)
     if intensities.ndim != 1:
         raise ValueError(f"intensities must be one-dimensional, not of shape {intensities.shape}: use jax.vmap")
@@ -70,6 +71,7 @@ def kappa(intensities: Any, samples: Any, ridge: Any = 0.0, multiplicities: Any 
     )
 
 
+@in_float64
 def learnability(intensities: Any, kappa: Any) -> Float[Array, "..."]:
     """Share of each mode that is learned, ``rho / (rho + kappa)`` (eq. 1.35)."""
     return shares(jnp.asarray(intensities, float), jnp.asarray(kappa))[0]

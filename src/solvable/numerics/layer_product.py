@@ -27,7 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from solvable.precision import require_float64
+from solvable.checks import is_traced
+from solvable.precision import in_float64
 
 # Squares of squares of the layers must neither overflow nor vanish.
 SMALLEST, LARGEST = 1e-70, 1e70
@@ -42,16 +43,17 @@ class Flow(NamedTuple):
     remaining: Float[Array, "*shape"]
 
 
+@in_float64
 def aligned_and_opposed(
     first: ArrayLike, second: ArrayLike, scale: ArrayLike = 1.0, axis: int | None = None
 ) -> tuple[Array, Array]:
     """P and Q of the layers: over all pairs along ``axis``, or pair by pair if None."""
-    require_float64()
     first, second = jnp.asarray(first), jnp.asarray(second)
     aligned, opposed = (first + second) ** 2 / (2 * scale), (first - second) ** 2 / (2 * scale)
     return (aligned, opposed) if axis is None else (aligned.sum(axis), opposed.sum(axis))
 
 
+@in_float64
 @jax.jit
 def flow(aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike, clock: ArrayLike) -> Flow:
     """gamma and the remaining error after the time ``clock`` (y above); the arguments broadcast."""
@@ -72,6 +74,7 @@ def flow(aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike, clock: Array
     return Flow(numerator / denominator, share * (1 + saturation) / larger)
 
 
+@in_float64
 @jax.jit
 def final_growth(aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike) -> Array:
     """gamma as time goes to infinity: ``(S + K) / P``; infinite without any aligned part, if the target is positive.
@@ -86,6 +89,7 @@ def final_growth(aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike) -> A
     return jnp.where(bottom == 0, unbounded, top / jnp.where(bottom == 0, 1.0, bottom))
 
 
+@in_float64
 @jax.jit
 def time_to_reach(fraction: ArrayLike, aligned: ArrayLike, opposed: ArrayLike, target: ArrayLike) -> Array:
     """The clock y at which ``theta / S`` reaches a fraction in (0, 1); 0 if it starts beyond, infinite if never.
@@ -113,6 +117,7 @@ def time_to_reach(fraction: ArrayLike, aligned: ArrayLike, opposed: ArrayLike, t
     return jnp.where(~waits, 0.0, jnp.where(learns, jnp.log(ratio) / (2 * speed), jnp.inf))
 
 
+@in_float64
 @jax.jit
 def layers_at(first: ArrayLike, second: ArrayLike, growth: ArrayLike) -> tuple[Array, Array]:
     """The layers when their sums have grown by ``sqrt(gamma)`` and their differences shrunk by it (eqs. 6.10, 6.11)."""
@@ -141,11 +146,11 @@ def _speeds(aligned: Array, opposed: Array, target: Array) -> tuple[Array, Array
 
 
 def check_sizes(name: str, values: Any) -> None:
-    """Numbers that are zero or of a size whose fourth power is a number too; a ValueError names the first that is not.
+    """Raise a ValueError that names the first number whose fourth power is beyond the range of float64; zero passes.
 
     Traced values pass.
     """
-    if isinstance(values, jax.core.Tracer):
+    if is_traced(values):
         return
     sizes = np.atleast_1d(np.abs(np.asarray(values, dtype=float)))
     outside = (sizes != 0) & ((sizes < SMALLEST) | (sizes > LARGEST))
@@ -153,5 +158,5 @@ def check_sizes(name: str, values: Any) -> None:
         place = int(np.argmax(outside))
         raise ValueError(
             f"{name} must be zero or between {SMALLEST:g} and {LARGEST:g} in size, but has {sizes[place]:g} at "
-            f"place {place}: its fourth power would not be a number; change the units"
+            f"place {place}: its fourth power would be beyond the range of float64; change the units"
         )

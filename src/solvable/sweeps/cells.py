@@ -21,7 +21,7 @@ from solvable._version import __version__
 from solvable.dataset import for_json
 from solvable.model import Model, check_field
 from solvable.sweeps.design import Design, label
-from solvable.sweeps.quantities import Quantity, canonical, option_names, parse_quantity
+from solvable.sweeps.quantities import Quantity, canonical, check_quantity, option_names, parse_quantity
 from solvable.sweeps.results import Result, Schema
 from solvable.training import Schedule, Training
 
@@ -151,6 +151,7 @@ def find_cells(
     """Everything checked that can be checked before anything runs; whole numbers are made whole on the way."""
     make, kind, fixed = _source(model, design)
     names = _parameter_names(make)
+    check_quantity(kind, target)
     call_options = option_names(kind, target)
     training = _training(kind, target, call_options, options, training)
     trainable = [] if training is None else list(training.parameters())

@@ -56,18 +56,26 @@ class Quantity:
         return {"quantity": f"{getattr(self.target, '__module__', '')}.{self.name}", "source": digest}
 
 
-def parse_quantity(kind: type[Model], target: Any, options: Mapping[str, Any] | None, swept: list[str]) -> Quantity:
-    """The quantity of a name or function, with its options checked; ``swept`` are the names the sweep goes over."""
-    options = dict(options or {})
+def check_quantity(kind: type[Model], target: Any) -> None:
+    """Raise a ValueError unless there is such a quantity."""
     if not isinstance(target, str):
         if not callable(target):
             raise ValueError(f"quantity must be the name of a method or property, or a function, not {target!r}")
-        return Quantity(target, options)
+        return
     name = target.replace("-", "_")
     found = inspect.getattr_static(kind, name, None)
     if name.startswith("_") or not (callable(found) or isinstance(found, property)):
         raise ValueError(f"the model {kind.name} has no quantity {name!r}; it has {', '.join(quantities(kind))}")
-    if isinstance(found, property):
+
+
+def parse_quantity(kind: type[Model], target: Any, options: Mapping[str, Any] | None, swept: list[str]) -> Quantity:
+    """The quantity of a name or function, with its options checked; ``swept`` are the names the sweep goes over."""
+    options = dict(options or {})
+    check_quantity(kind, target)
+    if not isinstance(target, str):
+        return Quantity(target, options)
+    name = target.replace("-", "_")
+    if isinstance(inspect.getattr_static(kind, name), property):
         if options:
             raise ValueError(f"{name} is a property and takes no options: leave out {', '.join(options)}")
         return Quantity(name, options)

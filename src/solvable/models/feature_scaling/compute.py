@@ -31,7 +31,7 @@ def envelope(
     if budgets[0] < 1e2:
         raise ValueError(f"budgets must be at least 100, not {budgets[0]:g}: less buys no network")
     sizes, losses = np.zeros(0, int), np.zeros((0, budgets.size))
-    low, high = _first_range(budgets, share)
+    low, high = _first_range(training.flow_time(budgets), share)
     with progress_bar("compute optimum", 1.0, progress) as advance:
         for attempt in range(4):
             wanted = np.unique(np.round(2.0 ** np.arange(low, high + 1e-9, _AN_OCTAVE)).astype(int))

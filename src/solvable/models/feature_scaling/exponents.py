@@ -1,5 +1,7 @@
 """Exponents of the scaling laws, corrected, beside the printed ones (feature-scaling, eqs. 8 to 12, 62, Table 1)."""
 
+from typing import Any
+
 import numpy as np
 
 QUANTITIES = ("time", "features", "samples", "features-transient", "batch-transient", "compute")
@@ -17,12 +19,12 @@ def speed_up(source: np.ndarray, rich: bool) -> np.ndarray:
     return np.maximum(1.0, 2 / (1 + source)) if rich else np.ones_like(source)
 
 
-def after_rounds(source: float, rounds: int) -> float:
-    """The time exponent after ``rounds`` of the self-consistency ``chi = beta (2 - chi)`` (eq. 62)."""
-    exponent = source
+def self_consistency(source: float, rounds: int) -> list[float]:
+    """The time exponent after 0 ... ``rounds`` rounds of the self-consistency ``chi = beta (2 - chi)`` (eq. 62)."""
+    found = [source]
     for _ in range(rounds):
-        exponent = source * max(1.0, 2 - exponent)
-    return exponent
+        found.append(source * max(1.0, 2 - found[-1]))
+    return found
 
 
 def table(capacity: np.ndarray, source: np.ndarray, rich: bool) -> dict[str, np.ndarray]:
@@ -73,3 +75,27 @@ def features_share(capacity: float, source: float, rich: bool) -> float:
     # easy: t^-beta = t^(-1 + 1/alpha) / N; super-easy: N = t.
     power = source - 1 + 1 / capacity if number == 1 else 1.0
     return power / (1 + power)
+
+
+def as_variables(capacity: np.ndarray, source: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Variables and coordinates of a dataset with the exponents of one task, corrected and printed."""
+    variables = {}
+    for name, make in (("exponent", table), ("printed", printed)):
+        columns = [make(capacity, source, regime == "rich") for regime in REGIMES]
+        rows = [[column[quantity] for column in columns] for quantity in QUANTITIES]
+        variables[name] = (("quantity", "regime"), rows)
+    return variables, {"quantity": list(QUANTITIES), "regime": list(REGIMES)}
+
+
+def over_plane(capacities: np.ndarray, sources: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same over a grid of capacities and sources, with the phase of each task."""
+    across, along = np.meshgrid(capacities, sources, indexing="ij")
+    tables = [table(across, along, regime == "rich") for regime in REGIMES]
+    values = np.array([[column[quantity] for column in tables] for quantity in QUANTITIES])
+    dims = ("capacity", "source")
+    variables = {
+        "phase": (dims, phase_number(across, along)),
+        "exponent": (("quantity", "regime", *dims), values),
+    }
+    names = {"quantity": np.array(QUANTITIES), "regime": np.array(REGIMES)}
+    return variables, {"capacity": capacities, "source": sources, **names}

@@ -1,23 +1,23 @@
 """The feature-scaling model: parameters, theory, simulation and summaries."""
 
 import math
-import warnings
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import numpy as np
 import xarray as xr
 
-from solvable.checks import Rule, check_choice, check_count, is_traced, rules
+from solvable.checks import Rule, check_choice, check_count, rules
 from solvable.controls import Controls
 from solvable.dataset import Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
-from solvable.models.feature_scaling import compute, exponents, limits, simulation
+from solvable.models.feature_scaling import compute, exponents, limits
 from solvable.models.feature_scaling.controls import CONTROLS
 from solvable.models.feature_scaling.meanings import LOSS, MEANINGS
-from solvable.models.feature_scaling.spectrum import listed, nodes
-from solvable.models.feature_scaling.theory import SOLVERS, Curves, batch_size, curves, largest_rate
-from solvable.numerics.descent import check_stable
+from solvable.models.feature_scaling.prediction import predicted
+from solvable.models.feature_scaling.simulation import MODES, simulated
+from solvable.models.feature_scaling.spectrum import nodes
+from solvable.models.feature_scaling.theory import SOLVERS
 from solvable.timegrid import check_times
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training
 
@@ -26,10 +26,8 @@ _TRACE_CLASS = Rule(
     "class; a finite explicit spectrum may fall more slowly)",
     lambda value: 1 < value < math.inf,
 )
-# Fractions of the edge of stability, and of the noise that feeds itself, from which there is a warning.
-_NEAR_EDGE, _QUIET = 0.95, 0.9
 # What is learned if nothing else is given: a hard task.
-_CAPACITY, _SOURCE, _MODES = 1.5, 0.5, 1000
+_CAPACITY, _SOURCE = 1.5, 0.5
 # Quadrature over modes reaches down to eigenvalues far below one over the last time.
 _LATEST = 1e60
 
@@ -106,7 +104,7 @@ class FeatureScaling(Model):
         if self.spectrum is None and self.target is None:
             self.capacity = _CAPACITY if self.capacity is None else self.capacity
             self.source = _SOURCE if self.source is None else self.source
-            self.modes = _MODES if self.modes is None else self.modes
+            self.modes = MODES if self.modes is None else self.modes
         elif self.modes is None:
             self.modes = math.inf
 
@@ -212,53 +210,7 @@ class FeatureScaling(Model):
             raise ValueError(
                 f"times must be at most {_LATEST:g} for these modes, not {times[-1]:g}: ask for earlier times"
             )
-        traced = is_traced(self, training)
-        if not traced:
-            strongest = 1.0 if self.spectrum is None else float(np.max(self.spectrum))
-            check_stable(training, 2 / strongest, times[-1])
-        found = curves(self, times, training, options)
-        system = {"modes": None if self.mode_count == math.inf else int(self.mode_count), "network": "projected"}
-        attributes = provenance(self, "theory", found.solver, watch, found.error, training=training, system=system)
-        attributes["loss"] = LOSS
-        if not traced:
-            attributes |= self._guards(found, training, times)
-        return make_dataset(
-            _variables(found, times, traced),
-            {"time": times, "node": np.arange(1, found.modes.ranks.shape[0] + 1)}
-            | ({} if found.two_time is None else {"earlier_time": times}),
-            attributes,
-            MEANINGS,
-            training=training,
-        )
-
-    def _guards(self, found: Curves, training: Training, times: np.ndarray) -> dict[str, float]:
-        """How near training is to its instabilities, with a warning where it is too near for theory to be trusted."""
-        if not isinstance(training, GradientDescent):
-            return {}
-        growth, rate = float(np.max(found.growth)), largest_rate(training, times)
-        strongest, trace = float(np.max(found.modes.eigenvalues)), float(found.modes.trace)
-        momentum = float(training.momentum)
-        # Up to which product of learning rate and curvature steps are stable, as in numerics.descent.check_stable.
-        edge = 2 * (1 + momentum) / (1 + 2 * momentum if training.nesterov else 1)
-        guards = {}
-        if found.solver["solver"] in ("recursion", "march"):
-            guards["edge_of_stability"] = rate * growth * strongest / edge
-            if guards["edge_of_stability"] > _NEAR_EDGE:
-                warnings.warn(
-                    f"the kernel grew by {growth:.3g}, so that learning_rate * growth * lambda_1 = "
-                    f"{rate * growth * strongest:.3g} is near {edge:.3g}, the edge of stability: losses stop falling "
-                    "as a power law; lower learning_rate, or use GradientFlow",
-                    stacklevel=4,
-                )
-        if isinstance(training, SGD):
-            guards["noise_gain"] = rate / (1 - momentum) * growth * trace / (2 * batch_size(self, training))
-            if guards["noise_gain"] > _QUIET:
-                warnings.warn(
-                    f"learning_rate * growth * Tr Lambda / (2 batch_size) = {guards['noise_gain']:.3g} is near 1, "
-                    "where the noise of the batches feeds itself: lower learning_rate or raise batch_size",
-                    stacklevel=4,
-                )
-        return guards
+        return predicted(self, times, training, options, watch)
 
     def _power_law(self) -> tuple[np.ndarray, np.ndarray]:
         if self.spectrum is not None:
@@ -268,24 +220,12 @@ class FeatureScaling(Model):
     def exponents(self) -> xr.Dataset:
         """Exponents of the loss in time, features, samples, compute and of its transients, lazy and rich.
 
-        ``printed`` holds what the paper says, which differs for the model bottleneck (eqs. 8, 9: the exponent is
-        ``capacity min(1, source)``) and the transients of hard tasks. Negative exponents grow.
+        ``loss ∝ x^(-exponent)``: negative exponents grow. ``printed`` holds what the paper says, which differs for the
+        model bottleneck (eqs. 8, 9: the exponent is ``capacity min(1, source)``) and the transients of hard tasks.
         """
         watch = Stopwatch()
-        capacity, source = self._power_law()
-        tables = {
-            name: [make(capacity, source, regime == "rich") for regime in exponents.REGIMES]
-            for name, make in (("exponent", exponents.table), ("printed", exponents.printed))
-        }
         return make_dataset(
-            {
-                name: (
-                    ("quantity", "regime"),
-                    [[column[quantity] for column in columns] for quantity in exponents.QUANTITIES],
-                )
-                for name, columns in tables.items()
-            },
-            {"quantity": list(exponents.QUANTITIES), "regime": list(exponents.REGIMES)},
+            *exponents.as_variables(*self._power_law()),
             provenance(self, "asymptotic theory", {"phase": self.phase()}, watch),
             MEANINGS,
         )
@@ -299,11 +239,10 @@ class FeatureScaling(Model):
             Number of rounds; round 0 is the lazy exponent.
         """
         watch = Stopwatch()
-        counts = np.arange(check_count("rounds", rounds, least=0) + 1)
-        source = float(self._power_law()[1])
+        rounds = check_count("rounds", rounds, least=0)
         return make_dataset(
-            {"exponent": (("round",), [exponents.after_rounds(source, count) for count in counts])},
-            {"round": counts},
+            {"exponent": (("round",), exponents.self_consistency(float(self._power_law()[1]), rounds))},
+            {"round": np.arange(rounds + 1)},
             provenance(self, "asymptotic theory", {}, watch),
             MEANINGS,
         )
@@ -328,20 +267,8 @@ class FeatureScaling(Model):
             self.replace(capacity=capacity, source=1.0, spectrum=None, target=None)
         if not (np.isfinite(sources) & (sources > 0)).all():
             raise ValueError(f"sources must be positive finite numbers, not {sources.tolist()}")
-        across, along = np.meshgrid(capacities, sources, indexing="ij")
-        tables = [exponents.table(across, along, regime == "rich") for regime in exponents.REGIMES]
-        values = np.array([[table[quantity] for table in tables] for quantity in exponents.QUANTITIES])
-        dims = ("capacity", "source")
-        coordinates = {"capacity": capacities, "source": sources}
-        coordinates |= {"quantity": np.array(exponents.QUANTITIES), "regime": np.array(exponents.REGIMES)}
         return make_dataset(
-            {
-                "phase": (dims, exponents.phase_number(across, along)),
-                "exponent": (("quantity", "regime", *dims), values),
-            },
-            coordinates,
-            provenance(self, "asymptotic theory", {}, watch),
-            MEANINGS,
+            *exponents.over_plane(capacities, sources), provenance(self, "asymptotic theory", {}, watch), MEANINGS
         )
 
     def limit(self, training: Training | None = None) -> xr.Dataset:
@@ -398,12 +325,10 @@ class FeatureScaling(Model):
         per_decade = check_count("per_decade", per_decade, least=4)
         found = compute.envelope(self, budgets, training, share, per_decade, progress)
         attributes = provenance(self, "theory", {"per_decade": per_decade}, watch, training=training)
-        return make_dataset(
-            {name: (("budget",), values) for name, values in found.items()},
-            {"budget": budgets},
-            attributes | {"loss": LOSS},
-            MEANINGS,
-        )
+        variables = {name: (("budget",), values) for name, values in found.items()}
+        best = make_dataset(variables, {"budget": budgets}, attributes | {"loss": LOSS}, MEANINGS)
+        best["time"].attrs["units"] = "steps" if training.counts_steps else "flow time / η"
+        return best
 
     def simulate(
         self,
@@ -443,7 +368,7 @@ class FeatureScaling(Model):
             Whether to show a progress bar; by default on a terminal.
         """
         options = {"key": key, "memory_limit": memory_limit, "devices": devices, "progress": progress}
-        return self._simulate("projected", times, training, seeds, modes, options)
+        return simulated(self, "projected", times, training, seeds, modes, options)
 
     def simulate_linear_network(
         self,
@@ -469,62 +394,7 @@ class FeatureScaling(Model):
         if self.samples is not None:
             raise ValueError("the linear network is trained on the population: leave out samples")
         options = {"key": key, "memory_limit": memory_limit, "devices": devices, "progress": progress}
-        return self._simulate("linear", times, training, seeds, modes, options)
-
-    def _simulate(
-        self,
-        network: str,
-        times: Any,
-        training: Training | None,
-        seeds: int,
-        modes: int | None,
-        options: dict[str, Any],
-    ) -> xr.Dataset:
-        watch = Stopwatch()
-        times, training = self.check_run(times, training, "simulate")
-        seeds = check_count("seeds", seeds)
-        trained = self._with_modes(modes)
-        eigenvalues, target = listed(trained)
-        features, batch, samples = (
-            None if size == math.inf else int(size)
-            for size in (self.features, batch_size(self, training), self.sample_count)
-        )
-        plan = simulation.Plan(features, batch, samples, training, float(self.richness), eigenvalues, target)
-        run, random = (
-            (simulation.run, features or batch or samples) if network == "projected" else (simulation.run_linear, True)
-        )
-        runs = seeds if random else 1
-        found = run(plan, times, {"seeds": runs, **options})
-        settings = {"modes": target.size, "seeds": seeds, "runs": runs, "key": options["key"]}
-        # Each step adds sums over the modes to the weights, rounded by the machine precision; errors of steps add up.
-        rounding = float(np.finfo(float).eps) * (target.size + float(times[-1]))
-        system = {"modes": target.size, "network": network}
-        attributes = provenance(trained, "simulation", settings, watch, rounding, training=training, system=system)
-        return make_dataset(
-            {name: (("seed", "time"), np.repeat(values, seeds // runs, 0)) for name, values in found.items()},
-            {"seed": np.arange(seeds), "time": times},
-            attributes | {"loss": LOSS},
-            MEANINGS,
-            training=training,
-        )
-
-    def _with_modes(self, modes: int | None) -> Self:
-        """The model that is trained: this one, or with so many modes of its infinitely many."""
-        if modes is None:
-            if self.mode_count == math.inf:
-                raise ValueError(
-                    f"infinitely many modes cannot be trained: replace(modes={_MODES}), say, which theory then has, too"
-                )
-            return self
-        count, own = check_count("modes", modes), self.mode_count
-        if own < math.inf:
-            if count != own:
-                raise ValueError(
-                    f"modes = {count}, but the model has {own:g} and theory is about all of them: leave modes out, or "
-                    "build the model with as many"
-                )
-            return self
-        return self.replace(modes=count)
+        return simulated(self, "linear", times, training, seeds, modes, options)
 
 
 def _check_signal(capacity: Any, source: Any) -> None:
@@ -536,35 +406,3 @@ def _check_signal(capacity: Any, source: Any) -> None:
             f"capacity * source must lie between 1e-9 and 1000, not {capacity * source:g}: with source = {source:g} "
             "the target would have no finite power, or no second mode; change source"
         )
-
-
-def _variables(found: Curves, times: np.ndarray, traced: bool) -> dict[str, Any]:
-    """What goes into the dataset of a prediction."""
-    counts = found.modes.counts if traced else np.asarray(found.modes.counts)
-    # Tail nodes stand for no number of modes: theirs is what all together add.
-    weight = jax.numpy.where(counts > 0, counts, 1.0)
-    variables: dict[str, Any] = {
-        "test_loss": (("time",), found.test_loss),
-        "kernel_growth": (("time",), found.growth),
-        "mode_loss": (("time", "node"), found.node_loss / weight),
-        "mode_weight": (("node",), weight),
-        "mode_rank": (("node",), found.modes.ranks),
-        "mode_eigenvalue": (("node",), found.modes.eigenvalues),
-    }
-    if found.train_loss is not None:
-        variables["train_loss"] = (("time",), found.train_loss)
-    solution = found.two_time
-    if solution is None:
-        return variables
-    places = np.ix_(times.astype(int), times.astype(int))
-    matrices = {
-        "C_2": solution.correlation_2,
-        "C_3": solution.correlation_3,
-        "C_w": solution.weight_correlation,
-        "R_3": solution.response_3,
-        "R_24": solution.response_24,
-    }
-    if found.train_loss is not None:
-        # With new samples only its diagonal, the loss, is needed and computed.
-        matrices["C_0"] = solution.correlation_0
-    return variables | {name: (("time", "earlier_time"), values[places]) for name, values in matrices.items()}

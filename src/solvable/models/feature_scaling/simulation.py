@@ -7,16 +7,29 @@ Equation 4 moves ``A`` (N x M) along ``A(0)^T A(0)``. With ``A = V A(0)`` it is 
 which costs two products with A(0) a step. Infinitely many features mean ``A(0)^T A(0) / N = 1``.
 """
 
+import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 from jaxtyping import Float
 
+from solvable.checks import check_count
+from solvable.dataset import Stopwatch, make_dataset, provenance
+from solvable.models.feature_scaling.meanings import LOSS, MEANINGS
+from solvable.models.feature_scaling.spectrum import listed
+from solvable.models.feature_scaling.theory import batch_size
 from solvable.numerics.ensemble import trajectories
-from solvable.training import GradientDescent, Schedule
+from solvable.training import GradientDescent, Schedule, Training
+
+if TYPE_CHECKING:
+    from solvable.models.feature_scaling.model import FeatureScaling
+
+# The number of modes of a power law if none is given.
+MODES = 1000
 
 
 class Plan(NamedTuple):
@@ -150,3 +163,61 @@ def run_linear(plan: Plan, times: np.ndarray, options: dict[str, Any]) -> dict[s
     numbers = ((plan.features or 1) * (6 if plan.training.momentum else 4) + (plan.batch or 0)) * plan.target.size
     begin, move, look = (partial(function, plan) for function in (linear_start, linear_step, linear_measure))
     return trajectories(begin, move, look, times.astype(int).tolist(), bytes_per_run=8.0 * numbers + 1e5, **options)
+
+
+def simulated(
+    model: "FeatureScaling",
+    network: str,
+    times: Any,
+    training: Training | None,
+    seeds: int,
+    modes: int | None,
+    options: dict[str, Any],
+) -> xr.Dataset:
+    """Check, train the ``"projected"`` network of eq. 4 or the ``"linear"`` one, and label what was measured."""
+    watch = Stopwatch()
+    times, training = model.check_run(times, training, "simulate")
+    seeds = check_count("seeds", seeds)
+    trained = _with_modes(model, modes)
+    eigenvalues, target = listed(trained)
+    features, batch, samples = (
+        None if size == math.inf else int(size)
+        for size in (model.features, batch_size(model, training), model.sample_count)
+    )
+    assert isinstance(training, GradientDescent)
+    plan = Plan(features, batch, samples, training, float(model.richness), eigenvalues, target)
+    linear = network == "linear"
+    random = linear or features or batch or samples
+    runs = seeds if random else 1
+    found = (run_linear if linear else run)(plan, times, {"seeds": runs, **options})
+    settings = {"modes": target.size, "seeds": seeds, "runs": runs, "key": options["key"]}
+    # Each step adds sums over the modes to the weights, rounded by the machine precision; errors of steps add up.
+    rounding = float(np.finfo(float).eps) * (target.size + float(times[-1]))
+    system = {"modes": target.size, "network": network}
+    attributes = provenance(trained, "simulation", settings, watch, rounding, training=training, system=system)
+    return make_dataset(
+        {name: (("seed", "time"), np.repeat(values, seeds // runs, 0)) for name, values in found.items()},
+        {"seed": np.arange(seeds), "time": times},
+        attributes | {"loss": LOSS},
+        MEANINGS,
+        training=training,
+    )
+
+
+def _with_modes(model: "FeatureScaling", modes: int | None) -> "FeatureScaling":
+    """The model that is trained: this one, or with so many modes of its infinitely many."""
+    if modes is None:
+        if model.mode_count == math.inf:
+            raise ValueError(
+                f"infinitely many modes cannot be trained: replace(modes={MODES}), say, which theory then has, too"
+            )
+        return model
+    count, own = check_count("modes", modes), model.mode_count
+    if own < math.inf:
+        if count != own:
+            raise ValueError(
+                f"modes = {count}, but the model has {own:g} and theory is about all of them: leave modes out, or "
+                "build the model with as many"
+            )
+        return model
+    return model.replace(modes=count)

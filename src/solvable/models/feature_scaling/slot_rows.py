@@ -1,5 +1,28 @@
-"""Rows of the two-time functions on slots: what is known of them, and the pass that fills the next one."""
+"""Rows of the two-time functions on slots: what is known of them, and the pass that fills the next one.
 
+The equations are those of :mod:`solvable.models.feature_scaling.slot_march`. Symbols, and the names of the arrays:
+
+| symbol | name | what it is |
+|---|---|---|
+| ``U`` | ``weights`` | weights of the slots in integrals over time, those of the next row |
+| ``E`` | ``is_stage`` | 1 for stages, 0 for kicks |
+| ``H^w`` | ``weight_response`` | response of the readout to the drive |
+| ``(U o C3 + diag c) H^w`` | ``feedback`` | what the learned features feed back to the readout |
+| ``G`` | ``push`` | how the network's function moves with the drive |
+| ``R1``, ``R3`` | ``sample_response``, ``feature_response`` | responses through training set and random features |
+| ``R3 R1`` | ``joint_response`` | both |
+| ``Z_k`` | ``mode_rows`` | response of each mode's error; for kicks minus that to a kick |
+| ``Z_k E 1`` | ``mode_decay`` | what is left of each mode's target |
+| ``S`` | ``mode_response`` | sum of the modes' responses, ``sum_k lambda_k H_k G`` |
+| ``X`` | ``feature_noise`` | variance that the random features add, ``G C3 G^T / N`` |
+| ``C0`` | ``error_correlation`` | correlation of the error, weighted by the kernel |
+| ``R1^-1 C2 R1^-T`` | ``batch_correlation`` | correlation of the error on the batch |
+| ``C3`` | ``drive_correlation`` | correlation of the error that the features see, which drives the weights |
+| ``D_k`` | ``kick_variance`` | variance of the kicks of batch noise, for each mode |
+| ``c`` | ``drift`` | drift of the readout by the noise of fast modes |
+"""
+
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,11 +33,35 @@ from jaxtyping import Float
 from solvable.models.feature_scaling.anderson import anderson
 from solvable.models.feature_scaling.mode_quadrature import Modes
 
-_MATRICES = ("Hw", "P", "G", "R3", "R1", "S", "X", "C0", "F", "C3", "RR")
 _TOLERANCE = 1e-10
 
 # From the grid's training loss and the kernel's growth to what the noise of fast modes adds, and the loss with it.
 Correction = Callable[[float, float], tuple[float, float]]
+
+
+@dataclasses.dataclass
+class TwoTime:
+    """The two-time functions so far, as square matrices over the slots; their names are explained at the top."""
+
+    weight_response: np.ndarray
+    feedback: np.ndarray
+    push: np.ndarray
+    feature_response: np.ndarray
+    sample_response: np.ndarray
+    joint_response: np.ndarray
+    mode_response: np.ndarray
+    feature_noise: np.ndarray
+    error_correlation: np.ndarray
+    batch_correlation: np.ndarray
+    drive_correlation: np.ndarray
+
+    @classmethod
+    def empty(cls) -> "TwoTime":
+        return cls(*(np.zeros((0, 0)) for _ in dataclasses.fields(cls)))
+
+    def lengthened(self, more: int) -> "TwoTime":
+        values = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return TwoTime(*(np.pad(value, ((0, more), (0, more))) for value in values))
 
 
 class Unknowns(NamedTuple):
@@ -37,71 +84,73 @@ class Rows:
         self._eigenvalues, self._counts, self._targets = (np.asarray(value, float) for value in modes[1:])
         self._trace_weights = self._eigenvalues * self._counts
         self._richness, self._features, self._samples = float(richness), features, samples
-        self._finite_features, self._offline = features < math.inf, samples < math.inf
+        self._finite_features, self._finite_samples = features < math.inf, samples < math.inf
         self.count = self.passes = 0
-        self._kinds: list[int] = []
-        self._room = 0
+        self._stages: list[int] = []
+        self._allocated = 0
         nodes = self._eigenvalues.size
-        self._m = {name: np.zeros((0, 0)) for name in _MATRICES}
-        self._H = np.zeros((0, nodes, 0))
-        self._ones = np.zeros((0, nodes))
-        self._noise = np.zeros((nodes, 0))
-        self._stage, self._weights = np.zeros(0), np.zeros(0)
-        self._fed = np.zeros(0)
+        self._known = TwoTime.empty()
+        self._mode_rows = np.zeros((0, nodes, 0))
+        self._mode_decay = np.zeros((0, nodes))
+        self._kick_variance = np.zeros((nodes, 0))
+        self._is_stage, self._weights = np.zeros(0), np.zeros(0)
+        self._fed_back = np.zeros(0)
         self._largest_drive = 0.0
-        self._make_room()
+        self._lengthen()
 
-    def _make_room(self) -> None:
-        """Rows are stored as long as there is room; a little more at a time keeps them short."""
-        room = max(48, int(self._room * 1.3))
-        more = room - self._room
-        self._m = {name: np.pad(value, ((0, more), (0, more))) for name, value in self._m.items()}
-        self._H = np.pad(self._H, ((0, more), (0, 0), (0, more)))
-        self._ones = np.pad(self._ones, ((0, more), (0, 0)))
-        self._noise = np.pad(self._noise, ((0, 0), (0, more)))
-        self._stage, self._weights, self._fed = (np.pad(v, (0, more)) for v in (self._stage, self._weights, self._fed))
-        self._room = room
+    def _lengthen(self) -> None:
+        """Allocate longer rows; a little more at a time, because work grows with what is allocated."""
+        allocated = max(48, int(self._allocated * 1.3))
+        more = allocated - self._allocated
+        self._known = self._known.lengthened(more)
+        self._mode_rows = np.pad(self._mode_rows, ((0, more), (0, 0), (0, more)))
+        self._mode_decay = np.pad(self._mode_decay, ((0, more), (0, 0)))
+        self._kick_variance = np.pad(self._kick_variance, ((0, 0), (0, more)))
+        self._is_stage, self._weights, self._fed_back = (
+            np.pad(v, (0, more)) for v in (self._is_stage, self._weights, self._fed_back)
+        )
+        self._allocated = allocated
 
     def kick(self, variance: Float[np.ndarray, "node"]) -> None:
         """An impulse of the given variance on each mode; it depends on earlier rows only."""
-        if self.count + 1 >= self._room:
-            self._make_room()
-        t, m = self.count, self._m
+        if self.count + 1 >= self._allocated:
+            self._lengthen()
+        t, m = self.count, self._known
         weights = np.append(self._weights[:t], 0.0)
-        m["Hw"][t, : t + 1] = weights + self._richness * self._fed[: t + 1]
-        row = m["Hw"][t, :t]
-        correlation = m["Hw"][:t, :t] @ (m["C3"][:t, :t] @ row)
-        m["G"][t, :t] = row + self._richness * weights[:t] * correlation
-        m["R3"][t, t] = m["R1"][t, t] = m["RR"][t, t] = 1.0
-        self._H[t, :, t] = 1.0
-        self._noise[:, t] = variance
-        m["F"][t, t] = m["C3"][t, t] = self._trace_weights @ variance
+        m.weight_response[t, : t + 1] = weights + self._richness * self._fed_back[: t + 1]
+        row = m.weight_response[t, :t]
+        correlation = m.weight_response[:t, :t] @ (m.drive_correlation[:t, :t] @ row)
+        m.push[t, :t] = row + self._richness * weights[:t] * correlation
+        m.feature_response[t, t] = m.sample_response[t, t] = m.joint_response[t, t] = 1.0
+        self._mode_rows[t, :, t] = 1.0
+        self._kick_variance[:, t] = variance
+        m.batch_correlation[t, t] = m.drive_correlation[t, t] = self._trace_weights @ variance
         self._weights[t] = 1.0
-        m["P"][t, : t + 1] = (weights * m["C3"][t, : t + 1]) @ m["Hw"][: t + 1, : t + 1]
-        self._fed[: t + 1] += m["P"][t, : t + 1]
-        self._kinds.append(-1)
+        m.feedback[t, : t + 1] = (weights * m.drive_correlation[t, : t + 1]) @ m.weight_response[: t + 1, : t + 1]
+        self._fed_back[: t + 1] += m.feedback[t, : t + 1]
+        self._stages.append(-1)
         self.count += 1
 
     def begin_stage(self, own_weight: float, later_weight: float) -> None:
         """The next row is a stage whose integral gives itself one weight, and later rows give it another."""
-        if self.count + 1 >= self._room:
-            self._make_room()
-        self._own, self._later = own_weight, later_weight
-        self._stage[self.count] = 1.0
-        before = [place for place, kind in enumerate(self._kinds) if kind == self._kind()]
+        if self.count + 1 >= self._allocated:
+            self._lengthen()
+        self._own_weight, self._later_weight = own_weight, later_weight
+        self._is_stage[self.count] = 1.0
+        before = [place for place, kind in enumerate(self._stages) if kind == self._kind()]
         self._same = before[-2:]
 
     def _kind(self) -> int:
-        return 1 if self._kinds and self._kinds[-1] == 0 else 0
+        return 1 if self._stages and self._stages[-1] == 0 else 0
 
     def solve(self, correction: Correction) -> float:
         """Find the row; the residual that is left."""
         t = self.count
         self._correction = correction
-        diagonal = np.sqrt(np.abs(np.diagonal(self._m["C3"])[: t + 1]))
+        diagonal = np.sqrt(np.abs(np.diagonal(self._known.drive_correlation)[: t + 1]))
         *guess, scale = self._guess()
         self._scale = np.maximum(np.append(diagonal[:t], scale), 1e-150) * max(scale, 1e-150)
-        memory = 25 if self._finite_features or self._offline else 10
+        memory = 25 if self._finite_features or self._finite_samples else 10
         start = self._pack(*guess)
         solution, residual, passes = anderson(self._pass, start, tolerance=_TOLERANCE, memory=memory)
         self.passes += passes
@@ -110,7 +159,7 @@ class Rows:
 
     def _guess(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
         """The row of one step ago, moved along the diagonal: in log time two-time functions are nearly self-similar."""
-        t, m = self.count, self._m
+        t, m = self.count, self._known
         here = np.zeros(t + 1)
         here[t] = 1.0
         if not self._same:
@@ -119,40 +168,46 @@ class Rows:
         last = self._same[-1]
         shift = t - last
 
-        def moved(name: str) -> np.ndarray:
-            row = m[name][last, : last + 1]
+        def moved(matrix: np.ndarray) -> np.ndarray:
+            row = matrix[last, : last + 1]
             return np.concatenate([row[:shift], row])[: t + 1] if last + 1 >= shift else np.pad(row, (shift, 0))
 
-        value = m["C3"][last, last]
-        ratio = value / m["C3"][self._same[0], self._same[0]] if len(self._same) == 2 else 1.0
+        value = m.drive_correlation[last, last]
+        ratio = value / m.drive_correlation[self._same[0], self._same[0]] if len(self._same) == 2 else 1.0
         ratio = ratio if 0.05 < ratio < 1 else 1.0
         scale = math.sqrt(max(value * ratio, 1e-300))
-        return moved("C3") * ratio, moved("R3"), moved("R1"), moved("C0"), scale
+        return (
+            moved(m.drive_correlation) * ratio,
+            moved(m.feature_response),
+            moved(m.sample_response),
+            moved(m.error_correlation),
+            scale,
+        )
 
     def _pack(self, c3: np.ndarray, r3: np.ndarray, r1: np.ndarray, c0: np.ndarray) -> np.ndarray:
         parts = [c3 / self._scale, np.zeros(1)]
         if self._finite_features:
             parts.append(r3[:-1])
-        if self._offline:
+        if self._finite_samples:
             parts += [r1[:-1], c0 / self._c0_scale()]
         return np.concatenate(parts)
 
     def _c0_scale(self) -> float:
-        return max(float(self._m["C0"][self._same[-1], self._same[-1]]) if self._same else 1.0, 1e-300)
+        return max(float(self._known.error_correlation[self._same[-1], self._same[-1]]) if self._same else 1.0, 1e-300)
 
     def _pass(self, x: np.ndarray) -> np.ndarray:
         """One pass through the equations: the row that a guess of the row gives."""
-        t, m = self.count, self._m
+        t, m = self.count, self._known
         size = t + 1
-        c3, drift = x[:size] * self._scale, x[size] / (self._richness * self._own or 1.0)
+        c3, drift = x[:size] * self._scale, x[size] / (self._richness * self._own_weight or 1.0)
         rest = x[size + 1 :]
         r3, r1 = np.zeros(size), np.zeros(size)
         if self._finite_features:
             r3[:t], rest = rest[:t], rest[t:]
-        if self._offline:
+        if self._finite_samples:
             r1[:t] = rest[:t]
             c0 = rest[t:] * self._c0_scale()
-            m["C0"][t, :size] = m["C0"][:size, t] = c0
+            m.error_correlation[t, :size] = m.error_correlation[:size, t] = c0
         weight_norm, own_push = self._push(c3, drift)
         product = self._diagonal(own_push)
         learned = self._learned(product)
@@ -161,37 +216,44 @@ class Rows:
         self._modes_row(r3, r1)
         self._response_rows()
         node = self._loss_row()
-        growth = own_push / self._own
+        growth = own_push / self._own_weight
         grid_test = float(node.sum())
-        grid_train = self._train() if self._offline else grid_test
+        grid_train = self._train() if self._finite_samples else grid_test
         missing, train = self._correction(grid_train, growth)
         self._second_row()
         new_drift = -missing / growth
         extra = missing * self._trace_weights / self._trace_weights.sum()
         self._row = Unknowns(
-            grid_test + missing, train, node + extra, weight_norm, growth, float(m["C3"][t, t]), 0.0, missing
+            test_loss=grid_test + missing,
+            train_loss=train,
+            node_loss=node + extra,
+            weight_norm=weight_norm,
+            growth=growth,
+            drive=float(m.drive_correlation[t, t]),
+            largest_drive=0.0,
+            missing=missing,
         )
         self._drift = new_drift
-        parts = [m["C3"][t, :size] / self._scale, np.array([new_drift * self._richness * self._own])]
+        parts = [m.drive_correlation[t, :size] / self._scale, np.array([new_drift * self._richness * self._own_weight])]
         if self._finite_features:
-            parts.append(m["R3"][t, :t])
-        if self._offline:
-            parts += [m["R1"][t, :t], m["C0"][t, :size] / self._c0_scale()]
+            parts.append(m.feature_response[t, :t])
+        if self._finite_samples:
+            parts += [m.sample_response[t, :t], m.error_correlation[t, :size] / self._c0_scale()]
         return np.concatenate(parts)
 
     def _push(self, c3: np.ndarray, drift: float) -> tuple[float, float]:
         """Rows of H^w, P and G; C_w(t, t) and G(t, t)."""
-        t, m, own, richness = self.count, self._m, self._own, self._richness
+        t, m, own, richness = self.count, self._known, self._own_weight, self._richness
         size = t + 1
         weights = np.append(self._weights[:t], own)
-        fed = self._fed[:size] + own * np.append((weights[:t] * c3[:t]) @ m["Hw"][:t, :t], 0.0)
+        fed = self._fed_back[:size] + own * np.append((weights[:t] * c3[:t]) @ m.weight_response[:t, :t], 0.0)
         row = (weights + richness * fed) / (1 - richness * own * (own * c3[t] + drift))
-        m["Hw"][t, :size] = row
-        m["P"][t, :size] = (weights * c3) @ m["Hw"][:size, :size] + drift * row
-        m["C3"][t, :size] = m["C3"][:size, t] = c3
-        correlation = m["Hw"][:size, :size] @ (m["C3"][:size, :size] @ row)
-        m["G"][t, :size] = row + richness * weights * correlation
-        return float(correlation[t]), float(m["G"][t, t])
+        m.weight_response[t, :size] = row
+        m.feedback[t, :size] = (weights * c3) @ m.weight_response[:size, :size] + drift * row
+        m.drive_correlation[t, :size] = m.drive_correlation[:size, t] = c3
+        correlation = m.weight_response[:size, :size] @ (m.drive_correlation[:size, :size] @ row)
+        m.push[t, :size] = row + richness * weights * correlation
+        return float(correlation[t]), float(m.push[t, t])
 
     def _learned(self, product: float) -> float:
         rates = self._eigenvalues * product
@@ -199,7 +261,7 @@ class Rows:
 
     def _diagonal(self, push: float) -> float:
         """``G R3 R1`` on the diagonal: with ``d(x) = sum lambda x / (1 + lambda x)``, x = G (1 - d/P) (1 - d/N)."""
-        if not (self._finite_features or self._offline):
+        if not (self._finite_features or self._finite_samples):
             return push
 
         def balance(x: float) -> float:
@@ -214,41 +276,44 @@ class Rows:
         return float(brentq(balance, low, high, xtol=1e-300, rtol=1e-14))
 
     def _modes_row(self, r3: np.ndarray, r1: np.ndarray) -> None:
-        t, m = self.count, self._m
+        t, m = self.count, self._known
         size = t + 1
-        drive = m["G"][t, :size]
-        m["R3"][t, :size], m["R1"][t, :size] = r3, r1
+        drive = m.push[t, :size]
+        m.feature_response[t, :size], m.sample_response[t, :size] = r3, r1
         if self._finite_features:
-            drive = drive[t] * r3 + np.append(drive[:t] @ m["R3"][:t, :t], 0.0)
-        if self._offline:
-            drive = drive[t] * r1 + np.append(drive[:t] @ m["R1"][:t, :t], 0.0)
-        stage = self._stage[:size]
-        mixed = ((drive * stage)[:t] @ self._H[:t].reshape(t, self._H[0].size)).reshape(-1, self._room)[:, :size]
+            drive = drive[t] * r3 + np.append(drive[:t] @ m.feature_response[:t, :t], 0.0)
+        if self._finite_samples:
+            drive = drive[t] * r1 + np.append(drive[:t] @ m.sample_response[:t, :t], 0.0)
+        stage = self._is_stage[:size]
+        through = (drive * stage)[:t] @ self._mode_rows[:t].reshape(t, self._mode_rows[0].size)
+        mixed = through.reshape(-1, self._allocated)[:, :size]
         mixed = mixed + (drive * (1 - stage))
         row = -self._eigenvalues[:, None] * mixed
         row[:, t] = 1.0
         row /= (1 + self._eigenvalues * drive[t])[:, None]
-        self._H[t, :, :size] = row
-        self._ones[t] = row @ stage
+        self._mode_rows[t, :, :size] = row
+        self._mode_decay[t] = row @ stage
 
     def _response_rows(self) -> None:
-        t, m = self.count, self._m
+        t, m = self.count, self._known
         size = t + 1
-        through = (self._trace_weights @ self._H[t, :, :size]) * self._stage[:size]
-        m["S"][t, :size] = through @ m["G"][:size, :size]
+        through = (self._trace_weights @ self._mode_rows[t, :, :size]) * self._is_stage[:size]
+        m.mode_response[t, :size] = through @ m.push[:size, :size]
         here = np.zeros(size)
         here[t] = 1.0
-        if not self._offline:
-            m["R1"][t, :size] = here
+        if not self._finite_samples:
+            m.sample_response[t, :size] = here
         else:
-            into = m["S"][t, :size] @ m["R3"][:size, :size]
-            m["R1"][t, :size] = self._with_diagonal(-into / self._samples, m["R1"], here)
+            into = m.mode_response[t, :size] @ m.feature_response[:size, :size]
+            m.sample_response[t, :size] = self._with_diagonal(-into / self._samples, m.sample_response, here)
         if not self._finite_features:
-            m["R3"][t, :size] = here
+            m.feature_response[t, :size] = here
         else:
-            back = m["R1"][t, :size] @ m["S"][:size, :size] if self._offline else m["S"][t, :size]
-            m["R3"][t, :size] = self._with_diagonal(-back / self._features, m["R3"], here)
-        m["RR"][t, :size] = m["R3"][t, :size] @ m["R1"][:size, :size]
+            back = m.mode_response[t, :size]
+            if self._finite_samples:
+                back = m.sample_response[t, :size] @ m.mode_response[:size, :size]
+            m.feature_response[t, :size] = self._with_diagonal(-back / self._features, m.feature_response, here)
+        m.joint_response[t, :size] = m.feature_response[t, :size] @ m.sample_response[:size, :size]
 
     def _with_diagonal(self, kernel: np.ndarray, known: np.ndarray, here: np.ndarray) -> np.ndarray:
         """Row t of ``[1 - kernel]^-1``, whose earlier rows are known."""
@@ -257,63 +322,64 @@ class Rows:
 
     def _loss_row(self) -> np.ndarray:
         """What each node adds to the loss; with reused samples also row t of C0."""
-        t, m = self.count, self._m
+        t, m = self.count, self._known
         size = t + 1
-        stage, row = self._stage[:size], self._H[t, :, :size]
+        stage, row = self._is_stage[:size], self._mode_rows[t, :, :size]
         if self._finite_features:
-            pushed = m["G"][:size, :size] @ (m["C3"][:size, :size] @ m["G"][t, :size])
-            m["X"][t, :size] = m["X"][:size, t] = stage * pushed / self._features
-            self._through = (row * stage) @ m["X"][:size, :size]
+            pushed = m.push[:size, :size] @ (m.drive_correlation[:size, :size] @ m.push[t, :size])
+            m.feature_noise[t, :size] = m.feature_noise[:size, t] = stage * pushed / self._features
+            self._through = (row * stage) @ m.feature_noise[:size, :size]
         missing = -row
         missing[:, t] += 1.0
-        kicked = missing * self._noise[:, :size]
-        if self._offline:
-            kicked = kicked + (missing * stage) @ m["C0"][:size, :size] / self._samples
+        kicked = missing * self._kick_variance[:, :size]
+        if self._finite_samples:
+            kicked = kicked + (missing * stage) @ m.error_correlation[:size, :size] / self._samples
         kicked *= self._counts[:, None]
         vectors = self._trace_weights[:, None] * self._through - kicked if self._finite_features else -kicked
         signal = self._eigenvalues * self._targets
-        node = signal * self._ones[t] ** 2 + (vectors * row).sum(1) + kicked[:, t]
-        if self._offline:
-            whole = self._ones[:size] @ (signal * self._ones[t]) + self._through_modes(vectors) + kicked.sum(0)
-            m["C0"][t, :size] = m["C0"][:size, t] = whole * stage
+        node = signal * self._mode_decay[t] ** 2 + (vectors * row).sum(1) + kicked[:, t]
+        if self._finite_samples:
+            whole = self._mode_decay[:size] @ (signal * self._mode_decay[t])
+            whole = whole + self._through_modes(vectors) + kicked.sum(0)
+            m.error_correlation[t, :size] = m.error_correlation[:size, t] = whole * stage
         return node
 
     def _through_modes(self, vectors: np.ndarray) -> np.ndarray:
         size = self.count + 1
-        padded = np.zeros((vectors.shape[0], self._room))
+        padded = np.zeros((vectors.shape[0], self._allocated))
         padded[:, :size] = vectors
-        return self._H[:size].reshape(size, -1) @ padded.ravel()
+        return self._mode_rows[:size].reshape(size, -1) @ padded.ravel()
 
     def _train(self) -> float:
-        t, m = self.count, self._m
-        row = m["R1"][t, : t + 1]
-        kicks = self._trace_weights @ self._noise[:, : t + 1] / self._trace_weights.sum()
-        return float(row @ m["C0"][: t + 1, : t + 1] @ row + self._samples * (row**2) @ kicks)
+        t, m = self.count, self._known
+        row = m.sample_response[t, : t + 1]
+        kicks = self._trace_weights @ self._kick_variance[:, : t + 1] / self._trace_weights.sum()
+        return float(row @ m.error_correlation[: t + 1, : t + 1] @ row + self._samples * (row**2) @ kicks)
 
     def _second_row(self) -> None:
         """Rows of F and C3."""
-        t, m = self.count, self._m
+        t, m = self.count, self._known
         size = t + 1
-        stage, row = self._stage[:size], self._H[t, :, :size]
-        carried = row * self._noise[:, :size]
-        if self._offline:
-            carried = carried + (row * stage) @ m["C0"][:size, :size] / self._samples
+        stage, row = self._is_stage[:size], self._mode_rows[t, :, :size]
+        carried = row * self._kick_variance[:, :size]
+        if self._finite_samples:
+            carried = carried + (row * stage) @ m.error_correlation[:size, :size] / self._samples
         if self._finite_features:
             carried = carried + self._eigenvalues[:, None] * self._through
         signal = self._eigenvalues**2 * self._targets
-        second = stage * (self._ones[:size] @ (signal * self._ones[t]))
-        if self._finite_features or self._offline or self._noise.any():
+        second = stage * (self._mode_decay[:size] @ (signal * self._mode_decay[t]))
+        if self._finite_features or self._finite_samples or self._kick_variance.any():
             second = second + self._through_modes(self._trace_weights[:, None] * carried)
-        m["F"][t, :size] = m["F"][:size, t] = second
-        third = m["RR"][:size, :size] @ (m["F"][:size, :size] @ m["RR"][t, :size])
-        m["C3"][t, :size] = m["C3"][:size, t] = third
+        m.batch_correlation[t, :size] = m.batch_correlation[:size, t] = second
+        third = m.joint_response[:size, :size] @ (m.batch_correlation[:size, :size] @ m.joint_response[t, :size])
+        m.drive_correlation[t, :size] = m.drive_correlation[:size, t] = third
 
     def finish(self) -> Unknowns:
         """Keep the row."""
         t = self.count
         self._largest_drive = max(self._largest_drive, self._row.drive)
-        self._weights[t] = self._later
-        self._fed[: t + 1] += self._later * self._m["P"][t, : t + 1]
-        self._kinds.append(self._kind())
+        self._weights[t] = self._later_weight
+        self._fed_back[: t + 1] += self._later_weight * self._known.feedback[t, : t + 1]
+        self._stages.append(self._kind())
         self.count += 1
         return self._row._replace(largest_drive=self._largest_drive)

@@ -55,13 +55,12 @@ def curves(model: "FeatureScaling", times: np.ndarray, training: Training, optio
     options = {"solver": None, "correlations": False, "exact_batch": False, "progress": False, **options}
     solver = options["solver"] or _exact_solver(noiseless, training, options["correlations"])
     _check_solver(solver, noiseless, model, training, options)
-    if solver == "recursion":
-        return _recursion(model, times, training)
-    if solver == "march":
-        return _march(model, times, training, options)
     if solver == "slot-march":
         return _slots(model, times, training, options)
-    return _kernel_flow(model, times, training, options["per_decade"])
+    if solver == "exponential-midpoint":
+        return _kernel_flow(model, times, training, options["per_decade"])
+    assert isinstance(training, GradientDescent)
+    return _recursion(model, times, training) if solver == "recursion" else _march(model, times, training, options)
 
 
 def _exact_solver(noiseless: bool, training: Training, correlations: bool) -> str:
@@ -75,6 +74,8 @@ def _check_solver(
     solver: str, noiseless: bool, model: "FeatureScaling", training: Training, options: Mapping[str, Any]
 ) -> None:
     """Refuse a solver that does not solve the model, the training or what is asked for."""
+    if options["exact_batch"] and (model.samples is not None or not isinstance(training, SGD)):
+        raise ValueError("exact_batch is for batches of new samples: use SGD(..., batch_size=...), and no samples")
     if solver in ("recursion", "exponential-midpoint") and not noiseless:
         raise ValueError(
             f"solver={solver!r} is for infinitely many features and full batches of the population: use "
@@ -87,8 +88,6 @@ def _check_solver(
             f"correlations and exact_batch are for the march through whole steps, not for {training!r} with "
             f"solver={solver!r}: use GradientDescent or SGD"
         )
-    if options["exact_batch"] and (model.samples is not None or not isinstance(training, SGD)):
-        raise ValueError("exact_batch is for batches of new samples: use SGD(..., batch_size=...), and no samples")
     if solver in ("exponential-midpoint", "slot-march"):
         if isinstance(training, GradientDescent) and (not training.is_constant or _is_given(training.momentum)):
             raise ValueError(

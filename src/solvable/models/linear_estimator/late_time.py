@@ -46,7 +46,7 @@ def decaying_forms(model: "LinearEstimator", training: AnyTraining, times: Curve
     times = np.where(times > 0, times, np.nan)
     s = 2 * kappa * times
     if isinstance(training, GradientFlow):
-        edge_left, step_error = np.exp(-edge * s), 0.0
+        edge_left, step_error = np.exp(-edge * s), np.zeros_like(s)
     else:
         edge_left, step_error = np.exp(2 * times * np.log1p(-kappa * edge)), 15 / (16 * times)
         s = s / (1 - kappa * edge)

@@ -201,7 +201,7 @@ class LinearEstimator(Model):
             progress=progress,
         )
         times, checked = self.check_run(times, training, "simulate")
-        return simulation.simulate(self, times, cast(AnyTraining, checked), options, watch)
+        return simulation.simulate(self, cast(AnyTraining, checked), times, options, watch)
 
     def stable_learning_rate(
         self, training: Training | None = None, *, dimension: Annotated[int | None, "input dimension"] = None

@@ -88,8 +88,8 @@ class Options:
 
 def simulate(
     model: "LinearEstimator",
-    times: Float[np.ndarray, "time"],
     training: AnyTraining,
+    times: Float[np.ndarray, "time"],
     options: Options,
     watch: Stopwatch,
 ) -> xr.Dataset:

@@ -45,8 +45,9 @@ def stable_rate(model: "LinearEstimator", training: AnyTraining, batch_ratio: fl
 def _one_layer_rate(model: "LinearEstimator", training: AnyTraining, batch_ratio: float) -> Any:
     """The learning rate at which gradient descent stops converging.
 
-    Full batches are stable while ``kappa (nu_max + g) < 2``. On small batches the noise feeds itself: the excess of
-    :func:`solvable.models.linear_estimator.theory.minibatch_losses` grows when ``kappa^2 (d_in / batch_size) E[nu^2 / (1 - (1 - kappa (nu+g))^2)] = 1``.
+    Full batches are stable while ``kappa (nu_max + g) < 2``. On small batches the noise feeds itself: the excess that
+    ``theory.minibatch_losses`` follows grows when
+    ``kappa^2 (d_in / batch_size) E[nu^2 / (1 - (1 - kappa (nu+g))^2)] = 1``.
     """
     from scipy.optimize import brentq
 

@@ -102,7 +102,8 @@ def measure_linear(
         return measure_squares(model, train_square, jnp.mean((system.test_inputs @ error) ** 2, axis=1))
     test_loss = jnp.sum(error**2) / model.outputs
     test_accuracy = _population_accuracy(model, system, error, test_loss)
-    return Measured(jnp.mean(train_square), test_loss, jnp.mean(train_square <= model.threshold, dtype=float), test_accuracy)
+    train_accuracy = jnp.mean(train_square <= model.threshold, dtype=float)
+    return Measured(jnp.mean(train_square), test_loss, train_accuracy, test_accuracy)
 
 
 def measure_squares(

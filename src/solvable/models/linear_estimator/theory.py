@@ -204,12 +204,13 @@ def _log_sum(log_first: Array, second: Array) -> Array:
     return jnp.where(positive, jnp.logaddexp(log_first, jnp.log(jnp.where(positive, second, 1.0))), at_zero)
 
 
+@jax.jit
 def limits(model: "LinearEstimator", training: AnyTraining, spectrum: MarchenkoPastur) -> tuple[Array, Array]:
     """Training and test loss as ``t -> infinity`` (eq. 16 corrected, at any weight decay).
 
-    Two derivatives do not exist. Without weight decay the test limit is not differentiable at aspect ratio 1, where the null
-    modes appear (its derivative in the aspect ratio is given as the mean of both sides). And at zero weight decay the
-    limit jumps at aspect ratios above 1, because any decay at all forgets the start, and is infinitely steep at 1
+    Two derivatives do not exist. Without weight decay the test limit is not differentiable at aspect ratio 1, where the
+    null modes appear (its derivative in the aspect ratio is given as the mean of both sides). And at zero weight decay
+    the limit jumps at aspect ratios above 1, because any decay at all forgets the start, and is infinitely steep at 1
     itself; its derivative in the weight decay, which is that from the right below 1, is there that of the smooth part.
     """
     aspect_ratio, shift = model.aspect_ratio, jnp.asarray(training.weight_decay / 2, float)

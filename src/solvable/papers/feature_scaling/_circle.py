@@ -172,7 +172,7 @@ def exponent(losses: xr.DataArray, window: tuple[float, float] = WINDOW) -> tupl
     """
 
     def fitted(values: xr.DataArray, part: tuple[float, float]) -> float:
-        return -float(power_law(values, "time", window=part, resamples=0).exponent)
+        return float(power_law(values, "time", window=part, resamples=0).exponent)
 
     mean, seeds = losses.mean("seed"), losses.sizes["seed"]
     found = fitted(mean, window)

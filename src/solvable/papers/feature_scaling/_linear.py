@@ -44,4 +44,4 @@ def train(source: float, scale: Scale) -> dict[float, xr.Dataset]:
 
 def mean_exponent(values: xr.DataArray, first: float, last: float) -> float:
     """Decay exponent, averaged over runs."""
-    return -float(power_law(values.rename(seed="run"), window=(first, last), resamples=0).exponent.mean())
+    return float(power_law(values.rename(seed="run"), window=(first, last), resamples=0).exponent.mean())

@@ -28,18 +28,18 @@ def rich_exponent(source: float) -> float:
 
 
 def fitted(values: xr.DataArray, first: float, last: float, dim: str = "time") -> float:
-    """The exponent with which values fall between ``first`` and ``last``: minus a slope in the logarithms."""
-    return -float(power_law(values, dim, window=(first, last), resamples=0).exponent)
+    """The exponent with which values fall between ``first`` and ``last``."""
+    return float(power_law(values, dim, window=(first, last), resamples=0).exponent)
 
 
 def fall(x: Any, y: Any) -> float:
     """The same for plain numbers, all of them."""
-    return -float(power_law(y, x, resamples=0).exponent)
+    return float(power_law(y, x, resamples=0).exponent)
 
 
 def local_exponent(values: xr.DataArray, dim: str = "time") -> xr.DataArray:
     """The exponent with which values fall at each point."""
-    return -fits.local_exponent(values, dim).exponent
+    return fits.local_exponent(values, dim).exponent
 
 
 def agreement(

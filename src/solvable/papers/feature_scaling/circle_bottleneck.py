@@ -97,7 +97,7 @@ def _claims(
     kept = (one.onset < GRID_ENDS[scale]).values
     one = one.isel(width=kept)
     law = power_law(one.onset, "width", errors=one.onset_error)
-    rise, rise_error = float(law.exponent), float(law.exponent_error)
+    rise, rise_error = -float(law.exponent), float(law.exponent_error)
     label = f"β = {source:g}: $N^{{{rise:.2f} \\pm {rise_error:.2f}}}$"
     panel.errorbar(one.width, one.onset, one.onset_error, fmt="o", markersize=4, color=colour, label=label)
     panel.plot(widths, float(law.prefactor) * widths**rise, color=colour, linewidth=0.9)
@@ -111,7 +111,7 @@ def _claims(
         Claim(
             f"β = {source:g}: excess at t = {at:g} over the infinite width, exponent in the width",
             float(fit.exponent),
-            -1.0,
+            1.0,
             0.15 + 3 * float(fit.exponent_error),
             f"of order 1/N; 3 standard errors of {float(fit.exponent_error):.3f} from {seeds} seeds, and 0.15 for "
             "higher orders where the excess is not small",
@@ -133,8 +133,8 @@ def _fallen(curves: xr.DataArray, infinite: xr.DataArray, width: int) -> list[Cl
     claims = []
     for source in SOURCES:
         fit = power_law(curves.sel(task=source, width=width), "time", window=window, resamples=200)
-        own, error = -float(fit.exponent), float(fit.exponent_error)
-        other = -float(power_law(infinite.sel(task=source), "time", window=window, resamples=0).exponent)
+        own, error = float(fit.exponent), float(fit.exponent_error)
+        other = float(power_law(infinite.sel(task=source), "time", window=window, resamples=0).exponent)
         claims.append(
             Claim(
                 f"β = {source:g}, width {width}: the exponent over t = 300 ... 1000 has fallen off, by over 2 errors",

@@ -59,7 +59,7 @@ def _spectra(panel: "Axes", scale: Scale) -> tuple[xr.Dataset, list[Claim]]:
         claims.append(
             Claim(
                 f"(a) q = {power:g}: measured capacity over k = {first} ... {last}",
-                -float(fit.exponent),
+                float(fit.exponent),
                 2 * power,
                 0.12,
                 "corrections in 1/k: the infinite width has "

@@ -107,9 +107,9 @@ def _fits(losses: xr.DataArray) -> xr.Dataset:
         law = power_law(after.mean("seed"), "tokens", window=window, offset=offset, resamples=0)
         # Three seeds are too few to draw them anew: each has its own fit, and their spread is the error.
         each = power_law(after.rename(seed="run"), "tokens", window=window, offset=offset, resamples=0)
-        found |= {f"exponent{name}": -law.exponent, f"exponent{name}_error": _error(each.exponent)}
-        found |= {f"prefactor{name}": law.prefactor, f"drift{name}": -law.exponent_drift}
-        fitted = law.prefactor * after.tokens**law.exponent + (law.offset if offset else 0.0)
+        found |= {f"exponent{name}": law.exponent, f"exponent{name}_error": _error(each.exponent)}
+        found |= {f"prefactor{name}": law.prefactor, f"drift{name}": law.exponent_drift}
+        fitted = law.prefactor * after.tokens**-law.exponent + (law.offset if offset else 0.0)
         missed = np.log(after.mean("seed") / fitted).sel(tokens=slice(*window))
         found[f"misfit{name}"] = np.sqrt((missed**2).mean("tokens"))
         if offset:

@@ -53,10 +53,10 @@ def held_out(task: SparseParity, points: int) -> HeldOut:
     return task.held_out(jax.random.key(2**31), points)
 
 
-def crossing(places: Any, curve: Any, level: float = HALF, log: bool = False) -> float:
-    """The first place at which a curve reaches the level, between two measurements by interpolation; NaN if never."""
+def crossing(places: Any, curve: Any, fraction: float = HALF, log: bool = False) -> float:
+    """The first place at which a relative strength reaches ``fraction``, by interpolation; NaN if it never does."""
     places, curve = np.asarray(places, float), np.asarray(curve, float)
-    reached = np.flatnonzero(curve >= level)
+    reached = np.flatnonzero(curve >= fraction)
     if not reached.size:
         return float("nan")
     at = reached[0]
@@ -64,7 +64,7 @@ def crossing(places: Any, curve: Any, level: float = HALF, log: bool = False) ->
         return float(places[0])
     scale, back = (np.log, np.exp) if log else (lambda x: x, lambda x: x)
     low, high = scale(places[at - 1 : at + 1])
-    share = (level - curve[at - 1]) / (curve[at] - curve[at - 1])
+    share = (fraction - curve[at - 1]) / (curve[at] - curve[at - 1])
     return float(back(low + share * (high - low)))
 
 

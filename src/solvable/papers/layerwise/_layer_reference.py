@@ -1,6 +1,7 @@
-"""What the figures of products of layers share: an integrator that knows no closed form, and theory against runs."""
+"""What the figures of products of layers share: an independent integrator, runs of descent, and theory against runs."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -10,6 +11,7 @@ from solvable.comparison import compare
 from solvable.models.diagonal_network import DiagonalNetwork
 from solvable.models.scalar_network import ScalarNetwork
 from solvable.papers.claims import Claim
+from solvable.training import GradientDescent, GradientFlow
 
 Pull = Callable[[np.ndarray, np.ndarray], np.ndarray]
 INTEGRATOR = "an eighth-order integrator at relative tolerance 1e-12, which knows no closed form"
@@ -21,14 +23,15 @@ def integrate_diagonal(model: DiagonalNetwork, times: np.ndarray) -> np.ndarray:
     def pull(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return model.variances * (model.target_scales - a * b)
 
-    first, second = _integrate(model.first, model.second, times, pull)
+    first, second = _integrate(model.initial_first, model.initial_second, times, pull)
     return first * second
 
 
 def integrate_scalar(model: ScalarNetwork, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Layers (time, unit) of the flow of the scalar network, by DOP853."""
+    """Layers (time, neuron) of the flow of the scalar network, by DOP853."""
     rate, scale = model.input_power / model.output_scale, model.output_scale
-    return _integrate(model.first, model.second, times, lambda a, b: rate * (model.target - a @ b / scale))
+    start = model.initial_first, model.initial_second
+    return _integrate(*start, times, lambda a, b: rate * (model.target - a @ b / scale))
 
 
 def _integrate(first: np.ndarray, second: np.ndarray, times: np.ndarray, pull: Pull) -> tuple[np.ndarray, np.ndarray]:
@@ -44,12 +47,26 @@ def _integrate(first: np.ndarray, second: np.ndarray, times: np.ndarray, pull: P
     return solution.y[:count].T, solution.y[count:].T
 
 
+def descend(
+    model: DiagonalNetwork | ScalarNetwork, flow_times: np.ndarray, learning_rate: float, **options: Any
+) -> tuple[xr.Dataset, xr.Dataset]:
+    """The flow, and runs of gradient descent, at the whole steps nearest to the given flow times."""
+    steps = np.round(flow_times / learning_rate)
+    runs = model.simulate(steps, GradientDescent(learning_rate), **options)
+    return model.predict(steps, GradientFlow(learning_rate)), runs
+
+
+def on_flow_time(curves: xr.Dataset) -> xr.Dataset:
+    """The same curves with flow time in place of steps, for drawing."""
+    return curves.assign_coords(time=("time", curves.flow_time.values, curves.flow_time.attrs))
+
+
 def agreement(label: str, theory: xr.Dataset, simulation: xr.Dataset, variable: str, bias: float) -> Claim:
-    """Theory and the mean over training sets differ by their noise, and by no more than ``bias`` beside it.
+    """The flow and the mean of descent over training sets differ by noise, and by no more than ``bias`` beside it.
 
     The bias is what whole steps and finite samples shift the mean by; it is stated, not fitted.
     """
-    statistics = compare(theory[[variable]], simulation[[variable]])[variable]
+    statistics = compare(theory[[variable]], simulation[[variable]], allow_different=["training"])[variable]
     noise = 4 * statistics.sel(statistic="standard_error")
     excess = float((abs(statistics.sel(statistic="difference")) - noise).max())
     return Claim(

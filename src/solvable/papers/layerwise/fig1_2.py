@@ -23,7 +23,7 @@ def reproduce(scale: Scale) -> Reproduction:
     for colour, power in zip(COLOURS, (-4, 4), strict=False):
         label = f"ρ_k = k^{2 * power}"
         model = LinearFeatures(modes.astype(float) ** (2 * power), target, samples=SAMPLES, noise=0.0)
-        theory = model.limits()
+        theory = model.limit()
         runs = {kind: model.simulate([1.0], seeds=seeds, key=2, features=kind) for kind in ("gaussian", "sine")}
         datasets |= {f"theory-{power}": theory} | {f"{kind}-{power}": run for kind, run in runs.items()}
         claims += _claims(label, power, theory, runs)

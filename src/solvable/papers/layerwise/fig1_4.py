@@ -24,14 +24,14 @@ def reproduce(scale: Scale) -> Reproduction:
     claims: list[Claim] = []
     for ax, modes in zip(axes, SIZES, strict=True):
         model = LinearFeatures(np.ones(modes), np.zeros(modes), samples=SAMPLES, noise=1.0)
-        theory = model.limits()
+        theory = model.limit()
         gaussian = model.simulate([1.0], seeds=seeds, key=4, modes=1)
         sine = model.simulate([1.0], seeds=seeds, key=4, features="sine")
         datasets |= {f"theory-{modes}": theory, f"gaussian-{modes}": gaussian}
         datasets[f"sine-{modes}"] = sine.drop_vars("coefficient")
         name, exact = f"p = {modes}: test loss", theory_loss(modes)
         claims.append(agreement(f"{name}, Gaussian features", exact, gaussian.limit_test_loss))
-        claims.append(Claim(f"{name}, the model's formula", float(theory.limit_test_loss), exact, 1e-12, "rounding"))
+        claims.append(Claim(f"{name}, the model's formula", float(theory.test_loss), exact, 1e-12, "rounding"))
         # With few modes most draws have two samples that nearly mirror each other (x and 1 - x), and the function
         # explodes between them. One near the lower tenth of the draws does not.
         calm = int(np.argsort(sine.limit_test_loss.values)[seeds // 10])

@@ -6,10 +6,10 @@ import xarray as xr
 from solvable.comparison import first_crossing
 from solvable.models.diagonal_network import DiagonalNetwork
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.layerwise._layer_reference import agreement
+from solvable.papers.layerwise._layer_reference import agreement, descend, on_flow_time
 from solvable.plotting import COLOURS, draw_curve, new_figure, set_axis
 
-EXPONENT, TARGET, SKILLS, EPS = 0.6, 5.0, 5, 0.05
+EXPONENT, TARGET, SKILLS, FRACTION = 0.6, 5.0, 5, 0.05
 START = 0.01
 
 
@@ -18,15 +18,17 @@ def reproduce(scale: Scale) -> Reproduction:
     model = DiagonalNetwork.balanced(frequencies / frequencies.sum(), np.full(SKILLS, TARGET), START)
     fine, sparse = np.linspace(0, 25, 2000), np.linspace(0.5, 25, 30)
     theory = model.predict(fine)
-    seeds, samples, step = (16, 20_000, 0.004) if scale == "quick" else (60, 100_000, 0.001)
-    simulation = model.simulate(sparse, samples=samples, seeds=seeds, learning_rate=step, key=2)
+    seeds, samples, rate = (16, 20_000, 0.004) if scale == "quick" else (60, 100_000, 0.001)
+    expected, simulation = descend(model, sparse, rate, samples=samples, seeds=seeds, key=2)
+    points = on_flow_time(simulation)
 
     figure, (strength_panel, loss_panel) = new_figure(2)
-    emergence, saturation = model.emergence_time(EPS), model.saturation_time(EPS)
+    emergence = model.emergence_time(FRACTION).emergence_time.values
+    saturation = model.saturation_time(FRACTION).saturation_time.values
     for mode in range(SKILLS):
         colour = COLOURS[mode]
         draw_curve(strength_panel, theory.strength[:, mode] / TARGET, colour, f"mode {mode + 1}")
-        draw_curve(strength_panel, simulation.strength[:, :, mode] / TARGET, colour)
+        draw_curve(strength_panel, points.strength[:, :, mode] / TARGET, colour)
         begin, last = float(emergence[mode]), float(emergence[mode] + saturation[mode])
         strength_panel.axvspan(begin, last, 0, 1, color=colour, alpha=0.07, linewidth=0)
         loss_panel.axvline(begin, color=colour, linestyle=":", linewidth=1)
@@ -34,7 +36,7 @@ def reproduce(scale: Scale) -> Reproduction:
     strength_panel.set_title("shaded: from ε to 1 − ε, ε = 0.05")
     strength_panel.legend()
     draw_curve(loss_panel, theory.test_loss, COLOURS[6], "diagonal network")
-    draw_curve(loss_panel, simulation.test_loss, COLOURS[6])
+    draw_curve(loss_panel, points.test_loss, COLOURS[6])
     draw_curve(loss_panel, theory.linear_test_loss, COLOURS[6], "linear model", dashed=True)
     loss_panel.set_ylabel("test loss, L")
     loss_panel.set_title("dotted: emergence times")
@@ -42,14 +44,15 @@ def reproduce(scale: Scale) -> Reproduction:
     for panel in (strength_panel, loss_panel):
         set_axis(panel, "x", theory.time)
     datasets = {"theory": theory, "simulation": simulation, "stages": model.stage_overlap()}
-    return Reproduction(datasets, figure, _claims(model, theory, model.predict(sparse), simulation))
+    return Reproduction(datasets, figure, _claims(model, theory, expected, simulation))
 
 
 def _claims(model: DiagonalNetwork, fine: xr.Dataset, expected: xr.Dataset, simulation: xr.Dataset) -> list[Claim]:
-    emergence, saturation = model.emergence_time(EPS), model.saturation_time(EPS)
+    emergence = model.emergence_time(FRACTION).emergence_time.values
+    saturation = model.saturation_time(FRACTION).saturation_time.values
     read = (
-        first_crossing(fine.strength.isel(mode=0) / TARGET, EPS),
-        first_crossing(fine.strength.isel(mode=0) / TARGET, 1 - EPS),
+        first_crossing(fine.strength.isel(mode=0) / TARGET, FRACTION),
+        first_crossing(fine.strength.isel(mode=0) / TARGET, 1 - FRACTION),
     )
     between = float(emergence[0] + saturation[0] + emergence[1]) / 2
     drop = float(model.predict([0.0]).test_loss[0] - model.predict([between]).test_loss[0])
@@ -74,9 +77,9 @@ def _claims(model: DiagonalNetwork, fine: xr.Dataset, expected: xr.Dataset, simu
             "first stage: gap to the next emergence over saturation time (above 1: stage-like)",
             float((emergence[1] - emergence[0]) / saturation[0]),
             1.0
-            + np.log((1 - overlap[0]) / overlap[0] / (1 / EPS - 1))
+            + np.log((1 - overlap[0]) / overlap[0] / (1 / FRACTION - 1))
             * (0.5 + 0.5 * 2 ** (EXPONENT + 1))
-            / np.log(1 / EPS - 1),
+            / np.log(1 / FRACTION - 1),
             1e-9,
             "eq. 3.12 solved for the overlap of the corrected eq. 3.13",
         ),

@@ -26,7 +26,7 @@ def reproduce(scale: Scale) -> Reproduction:
         exponents, prefactors = model.exponents(), model.prefactors()
         for panel, (name, curve) in zip(panels, curves.items(), strict=True):
             resource = curve[name]
-            law = float(prefactors[name]) * resource ** float(exponents[name])
+            law = float(prefactors[name]) * resource ** -float(exponents[name])
             panel.plot(resource, curve.test_loss, color=colour, linewidth=1.6, label=f"α = {alpha:g}")
             shown = resource >= resource.max() ** 0.25
             panel.plot(resource[shown], law[shown], color="black", linestyle=":", linewidth=1.6, zorder=3)
@@ -40,7 +40,7 @@ def reproduce(scale: Scale) -> Reproduction:
 
 
 def _claims(model: SkillModel, name: str, exponent: float, prefactor: float) -> list[Claim]:
-    """The local slope over the last decade, and the prefactor that the exact sum shows there."""
+    """The local exponent over the last decade, and the prefactor that the exact sum shows there."""
     last = 1e4 if name == "basis" else 1e6
     if name == "time":
         losses = model.predict([last / 10, last]).test_loss.values
@@ -51,18 +51,18 @@ def _claims(model: SkillModel, name: str, exponent: float, prefactor: float) -> 
     # The integral that stands for the sum beyond N starts at N + 1/2.
     shift = 0.5 if name == "basis" else 0.0
     tolerance, reason = (
-        (1e-3, "N + 1/2 stands where the law has N: a change of order 1/N = 1e-3 in the slope")
+        (1e-3, "N + 1/2 stands where the law has N: a change of order 1/N = 1e-3 in the exponent")
         if name == "basis"
         else (1e-4, "the sum differs from its integral by order 1/D, or for the time exponentially little")
     )
     label = f"α = {model.exponent:g}, {name}"
     return [
         Claim(
-            f"{label}: slope of the last decade", float(np.log10(losses[1] / losses[0])), exponent, tolerance, reason
+            f"{label}: exponent of the last decade", float(np.log10(losses[0] / losses[1])), exponent, tolerance, reason
         ),
         Claim(
             f"{label}: prefactor",
-            float(losses[1] * (last + shift) ** -exponent),
+            float(losses[1] * (last + shift) ** exponent),
             prefactor,
             1e-5,
             "exact sum against the asymptotic law, whose next term is of order 1/D and 1/N^2",

@@ -32,14 +32,14 @@ def reproduce(scale: Scale) -> Reproduction:
                 compute[inside], curves.test_loss.sel(basis=size)[inside], color=colour, linewidth=0.9, alpha=0.7
             )
         panel.plot([], [], color=colour, label="N = 10 to 10⁴")
-        panel.plot(best.budget, best.loss, color="black", linewidth=1.6, label="best N")
-        law = float(prefactors.budget) * budgets ** float(exponents.budget)
+        panel.plot(best.budget, best.test_loss, color="black", linewidth=1.6, label="best N")
+        law = float(prefactors.budget) * budgets ** -float(exponents.budget)
         panel.plot(
             budgets, law, color=COLOURS[3], linestyle=":", linewidth=2.4, zorder=3, label="power law with its prefactor"
         )
         panel.set_title(f"α = {alpha:g}")
         set_axis(panel, "x", best.budget, log=True)
-        set_axis(panel, "y", best.loss, log=True)
+        set_axis(panel, "y", best.test_loss, log=True)
         panel.set_ylabel("expected test loss, L")
         datasets |= {f"curves-{alpha:g}": curves, f"optimum-{alpha:g}": best}
         claims += _claims(model, alpha)
@@ -47,7 +47,7 @@ def reproduce(scale: Scale) -> Reproduction:
         claims.append(
             Claim(
                 f"α = {alpha:g}: smallest loss of any N shown, over the best for the same compute, if below 1",
-                min(float(np.min(np.array(others) / best.loss.values)), 1.0),
+                min(float(np.min(np.array(others) / best.test_loss.values)), 1.0),
                 1.0,
                 1e-12,
                 "rounding: the search must find what no other basis beats",
@@ -59,11 +59,15 @@ def reproduce(scale: Scale) -> Reproduction:
 
 def _claims(model: SkillModel, alpha: float) -> list[Claim]:
     best = model.compute_optimal([1e8, 1e9])
-    slopes = {name: float(np.log10(best[name].values[1] / best[name].values[0])) for name in ("loss", "basis", "time")}
+    slopes = {name: float(np.log10(values[1] / values[0])) for name, values in best.items()}
     whole = "the basis is a whole number near a flat minimum, and small at a small budget"
     return [
         Claim(
-            f"α = {alpha:g}: loss over compute", slopes["loss"], -alpha / (alpha + 2), 2e-3, "corrections of order 1/N"
+            f"α = {alpha:g}: exponent of the loss in compute",
+            -slopes["test_loss"],
+            alpha / (alpha + 2),
+            2e-3,
+            "corrections of order 1/N",
         ),
         Claim(f"α = {alpha:g}: best basis over compute", slopes["basis"], 1 / (alpha + 2), 5e-3, whole),
         Claim(f"α = {alpha:g}: best time over compute", slopes["time"], (alpha + 1) / (alpha + 2), 5e-3, whole),

@@ -16,6 +16,7 @@ from solvable.networks.tasks.parity import SparseParity
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.layerwise import _emergence as shared
 from solvable.plotting import COLOURS, new_figure
+from solvable.training import GradientFlow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +72,9 @@ def reproduce(scale: Scale) -> Reproduction:
     model = _model(setting, setting.task.skills).replace(
         rate=float(calibration.rate), initial_strength=float(calibration.initial_strength)
     )
-    data = _results(model, several, several.strength.values)
-    single = _results(model.replace(skills=1), one, one.strength.values[..., :1])
+    training = GradientFlow(setting.learning_rate)
+    data = _results(model, training, several, several.strength.values)
+    single = _results(model.replace(skills=1), training, one, one.strength.values[..., :1])
     figure, panels = new_figure(2)
     shared.draw(panels[0], single, "time", "one skill: calibration")
     shared.draw(panels[1], data, "time", f"{setting.task.skills} skills: prediction")
@@ -84,14 +86,13 @@ def reproduce(scale: Scale) -> Reproduction:
 
 
 def _model(setting: Setting, skills: int) -> SkillModel:
-    task = setting.task
-    return SkillModel(task.exponent, skills=skills, target_scale=task.target_scale, learning_rate=setting.learning_rate)
+    return SkillModel(setting.task.exponent, skills=skills, target_scale=setting.task.target_scale)
 
 
-def _results(model: SkillModel, curves: xr.Dataset, strength: np.ndarray) -> xr.Dataset:
+def _results(model: SkillModel, training: GradientFlow, curves: xr.Dataset, strength: np.ndarray) -> xr.Dataset:
     times = curves.time.values
-    expected = model.predict(times).strength.values / model.target_scale
-    predicted = model.emergence_time(shared.HALF).emergence_time.values
+    expected = model.predict(times, training).strength.values / model.target_scale
+    predicted = model.emergence_time(shared.HALF, training).emergence_time.values
     half = shared.crossings(times, strength)
     return shared.results("time", times, strength, half, (times, expected), predicted, curves.attrs)
 
@@ -121,7 +122,8 @@ def _run(setting: Setting, practised: int, stds: tuple[float, ...] = (shared.STD
 def _calibrate(setting: Setting, one: xr.Dataset) -> xr.Dataset:
     """Rate and initial strength, from the mean curve of the one-skill networks."""
     curve = one.strength.values[..., 0].mean(axis=0)
-    return _model(setting, 1).calibrate(one.time.values, setting.task.target_scale * curve)
+    training = GradientFlow(setting.learning_rate)
+    return _model(setting, 1).calibrate(one.time.values, setting.task.target_scale * curve, training)
 
 
 def _claims(setting: Setting, data: xr.Dataset, single: xr.Dataset, smaller: np.ndarray) -> list[Claim]:

@@ -7,6 +7,7 @@ import xarray as xr
 
 from solvable.models.scalar_network import WAYS, ScalarNetwork
 from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.layerwise._layer_reference import descend, on_flow_time
 from solvable.plotting import COLOURS, draw_curve, new_figure, set_axis
 
 SHOWN = 8
@@ -27,13 +28,13 @@ def reproduce(scale: Scale) -> Reproduction:
         end = (3 + np.log1p(abs(model.target) / model.weight_size)) * model.output_scale / fastest
         theory = datasets[f"theory-{name}"] = model.predict(np.linspace(0, end, 200))
         sparse = np.linspace(end / 12, end, 12)
-        step = end / (2000 if scale == "quick" else 20_000)
-        simulation = datasets[f"simulation-{name}"] = model.simulate(
-            sparse, samples=20_000, seeds=16, learning_rate=step, key=column
-        )
+        # A whole number of steps between two of the times.
+        rate = end / (2004 if scale == "quick" else 20_004)
+        expected, simulation = descend(model, sparse, rate, samples=20_000, seeds=16, key=column)
+        datasets[f"simulation-{name}"] = simulation
         _draw_units(axes[0][column], model, f"{title}: γ₊ = {model.final_growth:.4g}")
-        _draw_output(axes[1][column], theory, simulation, model)
-        claims += _case_claims(title, model, theory.output.values, simulation, sparse)
+        _draw_output(axes[1][column], theory, on_flow_time(simulation), model)
+        claims += _case_claims(title, model, expected, simulation)
     axes[0][0].set_ylabel("what the unit adds to the output, a b / Z")
     axes[0][0].legend()
     axes[1][0].legend()
@@ -44,7 +45,7 @@ def reproduce(scale: Scale) -> Reproduction:
 def _draw_units(panel: Any, model: ScalarNetwork, title: str) -> None:
     """Start and end of the first units, from the largest product to the smallest."""
     end = model.predict([1e4 * model.output_scale / max(model.weight_size, abs(model.target))]).isel(time=0)
-    before = model.first[:SHOWN] * model.second[:SHOWN] / model.output_scale
+    before = (model.initial_first * model.initial_second)[:SHOWN] / model.output_scale
     after = (end.first * end.second).values[:SHOWN] / model.output_scale
     order = np.argsort(-before)
     place = np.arange(before.size)
@@ -61,16 +62,18 @@ def _draw_output(panel: Any, theory: xr.Dataset, simulation: xr.Dataset, model: 
     draw_curve(panel, simulation.output, COLOURS[0], "network, descent")
     draw_curve(panel, theory.linear_output, COLOURS[4], "linearised at its start", dashed=True)
     panel.axhline(model.target, color="grey", linewidth=0.8, linestyle=":")
-    panel.set_title(f"distance from linear = {model.distance_from_linear():.2g}")
+    panel.set_title(f"distance from linear = {_distance(model):.2g}")
     set_axis(panel, "x", theory.time)
     set_axis(panel, "y", theory.output)
 
 
-def _case_claims(
-    title: str, model: ScalarNetwork, output: np.ndarray, simulation: xr.Dataset, sparse: np.ndarray
-) -> list[Claim]:
+def _distance(model: ScalarNetwork) -> float:
+    return float(model.distance_from_linear().distance_from_linear)
+
+
+def _case_claims(title: str, model: ScalarNetwork, expected: xr.Dataset, simulation: xr.Dataset) -> list[Claim]:
     size = abs(model.target - model.initial_output)
-    runs = simulation.output.mean("seed").values - model.predict(sparse).output.values
+    runs = simulation.output.mean("seed").values - expected.output.values
     end = model.predict([1e5 * model.output_scale / max(model.weight_size, abs(model.target))])
     units = (end.first * end.second).values[0] / model.output_scale
     return [
@@ -95,7 +98,7 @@ def _case_claims(
 def _limit_claims(draws: int) -> list[Claim]:
     """How the lazy limits are approached, as exponents between two sizes a factor of 100 apart."""
     small, large = (ScalarNetwork.target_downscaled(SHOWN, factor=factor, key=5) for factor in (10.0, 1000.0))
-    target_slope = np.log(small.distance_from_linear() / large.distance_from_linear()) / np.log(100)
+    target_slope = np.log(_distance(small) / _distance(large)) / np.log(100)
 
     def spread(width: int) -> float:
         growths = [ScalarNetwork.ntk(width, key=key).final_growth for key in range(draws)]
@@ -105,7 +108,7 @@ def _limit_claims(draws: int) -> list[Claim]:
     starts = np.array([ScalarNetwork.ntk(2000, key=key).initial_output for key in range(10 * draws)])
     rich = ScalarNetwork.small(SHOWN, scale=1e-5, key=5)
     return [
-        Claim("small start (1e-5): distance from linear", rich.distance_from_linear(), 1.0, 1e-3, "rich limit is 1"),
+        Claim("small start (1e-5): distance from linear", _distance(rich), 1.0, 1e-3, "rich limit is 1"),
         Claim(
             "target downscaling: exponent of the distance from linear in S",
             float(target_slope),

@@ -19,7 +19,7 @@ def reproduce(scale: Scale) -> Reproduction:
     times = log_times(1, END, 60 if scale == "quick" else 300)
     for colour, alpha in zip(COLOURS, EXPONENTS, strict=False):
         model = SkillModel(alpha, skills=SKILLS)
-        exact = model.predict(times, shown=1)
+        exact = model.predict(times, max_skills=1)
         late = times[times >= START]
         law = model.corrected_time_law(late, start=START)
         panel.plot(times, exact.test_loss, color=colour, linewidth=2.2, alpha=0.6, label=f"α = {alpha:g}")
@@ -38,7 +38,7 @@ def reproduce(scale: Scale) -> Reproduction:
 
 def _claims(model: SkillModel) -> list[Claim]:
     """Relative errors of both laws after three decades, tied to the exact loss at T = 100."""
-    exact = float(model.predict([END], shown=1).test_loss[0])
+    exact = float(model.predict([END], max_skills=1).test_loss[0])
     law = model.corrected_time_law([END], start=START)
     corrected, plain = float(law.test_loss[0]) / exact - 1, float(law.power_law[0]) / exact - 1
     label = f"α = {model.exponent:g}, T from 1e2 to 1e5"

@@ -10,7 +10,10 @@ from scipy.integrate import solve_ivp
 
 from solvable.models.parity_mode import BITS, PARITY, ParityMode, network, velocity
 from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.layerwise._layer_reference import on_flow_time
 from solvable.plotting import COLOURS, draw_curve, new_figure, set_axis
+from solvable.precision import in_float64
+from solvable.training import GradientDescent
 
 TARGET, START = 5.0, 0.01
 NAMES = ("α", "β", "γ")
@@ -21,14 +24,15 @@ def reproduce(scale: Scale) -> Reproduction:
     # One integration serves the curves, the claims and the end.
     flow = model.predict(np.append(np.linspace(0, 14, 561), 600.0))
     theory, sparse = flow.isel(time=slice(0, -1)), np.linspace(0.5, 14, 28)
-    step = 0.002 if scale == "quick" else 0.0002
-    simulation = model.simulate(sparse, samples=4000, seeds=10, learning_rate=step, key=1)
+    rate = 0.002 if scale == "quick" else 0.0002
+    simulation = model.simulate(np.round(sparse / rate), GradientDescent(rate), samples=4000, seeds=10, key=1)
+    points = on_flow_time(simulation)
     figure, (strength_panel, offset_panel) = new_figure(2)
     for mode, name in enumerate(NAMES):
         draw_curve(strength_panel, theory.strength[:, mode], COLOURS[mode], f"mode {name}")
-        draw_curve(strength_panel, simulation.strength[:, :, mode], COLOURS[mode])
+        draw_curve(strength_panel, points.strength[:, :, mode], COLOURS[mode])
     draw_curve(strength_panel, theory.total_strength, COLOURS[6], "all modes")
-    draw_curve(strength_panel, simulation.total_strength, COLOURS[6])
+    draw_curve(strength_panel, points.total_strength, COLOURS[6])
     single = multilinear(theory.time.values)
     strength_panel.plot(theory.time, single, color=COLOURS[6], linestyle="--", label="multilinear, B² = 1/3")
     strength_panel.set_ylabel("share of the parity, R")
@@ -43,7 +47,7 @@ def reproduce(scale: Scale) -> Reproduction:
     for panel in (strength_panel, offset_panel):
         set_axis(panel, "x", theory.time)
     datasets = {"theory": theory, "simulation": simulation}
-    return Reproduction(datasets, figure, _claims(model, flow, sparse, step))
+    return Reproduction(datasets, figure, _claims(model, flow, sparse, rate))
 
 
 def multilinear(times: np.ndarray) -> np.ndarray:
@@ -65,14 +69,16 @@ def printed_velocity(squares: np.ndarray, offset: float) -> np.ndarray:
     )
 
 
-def extrapolated_descent(model: ParityMode, times: np.ndarray, step: float) -> np.ndarray:
-    """Strengths under descent on the network as its step goes to 0: twice a run with half the step, less the run."""
+def extrapolated_descent(model: ParityMode, times: np.ndarray, rate: float) -> np.ndarray:
+    """Strengths under descent as its learning rate goes to 0: twice a run at half the rate, less the run."""
     whole, half = (
-        model.simulate(times, seeds=1, learning_rate=length).strength.values[0] for length in (step, step / 2)
+        model.simulate(np.round(times / each), GradientDescent(each), seeds=1).strength.values[0]
+        for each in (rate, rate / 2)
     )
     return 2 * half - whole
 
 
+@in_float64
 def integrate(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Half times of the modes, and the offset at the given times, by DOP853 on gradients of the network itself."""
     gradient = jax.jit(jax.grad(_sum_of_halves))
@@ -95,24 +101,24 @@ def _sum_of_halves(values: jax.Array) -> jax.Array:
     return ((output - TARGET * PARITY) ** 2).sum() / 2
 
 
-def _claims(model: ParityMode, flow: xr.Dataset, times: np.ndarray, step: float) -> list[Claim]:
-    half = model.half_times().values
+def _claims(model: ParityMode, flow: xr.Dataset, times: np.ndarray, rate: float) -> list[Claim]:
+    half = model.emergence_time(0.5).emergence_time.values
     expected_half, offsets = integrate(np.array([3.0, 8.0]))
     at_three = float(flow.offset.sel(time=3.0, method="nearest"))
     end = flow.isel(time=[-1])
     exact = flow.strength.sel(time=times, method="nearest").values
-    descent = np.abs(extrapolated_descent(model, times, step) - exact)
+    descent = np.abs(extrapolated_descent(model, times, rate) - exact)
     ninety = float(flow.time[int(np.argmax(flow.total_strength.values >= 0.9))])
     sigmoid_ninety = float(np.log(9 * (2 * TARGET / START**2 - 1)) / (2 * TARGET / 3))
     by_integration = "an eighth-order integrator on gradients of the network, relative tolerance 1e-10"
     return [
         *_gradient_claims(),
         Claim(
-            "flow against descent on the network, step extrapolated to 0 (largest difference of a strength)",
+            "flow against descent on the network, learning rate extrapolated to 0 (largest difference of a strength)",
             float(descent.max()),
             0.0,
             1e-4,
-            "the extrapolation leaves second order in the step: a few percent of the 2e-3 that it removes",
+            "the extrapolation leaves second order in the rate: a few percent of the 2e-3 that it removes",
         ),
         *(
             Claim(f"half time of mode {name}", float(half[mode]), float(expected_half[mode]), 1e-7, by_integration)
@@ -145,6 +151,7 @@ def _claims(model: ParityMode, flow: xr.Dataset, times: np.ndarray, step: float)
     ]
 
 
+@in_float64
 def _gradient_claims() -> list[Claim]:
     """Corrected and printed right-hand sides against automatic differentiation of the network, at random weights."""
     generator = np.random.default_rng(0)

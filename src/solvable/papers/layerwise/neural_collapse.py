@@ -46,7 +46,7 @@ def reproduce(scale: Scale) -> Reproduction:
     for colour, (name, task) in zip(COLOURS, tasks().items(), strict=False):
         model = LinearNetwork.from_data(task.inputs, task.targets, width=WIDTH, initial_scale=SMALL)
         times = np.linspace(0, 40 if task.outputs > 1 else 6, 81)
-        runs = model.simulate(times, seeds=seeds, key=6, weights=True)
+        runs = model.simulate(times, initial="random", seeds=seeds, key=6, weights=True)
         datasets[name] = runs.drop_vars(["first", "second"])
         claims += _claims(name, task, model, runs)
         share = times / times[-1]
@@ -128,7 +128,7 @@ def _lazy_claims(seeds: int) -> list[Claim]:
     """From a large start the same network interpolates without collapsing."""
     task = tasks()["true labels"]
     model = LinearNetwork.from_data(task.inputs, task.targets, width=WIDTH, initial_scale=LARGE)
-    last = model.simulate([0.0, 100.0], seeds=seeds, key=6).isel(time=-1)
+    last = model.simulate([0.0, 100.0], initial="random", seeds=seeds, key=6).isel(time=-1)
     loss = float(last.test_loss.max())
     return [
         Claim("large start: loss after training", loss, 0.0, 1e-10, "it fits as well as the small start"),

@@ -65,14 +65,17 @@ def _draw_envelope(panel: "Axes", loss: xr.DataArray, found: xr.Dataset, best: x
         inside = (compute > FIRST / 10) & (compute < LAST * 10)
         panel.plot(compute[inside], loss.sel(basis=size)[inside], color="0.75", linewidth=0.8)
     panel.plot([], [], color="0.75", label="runs of one size")
-    panel.plot(best.budget, best.loss, color=COLOURS[1], linewidth=2, label="model's own search")
+    panel.plot(best.budget, best.test_loss, color=COLOURS[1], linewidth=2, label="model's own search")
     panel.errorbar(
         found.budget, found.test_loss, yerr=found.test_loss_error, fmt="o", markersize=4, color="white",
         markeredgecolor="black", ecolor="black", capsize=2, zorder=3, label="envelope of the plane",
     )  # fmt: skip
-    power = float(model.exponents().budget)
+    exponent = float(model.exponents().budget)
     panel.plot(
-        best.budget, 1.25 * float(best.loss[-1]) * (best.budget / LAST) ** power, "k:", label=f"$C^{{{power:.3f}}}$"
+        best.budget,
+        1.25 * float(best.test_loss[-1]) * (best.budget / LAST) ** -exponent,
+        "k:",
+        label=f"$C^{{-{exponent:.3f}}}$",
     )
     set_axis(panel, "x", best.budget, log=True)
     panel.set(yscale="log", ylabel="expected test loss, L")
@@ -80,7 +83,7 @@ def _draw_envelope(panel: "Axes", loss: xr.DataArray, found: xr.Dataset, best: x
 
 
 def _claims(alpha: float, found: xr.Dataset, best: xr.Dataset) -> list[Claim]:
-    off = abs(found.test_loss - best.loss)
+    off = abs(found.test_loss - best.test_loss)
     name = f"α = {alpha:g}"
     grid = "the minimum bends within one step of the grid of sizes"
     claims = [
@@ -89,9 +92,9 @@ def _claims(alpha: float, found: xr.Dataset, best: xr.Dataset) -> list[Claim]:
         ),
         Claim(
             f"{name}: envelope against the model's own optimum, largest relative distance",
-            float((off / best.loss).max()),
+            float((off / best.test_loss).max()),
             0.0,
-            float((found.test_loss_error / best.loss).max()),
+            float((found.test_loss_error / best.test_loss).max()),
             "the envelope's own estimate of its error, at its largest",
         ),
     ]
@@ -102,5 +105,5 @@ def _claims(alpha: float, found: xr.Dataset, best: xr.Dataset) -> list[Claim]:
     }
     for quantity, (values, expected, tolerance, because) in slopes.items():
         fit = power_law(values, "budget", resamples=0)
-        claims.append(Claim(f"{name}: power of the {quantity} in compute", fit.exponent, expected, tolerance, because))
+        claims.append(Claim(f"{name}: power of the {quantity} in compute", -fit.exponent, expected, tolerance, because))
     return claims

@@ -5,7 +5,7 @@ import xarray as xr
 
 from solvable.models.diagonal_network import DiagonalNetwork
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.layerwise._layer_reference import agreement
+from solvable.papers.layerwise._layer_reference import agreement, descend, on_flow_time
 from solvable.plotting import COLOURS, draw_curve, new_figure
 
 VARIANCES = np.array([1.0, 1.0, 1.0, 1.0])
@@ -31,12 +31,12 @@ def reproduce(scale: Scale) -> Reproduction:
     model = DiagonalNetwork.balanced(VARIANCES, TARGETS, STARTS[1])
     unit = np.log(1 / STARTS[1])
     sparse = np.linspace(0.2, 1.5 * unit, 30)
-    seeds, samples, step = (16, 20_000, 0.005) if scale == "quick" else (60, 100_000, 0.002)
-    simulation = datasets["simulation"] = model.simulate(
-        sparse, samples=samples, seeds=seeds, learning_rate=step, key=4
-    )
-    draw_curve(loss_panel, simulation.test_loss.assign_coords(time=sparse / unit), COLOURS[1], "descent")
-    claims.append(agreement("R(0) = 1e-05", model.predict(sparse), simulation, "strength", 0.01))
+    seeds, samples, rate = (16, 20_000, 0.005) if scale == "quick" else (60, 100_000, 0.002)
+    expected, simulation = descend(model, sparse, rate, samples=samples, seeds=seeds, key=4)
+    datasets["simulation"] = simulation
+    points = on_flow_time(simulation).test_loss
+    draw_curve(loss_panel, points.assign_coords(time=points.time / unit), COLOURS[1], "descent")
+    claims.append(agreement("R(0) = 1e-05", expected, simulation, "strength", 0.01))
     for level in _levels():
         loss_panel.axhline(level, color="grey", linewidth=0.7, linestyle=":")
     loss_panel.set_yscale("log")
@@ -63,12 +63,12 @@ def _gradient_size(model: DiagonalNetwork, curves: xr.Dataset) -> np.ndarray:
 
 def _plateaus(model: DiagonalNetwork, start: float) -> list[Claim]:
     """The loss half-way between two half times is that of a saddle, up to the share that is still on its way."""
-    half = model.emergence_time(0.5).values
+    half = model.emergence_time(0.5).emergence_time.values
     overlap = model.stage_overlap().overlap.values
     claims = []
     for stage, eps in enumerate(overlap):
         # Between the end of this stage and the begin of the next, which for the overlap ε are the same moment.
-        moment = float(model.emergence_time(float(eps))[stage + 1])
+        moment = float(model.emergence_time(float(eps)).emergence_time[stage + 1])
         measured = float(model.predict([moment]).test_loss[0])
         level = _levels()[stage + 1]
         own = VARIANCES[stage] * TARGETS[stage] ** 2 / 2

@@ -71,10 +71,10 @@ def overlap_by_roots(model: DiagonalNetwork) -> float:
 
     def excess(log_eps: float) -> float:
         eps = float(np.exp(log_eps))
-        emergence = model.emergence_time(eps).values
-        return float(model.saturation_time(eps).values[0] - (emergence[1] - emergence[0]))
+        emergence = model.emergence_time(eps).emergence_time.values
+        return float(model.saturation_time(eps).saturation_time[0] - (emergence[1] - emergence[0]))
 
-    start = float(model.first[0] * model.second[0])
+    start = float(model.initial_first[0] * model.initial_second[0])
     return float(np.exp(brentq(excess, np.log(start) + 1e-9, np.log(0.5) - 1e-9, xtol=1e-13)))
 
 
@@ -84,11 +84,11 @@ def _draw_stages(panel: Any) -> None:
         model = _pair(ratio, 1e-4)
         curves = model.predict(np.linspace(0, 35, 400))
         eps = float(model.stage_overlap().overlap[0])
-        moment = float(model.emergence_time(eps)[1])
+        moment = float(model.emergence_time(eps).emergence_time[1])
         panel.plot(curves.time, curves.strength[:, 0], color=colour, label=f"E[x²] = 1 and {ratio:g}: ε = {eps:.2g}")
         panel.plot(curves.time, curves.strength[:, 1], color=colour, linestyle="--")
         panel.plot([moment, moment], [eps, 1 - eps], "o-", color=colour, linewidth=0.8, markersize=5)
-    panel.set_xlabel("training time, t (learning rate × steps)")
+    panel.set_xlabel("training time, t (flow time)")
     panel.set_ylabel("strength of the mode, ab / S")
     panel.set_title("solid: first mode, dashed: next, R(0)/S = 1e-4")
     panel.set_ylim(-0.05, 1.32)

@@ -66,7 +66,7 @@ def textbook_growth(model: ScalarNetwork, times: np.ndarray, rate: float) -> np.
 def growth_by_integration(model: ScalarNetwork) -> np.ndarray:
     """gamma from the integrated layers: the square of how much the aligned parts have grown."""
     first, second = integrate_scalar(model, TIMES)
-    together = model.first + model.second
+    together = model.initial_first + model.initial_second
     return (((first + second) * together).sum(1) / (together**2).sum()) ** 2
 
 
@@ -74,7 +74,8 @@ def many_digits(model: ScalarNetwork, time: float) -> Decimal:
     """The same formula with 120 digits, for the same doubles."""
     with localcontext() as context:
         context.prec = 120
-        first, second = ([Decimal(float(value)) for value in layer] for layer in (model.first, model.second))
+        layers = model.initial_first, model.initial_second
+        first, second = ([Decimal(float(value)) for value in layer] for layer in layers)
         scale, power, target = (Decimal(value) for value in (model.output_scale, model.input_power, model.target))
         sigma = sum((a * a + b * b for a, b in zip(first, second, strict=True)), Decimal(0)) / (2 * scale)
         start = sum((a * b for a, b in zip(first, second, strict=True)), Decimal(0)) / scale

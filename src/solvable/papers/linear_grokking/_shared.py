@@ -16,10 +16,14 @@ from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Scale
 from solvable.plotting import draw_curve, log_losses, set_axis
 from solvable.timegrid import log_times, whole_steps
+from solvable.training import SGD, GradientDescent, GradientFlow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# The paper's training, and the gradient flow that its equations describe; time counts the same steps for both.
+DESCENT = GradientDescent(learning_rate=0.01)
+FLOW = GradientFlow(learning_rate=0.01)
 Z_LIMIT = 3.0
 Z_REASON = "root mean square z-score over times; 3 standard errors, seeds fixed"
 
@@ -42,19 +46,19 @@ def marcum_test_loss(aspect_ratio: float, s: np.ndarray | float) -> np.ndarray:
     return (1 - 1 / aspect_ratio) * ncx2.sf(2 * s, 2, 2 * aspect_ratio * s) + bessel
 
 
-def closed_form_times(model: LinearEstimator, threshold_loss: float) -> tuple[float, float]:
-    """Training and test time from the closed forms alone; NaN where never."""
+def closed_form_times(aspect_ratio: float, threshold_loss: float) -> tuple[float, float]:
+    """Training and test time of ``FLOW`` for one output, from the closed forms alone; NaN where never."""
 
     def time(loss: Callable[[float, float], np.ndarray], limit: float) -> float:
         if limit >= threshold_loss:
             return float("nan")
         late = -5.0
-        while loss(model.aspect_ratio, np.exp(late)) > threshold_loss:
+        while loss(aspect_ratio, np.exp(late)) > threshold_loss:
             late += 0.5
-        excess = partial(_log_excess, loss, model.aspect_ratio, threshold_loss)
-        return float(np.exp(brentq(excess, -5.0, late, xtol=1e-13))) / (4 * model.learning_rate)
+        excess = partial(_log_excess, loss, aspect_ratio, threshold_loss)
+        return float(np.exp(brentq(excess, -5.0, late, xtol=1e-13))) / (4 * FLOW.learning_rate)
 
-    return time(bessel_train_loss, 0.0), time(marcum_test_loss, max(0.0, 1 - 1 / model.aspect_ratio))
+    return time(bessel_train_loss, 0.0), time(marcum_test_loss, max(0.0, 1 - 1 / aspect_ratio))
 
 
 def _log_excess(
@@ -64,13 +68,19 @@ def _log_excess(
 
 
 def held_against_simulation(
-    model: LinearEstimator, times: np.ndarray, scale: Scale, key: int
+    model: LinearEstimator, training: GradientDescent | SGD, times: np.ndarray, scale: Scale, key: int
 ) -> tuple[xr.Dataset, xr.Dataset, xr.Dataset]:
-    """Theory for whole steps, simulation, and their comparison. ``full`` is the paper's input dimension of 1000."""
-    inputs, seeds = (400, 40) if scale == "quick" else (1000, 100)
-    theory = model.predict(smooth(times), descent="discrete", inputs=inputs if model.outputs > 1 else None)
-    simulation = model.simulate(times, inputs=inputs, seeds=seeds, key=key)
+    """Theory, simulation, and their comparison. ``full`` is the paper's input dimension of 1000."""
+    dimension, seeds = sizes(scale)
+    several = model.outputs > 1 or isinstance(training, SGD)
+    theory = model.predict(smooth(times), training, dimension=dimension if several else None)
+    simulation = model.simulate(times, training, dimension=dimension, seeds=seeds, key=key)
     return theory, simulation, compare(theory.sel(time=times), simulation)
+
+
+def sizes(scale: Scale) -> tuple[int, int]:
+    """Input dimension and number of seeds of a simulation."""
+    return (400, 40) if scale == "quick" else (1000, 100)
 
 
 def smooth(times: np.ndarray) -> np.ndarray:
@@ -91,17 +101,17 @@ def agreement(
     return claims
 
 
-def quadrature_losses(model: LinearEstimator, time: float) -> tuple[float, float]:
+def quadrature_losses(model: LinearEstimator, training: GradientFlow, time: float) -> tuple[float, float]:
     """Losses of gradient flow for one layer by adaptive quadrature of the Marchenko-Pastur density: an independent
     route to what the model computes, at any weight decay, initial scale and label noise."""
-    ratio, shift = model.aspect_ratio, model.weight_decay / 2
+    ratio, shift = model.aspect_ratio, training.weight_decay / 2
     low, high = (1 - np.sqrt(ratio)) ** 2, (1 + np.sqrt(ratio)) ** 2
-    kappa = 2 * model.learning_rate / model.outputs
+    kappa = 2 * training.learning_rate / model.outputs
 
     def profile(nu: float) -> tuple[float, float]:
         left = np.exp(-kappa * (nu + shift) * time)
         teacher = (left * nu + shift) / (nu + shift)
-        return (model.student_scale**2 * left**2 + teacher**2) / 2, teacher**2
+        return (model.initial_scale**2 * left**2 + teacher**2) / 2, teacher**2
 
     def average(function: Callable[[float], float]) -> float:
         # nu = low + (high - low) sin^2 removes both square roots of the density.
@@ -114,7 +124,7 @@ def quadrature_losses(model: LinearEstimator, time: float) -> tuple[float, float
 
     noise = model.label_noise**2
     null = max(0.0, 1 - 1 / ratio)
-    null_signal = (model.student_scale**2 * np.exp(-2 * kappa * shift * time) + 1) / 2
+    null_signal = (model.initial_scale**2 * np.exp(-2 * kappa * shift * time) + 1) / 2
     test = (average(lambda nu: profile(nu)[0]) + null * null_signal) / model.outputs
     train = average(lambda nu: nu * profile(nu)[0]) / model.outputs
     if noise:

@@ -5,23 +5,23 @@ import xarray as xr
 
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.linear_grokking._shared import closed_form_times
+from solvable.papers.linear_grokking._shared import FLOW, closed_form_times
 from solvable.plotting import COLOURS, new_figure
 
 # The accuracy at which the paper's own threshold, a loss of ε / 4, is reached.
 ACCURACY = 0.9544997361036416
 
 
-def printed_delay(aspect_ratio: float, learning_rate: float = 0.01) -> float:
+def printed_delay(aspect_ratio: float) -> float:
     """Eq. 12 as printed."""
     root = np.sqrt(aspect_ratio)
-    return float(np.log(1 / (1 - root)) / (2 * learning_rate * (1 - root) ** 2))
+    return float(np.log(1 / (1 - root)) / (2 * FLOW.learning_rate * (1 - root) ** 2))
 
 
 def reproduce(scale: Scale) -> Reproduction:
     thresholds = np.array([1e-3, 1e-6, 1e-9, 1e-12, 1e-15])
     ratios = np.array([0.1, 0.5, 0.9, 0.99])
-    delay = LinearEstimator(aspect_ratio=0.9).phase_diagram(ACCURACY, aspect_ratio=ratios, threshold=thresholds)
+    delay = LinearEstimator(aspect_ratio=0.9).phase_diagram(ACCURACY, FLOW, aspect_ratio=ratios, threshold=thresholds)
     printed = xr.DataArray([printed_delay(ratio) for ratio in ratios], dims="aspect_ratio")
     over_exact = (printed / delay.delay).assign_attrs(long_name="eq. 12 over the exact delay", units="1")
     figure, (panel,) = new_figure(width=6.0)
@@ -36,11 +36,11 @@ def reproduce(scale: Scale) -> Reproduction:
     claims = []
     for ratio in ratios:
         model = LinearEstimator(aspect_ratio=float(ratio))
-        train, test = closed_form_times(model, model.threshold / 4)
+        train, test = closed_form_times(model.aspect_ratio, model.threshold / 4)
         claims.append(
             Claim(
                 f"λ = {ratio:g}, ε = 0.001: grokking delay (steps)",
-                float(model.grokking_time(ACCURACY).delay),
+                float(model.grokking_time(ACCURACY, FLOW).delay),
                 test - train,
                 1e-8,
                 "Bessel and Marcum functions",
@@ -57,8 +57,8 @@ def _no_divergence() -> list[Claim]:
     return [
         Claim(
             "λ = 1: time to a test accuracy of 95.45 % (steps)",
-            float(model.grokking_time(ACCURACY).test_time),
-            4 / (np.pi * model.learning_rate * model.threshold**2),
+            float(model.grokking_time(ACCURACY, FLOW).test_time),
+            4 / (np.pi * FLOW.learning_rate * model.threshold**2),
             1e-6,
             "next order of the Bessel functions, 1 / (8 s) with s = 5e6",
             relative=True,
@@ -66,7 +66,7 @@ def _no_divergence() -> list[Claim]:
         ),
         Claim(
             "aspect ratio at which the test accuracy is lost",
-            model.critical_aspect_ratio(ACCURACY),
+            float(model.critical_aspect_ratio(ACCURACY).critical_aspect_ratio),
             1 / (1 - model.threshold / 4),
             1e-9,
             "1 - 1/λ = ε / 4; the accuracy is given to 16 digits",

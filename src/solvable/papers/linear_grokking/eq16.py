@@ -5,7 +5,7 @@ import xarray as xr
 
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.linear_grokking._shared import resolvent_square
+from solvable.papers.linear_grokking._shared import DESCENT, FLOW, resolvent_square, sizes
 from solvable.plotting import COLOURS, new_figure
 
 
@@ -14,7 +14,8 @@ def reproduce(scale: Scale) -> Reproduction:
     figure, (panel,) = new_figure(width=6.2)
     limits = {}
     for colour, ratio in zip(COLOURS, (0.5, 0.9, 1.5), strict=False):
-        values = [float(LinearEstimator(aspect_ratio=ratio, weight_decay=decay).limits().test_loss) for decay in decays]
+        model = LinearEstimator(aspect_ratio=ratio)
+        values = [float(model.limit(FLOW.replace(weight_decay=decay)).test_loss) for decay in decays]
         limits[f"{ratio:g}"] = values
         panel.plot(decays, values, color=colour, label=f"λ = {ratio:g}, exact")
         if ratio < 1:
@@ -45,7 +46,7 @@ def _limit_claims(ratio: float, decay: float, printed: tuple[float | str, float 
     square = resolvent_square(ratio, shift)
     b = 1 - ratio + shift
     first = (np.sqrt(b**2 + 4 * ratio * shift) - b) / (2 * ratio)
-    limits = LinearEstimator(aspect_ratio=ratio, weight_decay=decay).limits()
+    limits = LinearEstimator(aspect_ratio=ratio).limit(FLOW.replace(weight_decay=decay))
     reason = "closed form of the Stieltjes transform, less the digits its differences lose"
     return [
         Claim(f"λ = {ratio:g}, γ = {decay:g}: training loss ends at", float(limits.train_loss),
@@ -56,14 +57,14 @@ def _limit_claims(ratio: float, decay: float, printed: tuple[float | str, float 
 
 
 def _simulated(scale: Scale) -> Claim:
-    model = LinearEstimator(aspect_ratio=0.9, weight_decay=1e-2)
-    inputs, seeds = (400, 40) if scale == "quick" else (1000, 100)
-    run = model.simulate([10**6], inputs=inputs, seeds=seeds, key=5).test_loss.isel(time=0)
+    model, training = LinearEstimator(aspect_ratio=0.9), DESCENT.replace(weight_decay=1e-2)
+    dimension, seeds = sizes(scale)
+    run = model.simulate([10**6], training, dimension=dimension, seeds=seeds, key=5).test_loss.isel(time=0)
     error = float(run.std("seed", ddof=1)) / np.sqrt(seeds)
     return Claim(
         "λ = 0.9, γ = 0.01: simulated test loss at t = 1e6",
         float(run.mean()),
-        float(model.limits().test_loss),
+        float(model.limit(training).test_loss),
         3 * error,
         "three standard errors over seeds",
         printed=1e-4 / (4 * 0.1**3),
@@ -71,7 +72,7 @@ def _simulated(scale: Scale) -> Claim:
 
 
 def _small_decay() -> Claim:
-    limits = LinearEstimator(aspect_ratio=0.9, weight_decay=1e-7).limits()
+    limits = LinearEstimator(aspect_ratio=0.9).limit(FLOW.replace(weight_decay=1e-7))
     return Claim(
         "test limit x 8 (1-λ)³ / γ² as γ -> 0", float(limits.test_loss) * 8 * 0.1**3 / 1e-14, 1.0, 1e-3,
         "next order 3γ E[ν⁻³] / 2 E[ν⁻²] = 3e-4 at γ = 1e-7", printed=2.0,

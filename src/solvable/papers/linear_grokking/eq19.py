@@ -8,23 +8,25 @@ from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.linear_grokking._shared import agreement, bessel_train_loss, marcum_test_loss
 from solvable.plotting import COLOURS, draw_curve, log_losses, new_figure, set_axis
+from solvable.training import GradientDescent
 
-OUTPUTS, HIDDEN, RATE = 5, 50, 0.5
+OUTPUTS, WIDTH = 5, 50
+TRAINING = GradientDescent(learning_rate=0.5)
 STEPS = np.array([0, 10, 30, 100, 300, 1000, 3000])
 
 
 def frozen_kernel(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eq. 19 with the prefactor corrected: one layer at the rate eta / (2 d_out^2), times 1 / (2 d_h d_out)."""
-    s = 4 * RATE / (2 * OUTPUTS**2) * np.maximum(steps, 1e-9)
-    scale = 1 / (2 * HIDDEN * OUTPUTS)
+    s = 4 * TRAINING.learning_rate / (2 * OUTPUTS**2) * np.maximum(steps, 1e-9)
+    scale = 1 / (2 * WIDTH * OUTPUTS)
     return scale * bessel_train_loss(0.9, s), scale * marcum_test_loss(0.9, s)
 
 
 def reproduce(scale: Scale) -> Reproduction:
-    model = LinearEstimator(aspect_ratio=0.9, outputs=OUTPUTS, hidden=HIDDEN, learning_rate=RATE, threshold=1e-4)
-    inputs, seeds = (400, 40) if scale == "quick" else (1000, 60)
-    theory = model.predict(STEPS, descent="discrete")
-    simulation = model.simulate(STEPS, inputs=inputs, seeds=seeds, key=19)
+    model = LinearEstimator(aspect_ratio=0.9, outputs=OUTPUTS, width=WIDTH, threshold=1e-4)
+    dimension, seeds = (400, 40) if scale == "quick" else (1000, 60)
+    theory = model.predict(STEPS, TRAINING)
+    simulation = model.simulate(STEPS, TRAINING, dimension=dimension, seeds=seeds, key=19)
     comparison = compare(theory, simulation)
     train, test = frozen_kernel(STEPS)
     frozen = xr.Dataset(
@@ -44,8 +46,8 @@ def reproduce(scale: Scale) -> Reproduction:
         panel.set_ylabel(name.replace("_", " "))
         panel.legend()
     claims = [
-        Claim("test loss at the start", float(theory.test_loss[0]), 1 / (2 * HIDDEN * OUTPUTS), 1e-9,
-              "|D₀|² / outputs = 1 / (2 hidden outputs)", relative=True, printed=1 / (2 * HIDDEN)),
+        Claim("test loss at the start", float(theory.test_loss[0]), 1 / (2 * WIDTH * OUTPUTS), 1e-9,
+              "|D₀|² / outputs = 1 / (2 width outputs)", relative=True, printed=1 / (2 * WIDTH)),
         *agreement("two layers", comparison),
         _frozen_is_off(comparison, frozen),
     ]  # fmt: skip

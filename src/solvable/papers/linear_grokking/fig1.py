@@ -6,7 +6,14 @@ import xarray as xr
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.models.linear_estimator.grokking import loss_threshold
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.linear_grokking._shared import agreement, closed_form_times, draw_run, held_against_simulation
+from solvable.papers.linear_grokking._shared import (
+    DESCENT,
+    FLOW,
+    agreement,
+    closed_form_times,
+    draw_run,
+    held_against_simulation,
+)
 from solvable.plotting import COLOURS, new_figure, set_axis
 from solvable.timegrid import log_times, whole_steps
 
@@ -22,17 +29,17 @@ def reproduce(scale: Scale) -> Reproduction:
     for colour, ratio in zip(COLOURS, ASPECT_RATIOS, strict=False):
         model = LinearEstimator(aspect_ratio=ratio)
         times = whole_steps(log_times(1, LAST_TIME[ratio], 16))
-        theory, simulation, comparison = held_against_simulation(model, times, scale, key=1)
+        theory, simulation, comparison = held_against_simulation(model, DESCENT, times, scale, key=1)
         datasets |= {f"theory-{ratio:g}": theory, f"simulation-{ratio:g}": simulation}
         variables = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
         claims += agreement(f"λ = {ratio:g}", comparison, variables)
         draw_run((loss_panel, accuracy_panel), theory, simulation, colour, f"λ = {ratio:g}")
         claims += _time_claims(model)
 
-    diagram = LinearEstimator(aspect_ratio=0.5).phase_diagram(aspect_ratio=np.linspace(0.02, 0.999, 200))
+    diagram = LinearEstimator().phase_diagram(training=FLOW, aspect_ratio=np.linspace(0.02, 0.999, 200))
     datasets["delay"] = diagram
     ratios = diagram.aspect_ratio.values
-    printed = np.log(1 / (1 - np.sqrt(ratios))) / (2 * 0.01 * (1 - np.sqrt(ratios)) ** 2)
+    printed = np.log(1 / (1 - np.sqrt(ratios))) / (2 * FLOW.learning_rate * (1 - np.sqrt(ratios)) ** 2)
     delay_panel.plot(ratios, diagram.delay, color=COLOURS[0], label="exact")
     delay_panel.plot(ratios, printed, color=COLOURS[1], linestyle=":", label="eq. 12 as printed")
     delay_panel.set_yscale("log")
@@ -44,8 +51,8 @@ def reproduce(scale: Scale) -> Reproduction:
 
 def _time_claims(model: LinearEstimator) -> list[Claim]:
     """The times at which theory's accuracies reach 95 %, by quadrature and by the closed forms."""
-    times = model.grokking_time(0.95)
-    expected = closed_form_times(model, float(loss_threshold(model, 0.95)))
+    times = model.grokking_time(0.95, FLOW)
+    expected = closed_form_times(model.aspect_ratio, float(loss_threshold(model, 0.95)))
     return [
         Claim(
             f"λ = {model.aspect_ratio:g}: {kind} accuracy reaches 95 % (steps)",

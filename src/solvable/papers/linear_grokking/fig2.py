@@ -5,7 +5,7 @@ import xarray as xr
 
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.linear_grokking._shared import agreement, draw_run, held_against_simulation
+from solvable.papers.linear_grokking._shared import DESCENT, FLOW, agreement, draw_run, held_against_simulation
 from solvable.plotting import COLOURS, new_figure, set_axis
 from solvable.timegrid import log_times, whole_steps
 
@@ -16,11 +16,11 @@ def reproduce(scale: Scale) -> Reproduction:
     figure, (loss_panel, accuracy_panel, delay_panel) = new_figure(3)
     datasets: dict[str, xr.Dataset] = {}
     claims: list[Claim] = []
-    # The paper's 700 outputs need its 1000 inputs; the quick run keeps the proportion.
+    # The paper's 700 outputs need its input dimension of 1000; the quick run keeps the proportion.
     for colour, outputs in zip(COLOURS, (1, 50, 700) if scale == "full" else (1, 20, 280), strict=False):
         model = LinearEstimator(aspect_ratio=0.9, outputs=outputs)
         times = whole_steps(log_times(10, 1e5 * min(outputs, 30), 12))
-        theory, simulation, comparison = held_against_simulation(model, times, scale, key=2)
+        theory, simulation, comparison = held_against_simulation(model, DESCENT, times, scale, key=2)
         datasets |= {f"theory-{outputs}": theory, f"simulation-{outputs}": simulation}
         early = comparison.sel(time=slice(0, 2e4 * outputs))
         # Hundreds of outputs average the noise away and uncover what the finite input dimension does to the spectrum:
@@ -35,7 +35,7 @@ def reproduce(scale: Scale) -> Reproduction:
         draw_run((loss_panel, accuracy_panel), theory, simulation, colour, f"{outputs} outputs")
 
     ratios, outputs_axis = np.array([0.5, 0.7, 0.8, 0.9, 0.95]), np.unique(np.geomspace(1, 1000, 160).round())
-    diagram = LinearEstimator(aspect_ratio=0.9).phase_diagram(aspect_ratio=ratios, outputs=outputs_axis)
+    diagram = LinearEstimator().phase_diagram(training=FLOW, aspect_ratio=ratios, outputs=outputs_axis)
     datasets["delay"] = diagram
     for colour, ratio in zip(COLOURS, ratios, strict=False):
         delay_panel.plot(diagram.outputs, diagram.delay.sel(aspect_ratio=ratio), color=colour, label=f"λ = {ratio:g}")

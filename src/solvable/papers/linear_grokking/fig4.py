@@ -6,7 +6,7 @@ import xarray as xr
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.models.linear_estimator.grokking import loss_threshold
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.linear_grokking._shared import closed_form_times
+from solvable.papers.linear_grokking._shared import FLOW, closed_form_times
 from solvable.plotting import draw_plane, new_figure
 
 
@@ -16,9 +16,9 @@ def reproduce(scale: Scale) -> Reproduction:
     outputs = np.unique(np.geomspace(1, 1000, points).round())
     model = LinearEstimator(aspect_ratio=0.9)
     planes = {
-        "decay-outputs": model.phase_diagram(outputs=outputs, weight_decay=decays),
-        "decay-ratio": model.phase_diagram(weight_decay=decays, aspect_ratio=ratios),
-        "outputs-ratio": model.phase_diagram(outputs=outputs, aspect_ratio=ratios),
+        "decay-outputs": model.phase_diagram(training=FLOW, outputs=outputs, weight_decay=decays),
+        "decay-ratio": model.phase_diagram(training=FLOW, weight_decay=decays, aspect_ratio=ratios),
+        "outputs-ratio": model.phase_diagram(training=FLOW, outputs=outputs, aspect_ratio=ratios),
     }
     figure, panels = new_figure(3, height=4.2)
     logs = ("weight_decay", "outputs")
@@ -37,7 +37,7 @@ def _boundary_claims() -> list[Claim]:
     for outputs in (1, 50, 500, 700):
         model = LinearEstimator(aspect_ratio=0.9, outputs=outputs)
         allowed = outputs * float(loss_threshold(model, 0.95))
-        critical = model.critical_aspect_ratio()
+        critical = float(model.critical_aspect_ratio().critical_aspect_ratio)
         claims.append(
             Claim(
                 f"{outputs} outputs: largest aspect ratio that groks",
@@ -55,10 +55,10 @@ def _boundary_claims() -> list[Claim]:
 def _wide_claim() -> Claim:
     model = LinearEstimator(aspect_ratio=1.1, outputs=500)
     threshold = 500 * float(loss_threshold(model, 0.95))
-    train, test = closed_form_times(model, threshold)
+    train, test = closed_form_times(model.aspect_ratio, threshold)
     return Claim(
         "500 outputs, λ = 1.1: grokking delay (steps)",
-        float(model.grokking_time().delay),
+        float(model.grokking_time(training=FLOW).delay),
         500 * (test - train),
         1e-8,
         "Bessel and Marcum functions",
@@ -71,6 +71,6 @@ def _edge_claim(plane: xr.Dataset) -> Claim:
     reached = plane.test_reached
     wrong = 0
     for outputs in reached.outputs.values:
-        critical = LinearEstimator(aspect_ratio=0.9, outputs=int(outputs)).critical_aspect_ratio()
-        wrong += int((reached.sel(outputs=outputs) != (reached.aspect_ratio < critical)).sum())
+        critical = LinearEstimator(outputs=int(outputs)).critical_aspect_ratio().critical_aspect_ratio
+        wrong += int((reached.sel(outputs=outputs) != (reached.aspect_ratio < float(critical))).sum())
     return Claim("cells of the plane on the wrong side of the boundary", wrong, 0, 0, "a count")

@@ -4,7 +4,7 @@ import numpy as np
 
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.linear_grokking._shared import bessel_train_loss, marcum_test_loss
+from solvable.papers.linear_grokking._shared import FLOW, bessel_train_loss, marcum_test_loss
 from solvable.plotting import COLOURS, draw_curve, log_losses, new_figure, set_axis
 from solvable.timegrid import log_times
 
@@ -12,7 +12,7 @@ from solvable.timegrid import log_times
 def reproduce(scale: Scale) -> Reproduction:
     model = LinearEstimator(aspect_ratio=0.9)
     times = log_times(10, 1e5, 60)
-    exact, late = model.predict(times), model.late_time(times)
+    exact, late = model.predict(times, FLOW), model.late_time(times, FLOW)
     figure, (panel,) = new_figure(width=6.4, height=4.4)
     draw_curve(panel, exact.train_loss, COLOURS[0], "training loss, exact")
     draw_curve(panel, exact.test_loss, COLOURS[1], "test loss, exact")
@@ -28,8 +28,8 @@ def reproduce(scale: Scale) -> Reproduction:
 
 def _claims(model: LinearEstimator) -> list[Claim]:
     times = np.array([1e2, 1e3, 1e4, 1e5])
-    late, exact = model.late_time(times), model.predict(times)
-    s = 4 * model.learning_rate * times
+    late, exact = model.late_time(times, FLOW), model.predict(times, FLOW)
+    s = 4 * FLOW.learning_rate * times
     claims = []
     for name, closed in (("train_loss", bessel_train_loss), ("test_loss", marcum_test_loss)):
         worst = float(np.max(np.abs(exact[name] / closed(0.9, s) - 1)))

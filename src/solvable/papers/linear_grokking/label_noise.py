@@ -5,7 +5,14 @@ import xarray as xr
 
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.linear_grokking._shared import agreement, draw_run, held_against_simulation, quadrature_losses
+from solvable.papers.linear_grokking._shared import (
+    DESCENT,
+    FLOW,
+    agreement,
+    draw_run,
+    held_against_simulation,
+    quadrature_losses,
+)
 from solvable.plotting import COLOURS, new_figure
 from solvable.timegrid import log_times, whole_steps
 
@@ -19,10 +26,10 @@ def reproduce(scale: Scale) -> Reproduction:
     for colour, ratio in zip(COLOURS, (0.5, 0.9, 1.5), strict=False):
         model = LinearEstimator(aspect_ratio=ratio, label_noise=NOISE, threshold=0.05)
         times = whole_steps(log_times(1, 1e5, 14))
-        theory, simulation, comparison = held_against_simulation(model, times, scale, key=7)
+        theory, simulation, comparison = held_against_simulation(model, DESCENT, times, scale, key=7)
         datasets |= {f"theory-{ratio:g}": theory, f"simulation-{ratio:g}": simulation}
         draw_run(panels, theory, simulation, colour, f"λ = {ratio:g}")
-        # For more inputs than samples the training loss reaches zero, in a run as in theory: compare what is left.
+        # With fewer samples than dimensions the training loss reaches zero, in runs and in theory: compare before that.
         fitted = comparison.sel(time=slice(0, 3000)) if ratio > 1 else comparison
         claims += agreement(f"λ = {ratio:g}", fitted)
         claims.append(_plateau(model))
@@ -35,7 +42,7 @@ def _plateau(model: LinearEstimator) -> Claim:
     expected = NOISE**2 * (ratio / (1 - ratio) if ratio < 1 else 1 / (ratio - 1)) + max(0.0, 1 - 1 / ratio)
     printed = NOISE**2 + max(0.0, 1 - 1 / ratio)
     return Claim(
-        f"λ = {ratio:g}: test loss after infinite time", float(model.limits().test_loss), expected, 1e-9,
+        f"λ = {ratio:g}: test loss after infinite time", float(model.limit().test_loss), expected, 1e-9,
         "closed form: σ² λ / (1-λ), or σ² / (λ-1) beside the null modes", relative=True, printed=printed,
     )  # fmt: skip
 
@@ -44,11 +51,11 @@ def _turning_point() -> Claim:
     """The test loss at its lowest, against adaptive quadrature at the same time."""
     model = LinearEstimator(aspect_ratio=0.9, label_noise=NOISE)
     times = log_times(1, 1e6, 200)
-    curve = model.predict(times).test_loss
+    curve = model.predict(times, FLOW).test_loss
     best = int(np.argmin(curve.values))
     return Claim(
         f"λ = 0.9: lowest test loss, at t = {times[best]:.0f}", float(curve[best]),
-        quadrature_losses(model, float(times[best]))[1], 1e-10, "accuracy of adaptive quadrature",
+        quadrature_losses(model, FLOW, float(times[best]))[1], 1e-10, "accuracy of adaptive quadrature",
         relative=True, printed="no minimum",
     )  # fmt: skip
 
@@ -56,9 +63,9 @@ def _turning_point() -> Claim:
 def _first_crossing() -> Claim:
     """A loss that dips below the threshold and rises again counts as reached, at the first crossing."""
     model = LinearEstimator(aspect_ratio=0.9, label_noise=NOISE, threshold=0.25)
-    reached = float(model.grokking_time().test_time)
+    reached = float(model.grokking_time(training=FLOW).test_time)
     times = log_times(1, 1e6, 4000)
-    accuracy = model.predict(times).test_accuracy.values
+    accuracy = model.predict(times, FLOW).test_accuracy.values
     first = int(np.argmax(accuracy >= 0.95))
     return Claim(
         "λ = 0.9, ε = 0.25: first time at 95 % test accuracy", reached, float(np.sqrt(times[first - 1] * times[first])),

@@ -7,7 +7,7 @@ from scipy.special import gammaincinv
 
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.linear_grokking._shared import closed_form_times
+from solvable.papers.linear_grokking._shared import FLOW, closed_form_times
 from solvable.plotting import COLOURS, new_figure, set_axis
 
 ASPECT_RATIOS = (0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95)
@@ -15,7 +15,7 @@ ASPECT_RATIOS = (0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95)
 
 def reproduce(scale: Scale) -> Reproduction:
     outputs = np.arange(1, 321)
-    diagram = LinearEstimator(aspect_ratio=0.9).phase_diagram(aspect_ratio=ASPECT_RATIOS, outputs=outputs)
+    diagram = LinearEstimator().phase_diagram(training=FLOW, aspect_ratio=ASPECT_RATIOS, outputs=outputs)
     figure, (panel,) = new_figure(width=6.4)
     claims = []
     for colour, ratio in zip(COLOURS, ASPECT_RATIOS, strict=True):
@@ -45,5 +45,5 @@ def reproduce(scale: Scale) -> Reproduction:
 def _closed_form_delay(aspect_ratio: float, outputs: int) -> float:
     """Several outputs rescale time and loss of a single one (eq. 13)."""
     threshold = outputs * 1e-3 / (2 * gammaincinv(outputs / 2, 0.95))
-    train, test = closed_form_times(LinearEstimator(aspect_ratio=aspect_ratio), threshold * outputs)
+    train, test = closed_form_times(aspect_ratio, threshold * outputs)
     return (test - train) * outputs
