@@ -310,23 +310,23 @@ class Committee(Model):
             MEANINGS,
         )
 
-    def kernel(self, examples: Any, other_examples: Any, weights: Any = None) -> xr.Dataset:
+    def kernel(self, inputs: Any, other_inputs: Any, weights: Any = None) -> xr.Dataset:
         """The tangent kernel ``sum_i c_i^2 phi'(w_i.x) phi'(w_i.x') x.x'`` (variable ``kernel``).
 
         For the paper's readout it is ``alpha^2 / N`` times the printed one (see docs/errata).
 
         Parameters
         ----------
-        examples
+        inputs
             Inputs x, (sample, dimension).
-        other_examples
+        other_inputs
             Inputs x', (sample, dimension).
         weights
             Weights, (neuron, dimension); by default those that ``simulate`` begins with, where the index vectors are
             the first axes.
         """
         watch = Stopwatch()
-        inputs, other = (jnp.atleast_2d(jnp.asarray(array, float)) for array in (examples, other_examples))
+        inputs, other = (jnp.atleast_2d(jnp.asarray(array, float)) for array in (inputs, other_inputs))
         dimension = inputs.shape[1]
         if weights is None:
             start = simulation.initial_weights(self.initial_overlap, self.initial_alignment, dimension)
@@ -334,7 +334,7 @@ class Committee(Model):
         rows = jnp.atleast_2d(jnp.asarray(weights, float))
         if not dimension == other.shape[1] == rows.shape[1] or rows.shape[0] != self.initial_overlap.shape[0]:
             raise ValueError(
-                f"examples {inputs.shape}, other_examples {other.shape} and weights {rows.shape} must share their last "
+                f"inputs {inputs.shape}, other_inputs {other.shape} and weights {rows.shape} must share their last "
                 f"axis, and weights must have {self.initial_overlap.shape[0]} rows, one per neuron"
             )
         problem = problem_of(self, GradientFlow())
