@@ -149,7 +149,7 @@ class Latent(ClosureSolver):
     ) -> None:
         training: Any = problem.training
         saved, last = {int(time) for time in times}, int(times[-1])
-        rates = training.learning_rates(0, last + 1)
+        rates = training.learning_rates(0, last)
         weights = closure.start
         momentum = jnp.zeros_like(weights)
         for count in range(last + 1):
@@ -157,7 +157,7 @@ class Latent(ClosureSolver):
             weights = closure.widen(weights)
             if count in saved:
                 recorder.record(weights, evaluation)
-            if count % _LOOK_EVERY == 0 and recorder.has_diverged(evaluation, count):
+            if (count % _LOOK_EVERY == 0 and recorder.has_diverged(evaluation, count)) or count == last:
                 break
             rate, decay = float(rates[count]), training.weight_decay
             moved = combine((1 - rate * decay, rate), (weights, evaluation.velocity))
@@ -167,7 +167,7 @@ class Latent(ClosureSolver):
                 carried = momentum if training.nesterov else before
                 moved = combine((1.0, rate * training.momentum), (moved, carried))
             weights = moved
-            advance(1 / (last + 1))
+            advance(1 / last)
 
 
 class Recorder:
