@@ -7,6 +7,7 @@ from benchmarks.two_time_fixed_point import fixed_point
 
 from solvable.models.feature_scaling.kernel_flow import descend, flow
 from solvable.models.feature_scaling.mode_quadrature import Modes, power_law_modes
+from solvable.models.feature_scaling.optimiser import update_kernel
 from solvable.models.feature_scaling.two_time import Descent, march
 
 # All marches here have 64 rows of 24 nodes, so that each kind of them is compiled once.
@@ -36,6 +37,26 @@ def test_one_pass_is_the_fixed_point(modes: Modes, sizes: dict[str, float]) -> N
     np.testing.assert_allclose(solution.train_loss, iterated.train_loss, rtol=1e-9)
     largest = np.max(np.abs(iterated.correlation_3))
     np.testing.assert_allclose(solution.correlation_3, iterated.correlation_3, atol=1e-9 * largest)
+
+
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.7, False), (0.7, True)])
+def test_the_kernel_of_an_optimiser_moves_as_its_steps_do(momentum: float, nesterov: bool) -> None:
+    """PyTorch's and Optax's recursion on any gradients, with a learning rate that changes at every step."""
+    generator = np.random.default_rng(0)
+    gradients, rates = generator.normal(size=12), generator.uniform(0.1, 1.0, 12)
+    weight, velocity, path = 0.0, 0.0, []
+    for gradient, rate in zip(gradients, rates, strict=True):
+        path.append(weight)
+        velocity = momentum * velocity + gradient
+        weight -= rate * (gradient + momentum * velocity if nesterov else velocity)
+    kernel = update_kernel(rates, 12, momentum, nesterov)
+    np.testing.assert_allclose(-kernel @ gradients, path, rtol=1e-12)
+
+
+def test_a_little_momentum_has_a_derivative() -> None:
+    """d Theta / d mu at mu = 0: the step before last counts once more."""
+    found = jax.jacfwd(lambda momentum: update_kernel(0.1, 4, momentum))(0.0)
+    np.testing.assert_allclose(found, [[0, 0, 0, 0], [0, 0, 0, 0], [0.1, 0, 0, 0], [0.1, 0.1, 0, 0]])
 
 
 def test_stretches_of_the_march_join() -> None:

@@ -8,7 +8,7 @@ Momentum, Nesterov's momentum and learning-rate schedules differ in Theta only, 
 
 >>> import numpy as np
 >>> from solvable.models.feature_scaling.optimiser import update_kernel
->>> np.asarray(update_kernel(0.1, 3, momentum=0.5)).round(3)
+>>> np.asarray(update_kernel(0.1, 3, momentum=0.5), float).round(3)
 array([[0.  , 0.  , 0.  ],
        [0.1 , 0.  , 0.  ],
        [0.15, 0.1 , 0.  ]])

@@ -60,7 +60,7 @@ def _guards(model: "FeatureScaling", found: Curves, training: Training, times: n
                 f"the kernel grew by {growth:.3g}, so that learning_rate * growth * lambda_1 = "
                 f"{rate * growth * strongest:.3g} is near {edge:.3g}, the edge of stability: losses stop falling "
                 "as a power law; lower learning_rate, or use GradientFlow",
-                stacklevel=5,
+                stacklevel=6,
             )
     if isinstance(training, SGD):
         guards["noise_gain"] = rate / (1 - momentum) * growth * trace / (2 * batch_size(model, training))
@@ -68,7 +68,7 @@ def _guards(model: "FeatureScaling", found: Curves, training: Training, times: n
             warnings.warn(
                 f"learning_rate * growth * Tr Lambda / (2 batch_size) = {guards['noise_gain']:.3g} is near 1, "
                 "where the noise of the batches feeds itself: lower learning_rate or raise batch_size",
-                stacklevel=5,
+                stacklevel=6,
             )
     return guards
 

@@ -4,7 +4,8 @@ Equation 4 moves ``A`` (N x M) along ``A(0)^T A(0)``. With ``A = V A(0)`` it is 
 
     w += eta V v3,   V += (eta gamma / N) w v3^T,   v3 = A(0) v2,   v2 = Psi^T Psi v / B,   v = w* - A(0)^T V^T w / N
 
-which costs two products with A(0) a step. Infinitely many features mean ``A(0)^T A(0) / N = 1``.
+which costs two products with A(0) per step. Momentum acts on w and V as it would on w and A.
+Infinitely many features mean ``A(0)^T A(0) / N = 1``.
 """
 
 import math
