@@ -116,7 +116,7 @@ def _feature_exponent(quantity: str) -> Callable[[Any], float]:
 
 
 def _skill_time(skill: int) -> Callable[[Any], Value]:
-    return lambda model: model.emergence_time(0.5, skill).emergence_time.data[skill - 1]
+    return lambda model: model.emergence_time(0.5, max_skills=skill).emergence_time.data[skill - 1]
 
 
 def _learned_first(model: Any) -> Value:
