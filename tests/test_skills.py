@@ -508,14 +508,15 @@ def test_flow_without_noise_is_the_sigmoid() -> None:
     assert model.replace(skills=1).simulate([1], GradientFlow(1e3), seeds=1).strength.shape == (1, 1, 1)
 
 
-@pytest.mark.parametrize("kind", ["multilinear", "linear"])
-@pytest.mark.parametrize("options", [{}, {"skills": 3, "basis": 7, "neurons_per_skill": 4}, {"samples": 40}])
-def test_descent_becomes_the_flow_as_its_steps_shrink(kind: str, options: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "options", [{"skills": 3, "basis": 7, "neurons_per_skill": 4}, {"samples": 40}, {"kind": "linear"}]
+)
+def test_descent_becomes_the_flow_as_its_steps_shrink(options: dict[str, object]) -> None:
     """Gradient descent is of first order: against the flow time, halving the learning rate halves the distance.
 
     The distance at a learning rate of 0.05 is about half a step, times the slope of the sigmoid.
     """
-    model = SkillModel(**{"exponent": 0.6, "skills": 6, "initial_strength": 0.02, "kind": kind, **options})
+    model = SkillModel(**{"exponent": 0.6, "skills": 6, "initial_strength": 0.02, **options})
     exact = model.simulate([3.0, 12.0, 50.0], seeds=1, key=3)
     distances = []
     for rate in (0.05, 0.025, 0.0125):
@@ -526,8 +527,7 @@ def test_descent_becomes_the_flow_as_its_steps_shrink(kind: str, options: dict[s
     np.testing.assert_allclose(np.divide(distances[:-1], distances[1:]), 2, rtol=0.05)
 
 
-@pytest.mark.parametrize("kind", ["multilinear", "linear"])
-@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize(("kind", "nesterov"), [("multilinear", False), ("multilinear", True), ("linear", True)])
 def test_steps_are_those_of_optax(kind: str, nesterov: bool) -> None:
     """Momentum, weight decay, a schedule, and a rate B of 0.7: parameters of ``R = a b B`` and Optax's own SGD."""
     import optax
@@ -548,11 +548,13 @@ def test_steps_are_those_of_optax(kind: str, nesterov: bool) -> None:
     start = jnp.full(4, math.sqrt(0.1 / 0.7))
     parameters = {"a": start, "b": start} if kind == "multilinear" else {"a": jnp.zeros(4)}
     optimiser = optax.sgd(schedule, momentum=0.8, nesterov=nesterov)
-    state, strengths = optimiser.init(parameters), []
-    for _ in range(31):
-        strengths.append(np.asarray(strength(parameters)))
+
+    def step(carry: tuple[object, object], _: None) -> tuple[tuple[object, object], jax.Array]:
+        parameters, state = carry
         moves, state = optimiser.update(jax.grad(loss)(parameters), state)
-        parameters = optax.apply_updates(parameters, moves)
+        return (optax.apply_updates(parameters, moves), state), strength(parameters)
+
+    _, strengths = jax.lax.scan(step, (parameters, optimiser.init(parameters)), None, length=31)
     np.testing.assert_allclose(found.strength.values[0], np.array(strengths)[[0, 1, 7, 30]], rtol=1e-12, atol=1e-15)
 
 

@@ -275,7 +275,7 @@ class SkillModel(ScalingLaws):
         options = {
             "seeds": check_count("seeds", seeds),
             "key": check_count("key", key, 0),
-            "bytes_per_run": 200.0 * self.skills + 64.0 * times.size * skills.size,
+            "bytes_per_run": simulation.bytes_per_run(self, training, times.size * skills.size),
             "memory_limit": memory_limit,
             "devices": devices,
             "progress": progress,

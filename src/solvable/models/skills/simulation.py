@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from solvable.models.skills.parameters import SkillParameters
 
 
+# Fewer samples than this for each skill are drawn one by one, which is faster than one binomial number for each skill.
+_SAMPLES_PER_SKILL = 100
 # Squared singular values below this, relative to the largest, are rounding: the direction was not drawn.
 RANK = 1e-13
 
@@ -43,7 +45,7 @@ def begin(model: "SkillParameters", key: Array) -> Learner:
     draw, later = jax.random.split(key)
     shown = chance
     if np.isfinite(model.samples):
-        shown = jax.random.multinomial(draw, model.samples, chance) / model.samples
+        shown = _drawn(draw, model.samples, chance) / model.samples
     still, zero = (jnp.zeros(skills.size), jnp.zeros(skills.size)), jnp.zeros(skills.size)
     if model.kind == "linear":
         return Learner(zero, jnp.ones(skills.size), still, shown, later, zero)
@@ -83,8 +85,7 @@ def advance(model: "SkillParameters", training: GradientDescent, learner: Learne
     shown = learner.frequency
     if isinstance(training, SGD):
         batch = training.samples_per_batch(model.samples)
-        drawn = jax.random.multinomial(jax.random.fold_in(learner.key, count), batch, shown / shown.sum())
-        shown = drawn / batch
+        shown = _drawn(jax.random.fold_in(learner.key, count), batch, shown) / batch
     first, second, momentum = learner.first, learner.second, training.momentum
     pull = model.rate * shown * (_target(model) - first * second)
     slopes = [training.weight_decay * first - pull * second, training.weight_decay * second - pull * first]
@@ -123,6 +124,23 @@ def measure(model: "SkillParameters", shown: int, learner: Learner) -> dict[str,
         "skill_loss_error": loss_rounding[:shown],
         "test_loss_error": jnp.sum(chance * loss_rounding),
     }
+
+
+def bytes_per_run(model: "SkillParameters", training: Training, values: int) -> float:
+    """Memory that one run needs at its peak, to measure so many values."""
+    sizes = [model.samples, training.samples_per_batch(model.samples) if isinstance(training, SGD) else 0]
+    one_by_one = max((size for size in sizes if size <= _SAMPLES_PER_SKILL * model.skills), default=0)
+    return 200.0 * model.skills + 24.0 * one_by_one + 64.0 * values
+
+
+def _drawn(key: Array, samples: float, frequency: Array) -> Array:
+    """How often each skill occurs in so many independent samples."""
+    if samples > _SAMPLES_PER_SKILL * frequency.size:
+        return jax.random.multinomial(key, samples, frequency / frequency.sum())
+    reached = jnp.cumsum(frequency)
+    # The last entry is one exactly, which no uniform number reaches.
+    drawn = jnp.searchsorted(reached / reached[-1], jax.random.uniform(key, (int(samples),)), side="right")
+    return jnp.zeros(frequency.size).at[drawn].add(1.0)
 
 
 def _skills(model: "SkillParameters") -> np.ndarray:
