@@ -20,7 +20,7 @@ from solvable import models
 from solvable._version import __version__
 from solvable.model import Model, check_field
 from solvable.sweeps.design import Design, label
-from solvable.sweeps.quantities import Quantity, canonical, option_names, parse_quantity
+from solvable.sweeps.quantities import Quantity, json_value, option_names, parse_quantity
 from solvable.sweeps.results import Result, Schema
 
 Cell = Mapping[str, Any]
@@ -106,9 +106,9 @@ class Cells:
         return {
             "model": self.kind.name,
             **({"made_by": made["quantity"], "made_by_source": made["source"]} if made else {}),
-            "parameters": canonical(self.fixed),
+            "parameters": json_value(self.fixed),
             **self.quantity.identity(),
-            "options": canonical(self.quantity.options),
+            "options": json_value(self.quantity.options),
             "version": __version__,
         }
 
@@ -121,7 +121,7 @@ def error_text(error: BaseException) -> str:
 def cell_key(values: Cell, key: int = 0) -> int:
     """The key of a cell's random numbers: a hash of its parameters, so that it does not depend on where in a sweep,
     in which order or on which machine the cell is computed. ``key`` gives another, independent set."""
-    text = json.dumps([canonical(values), int(key)])
+    text = json.dumps([json_value(values), int(key)])
     # As many bits as a float can hold exactly, and far too many for two cells to share a key.
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 11
 
