@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 from benchmarks.timing import Result, seconds
+from benchmarks.two_time_fixed_point import fixed_point
+from solvable.models.feature_scaling import FeatureScaling
 from solvable.models.feature_scaling.mode_quadrature import Modes, power_law_modes
 from solvable.models.feature_scaling.slot_march import Flow, slot_march
 from solvable.models.feature_scaling.two_time import Descent, march
-from benchmarks.two_time_fixed_point import fixed_point
-from solvable.models.feature_scaling import FeatureScaling
 
 PLAN = Descent(0.2, 0.5, features=64, batch=16)
 STEPS = 200

@@ -3,8 +3,8 @@
 import numpy as np
 
 from benchmarks.timing import Result, seconds
-from solvable.numerics.kappa import kappa, power_law
 from solvable.models.linear_features import LinearFeatures
+from solvable.numerics.kappa import kappa, power_law
 
 MODES = 1_000_000
 

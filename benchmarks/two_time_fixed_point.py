@@ -1,8 +1,8 @@
 """The two-time equations by damped iteration of whole matrices, as the paper solves them: the baseline of the march.
 
-The equations are those of :mod:`solvable.models.feature_scaling.two_time`, written as they are derived, without the rearrangements
-that the march uses, so that the two are independent routes to the same numbers. Every sweep inverts one triangular
-matrix a mode.
+The equations are those of :mod:`solvable.models.feature_scaling.two_time`, written as they are derived, without the
+rearrangements that the march uses, so that the two are independent routes to the same numbers. Every sweep inverts one
+triangular matrix for each mode.
 """
 
 from typing import NamedTuple
