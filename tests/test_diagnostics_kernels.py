@@ -357,7 +357,7 @@ def test_bad_input_of_kernels():
         ntk(two_layers, INPUTS)
     with pytest.raises(ValueError, match="no trainable parameters"):
         ntk(lambda own, inputs: inputs, INPUTS, parameters={"steps": np.array([1])})
-    with pytest.raises(ValueError, match="outputs must be one of trace, sum, full, not 'mean'"):
+    with pytest.raises(ValueError, match="outputs must be one of 'trace', 'sum', 'full', not 'mean'"):
         ntk(two_layers, INPUTS, parameters=weights, outputs="mean")
     with pytest.raises(ValueError, match="method='products' is for JAX"):
         ntk(two_layers, INPUTS, parameters=weights, method="products")

@@ -2,6 +2,8 @@
 
 A module is a PyTree, so no hooks are needed: the network without its last linear layer gives the features, and the
 layer applied to them gives the outputs. That this is the network is checked on the first batch.
+
+The network runs in the precision of the program that it comes from, and what it gives is added up in float64.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sized

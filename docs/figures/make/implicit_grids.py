@@ -5,12 +5,16 @@ import math
 import warnings
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from solvable import FeatureScaling
 from solvable.models.committee.flow import chebyshev_step, geometric_steps, stages_needed
 from solvable.plotting import COLOURS, new_figure
+
+# Numerics below the public functions, which switch float64 on for themselves.
+jax.config.update("jax_enable_x64", True)
 
 FIGURES = Path(__file__).parents[1]
 RATES = 50.0 * np.arange(1, 5001) ** -1.5

@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import jax
 import numpy as np
 from scipy.special import ive
 
 from solvable.models.feature_scaling.mode_quadrature import power_law_modes
 from solvable.models.linear_estimator.spectra import MarchenkoPastur, trapezoid_rule
 from solvable.plotting import COLOURS, new_figure
+
+# Numerics below the public functions, which switch float64 on for themselves.
+jax.config.update("jax_enable_x64", True)
 
 FIGURES = Path(__file__).parents[1]
 

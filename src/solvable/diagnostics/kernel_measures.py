@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import xarray as xr
 
+from solvable.checks import check_choice
 from solvable.diagnostics.batches import to_numpy
 from solvable.diagnostics.rounding import FLOAT64, PRECISIONS, Rounding, coarser, rounding_of
 
@@ -231,8 +232,7 @@ def _eigen(operand: _Operand) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _operand(name: str, value: Any, kind: str, centred: bool) -> _Operand:
-    if kind not in get_args(Kind):
-        raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, not {kind!r}")
+    check_choice("kind", kind, get_args(Kind))
     dims = value.dims if isinstance(value, xr.DataArray) else ()
     rounding = _rounding(value)
     array = _host(value)

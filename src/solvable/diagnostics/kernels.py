@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from solvable.checks import check_choice
 from solvable.diagnostics.batches import to_numpy
 from solvable.diagnostics.kernel_measures import KernelChange, cka, kernel_alignment, kernel_change, spectrum
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.rounding import rounding_of
 from solvable.diagnostics.tangent import Network, batches, check_inputs, network_of
+from solvable.numerics.memory import memory_limit as chosen_limit
 from solvable.progress import progress_bar
 
 __all__ = [
@@ -26,7 +28,6 @@ __all__ = [
 
 Outputs = Literal["trace", "sum", "full"]
 Method = Literal["auto", "jacobian", "products"]
-MEMORY = 2.0**30
 # Gradients of more inputs at a time gain nothing.
 _LARGEST_BLOCK = 4096
 _FULL = ("input", "output", "other_input", "other_output")
@@ -44,7 +45,7 @@ def ntk(
     method: Method = "auto",
     dtype: Literal["float32", "float64"] | None = None,
     batch: int | None = None,
-    memory_limit: float = MEMORY,
+    memory_limit: float | None = None,
     progress: bool | None = None,
     output_field: Field | None = None,
 ) -> xr.DataArray:
@@ -71,10 +72,10 @@ def ntk(
     can be outputs, which a loss cannot; ``output_field`` chooses by name or place where that is not clear.
 
     ``dtype`` recomputes in that precision (attribute ``precision`` says which was used). Gradients held at a time keep
-    below ``memory_limit`` bytes, or are those of ``batch`` inputs.
+    below ``memory_limit`` bytes (2 GiB, or 60 % of an accelerator's memory, if None), or are those of ``batch`` inputs.
     """
-    _check_choice("outputs", outputs, get_args(Outputs))
-    _check_choice("method", method, get_args(Method))
+    check_choice("outputs", outputs, get_args(Outputs))
+    check_choice("method", method, get_args(Method))
     network = network_of(model, parameters, dtype, output_field)
     rows = check_inputs("inputs", inputs)
     columns = None if other_inputs is None else check_inputs("other_inputs", other_inputs)
@@ -148,16 +149,16 @@ class _Plan:
         width: int,
         outputs: str,
         batch: int | None,
-        memory_limit: float,
+        memory_limit: float | None,
         progress: bool | None,
     ) -> None:
         self.network, self.full, self.progress = network, outputs == "full", progress
         self.weights = np.ones((1, width)) if outputs == "sum" else np.eye(width)
         if batch is not None and (isinstance(batch, bool) or int(batch) != batch or batch < 1):
             raise ValueError(f"batch must be a whole number of inputs, 1 or more, not {batch!r}")
-        if not memory_limit > 0:
-            raise ValueError(f"memory_limit must be a positive number of bytes, not {memory_limit!r}")
-        held = memory_limit / (max(4, jnp.finfo(network.precision).bits // 8) * network.gradient_size(rows))
+        held = chosen_limit(memory_limit) / (
+            max(4, jnp.finfo(network.precision).bits // 8) * network.gradient_size(rows)
+        )
         self.group = int(np.clip(held // 4, 1, len(self.weights)))
         self.block = int(np.clip(0.6 * held // self.group, 1, _LARGEST_BLOCK)) if batch is None else int(batch)
         self.sliver = max(1, self.block // 4)
@@ -299,8 +300,3 @@ def _check_finite(kernel: np.ndarray, symmetric: bool) -> None:
     raise ValueError(
         f"the kernel is not finite from input {first} on: look for NaN or overflow in inputs and parameters"
     )
-
-
-def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from solvable.diagnostics.kernel_measures import KernelChange, kernel_change
-from solvable.diagnostics.kernels import MEMORY, ntk
+from solvable.diagnostics.kernels import ntk
 from solvable.diagnostics.lines import Lines
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tangent import Network, batches, check_inputs, network_of, relative_motion
@@ -94,7 +94,7 @@ def laziness(
     thresholds: tuple[float, float] = (LAZY, RICH),
     dtype: Literal["float32", "float64"] | None = None,
     batch: int = 256,
-    memory_limit: float = MEMORY,
+    memory_limit: float | None = None,
     progress: bool | None = None,
     output_field: Field | None = None,
 ) -> LazinessReport:

@@ -86,7 +86,7 @@ def forecast(
     outputs: Literal["trace", "sum"] = "trace",
     dtype: Literal["float32", "float64"] = "float64",
     key: int = 0,
-    memory_limit: float = 2.0**30,
+    memory_limit: float | None = None,
     output_field: Field | None = None,
     time_limit: float | None = TIME_LIMIT,
     progress: bool | None = None,

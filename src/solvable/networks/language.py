@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from solvable.checks import check_count
+from solvable.checks import check_count, is_traced
 from solvable.networks.parts import Constant
 
 
@@ -104,7 +104,7 @@ class LanguageModel(eqx.Module):
             check_count(name, value)
         if width % heads:
             raise ValueError(f"width must be a multiple of heads, not {width} with {heads} heads")
-        if not isinstance(richness, jax.core.Tracer) and not 0 < float(richness) < math.inf:
+        if not is_traced(richness) and not 0 < float(richness) < math.inf:
             raise ValueError(
                 f"richness must be a positive finite number, not {richness!r}: for the lazy limit train "
                 "networks.linearised.linearised(network)"

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
 _GIB = 2**30
 
 
@@ -19,13 +17,6 @@ def needed(compiled: Any) -> float | None:
         + analysis.output_size_in_bytes
         - analysis.alias_size_in_bytes
     )
-
-
-def available(device: jax.Device | None = None) -> float | None:
-    """Bytes an accelerator has for us in all; None for a CPU, which does not say."""
-    device = jax.devices()[0] if device is None else device
-    statistics = device.memory_stats() if device.platform != "cpu" else None
-    return None if not statistics else float(statistics.get("bytes_limit", 0)) or None
 
 
 def is_full(error: BaseException) -> bool:

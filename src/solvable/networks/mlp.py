@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from solvable.checks import check_choice, check_count
+from solvable.checks import check_choice, check_count, is_traced
 from solvable.networks.parts import Constant
 
 Parameterisation = Literal["standard", "ntk", "mean-field"]
@@ -121,9 +121,9 @@ class MLP(eqx.Module):
         check_choice("initialisation", initialisation, get_args(Initialisation))
         positive = {"richness": richness, "power": power, "std": std, "active_width": active_width}
         for name, value in positive.items():
-            if not isinstance(value, jax.core.Tracer) and value is not None and not 0 < float(value) < math.inf:
+            if not is_traced(value) and value is not None and not 0 < float(value) < math.inf:
                 raise ValueError(f"{name} must be a positive finite number, not {value!r}")
-        if not isinstance(active_width, jax.core.Tracer) and active_width is not None and active_width > width:
+        if not is_traced(active_width) and active_width is not None and active_width > width:
             raise ValueError(f"active_width must be at most the width of {width}, not {active_width}")
         plain = parameterisation == "standard"
         if plain and not (isinstance(richness, float | int) and richness == 1):

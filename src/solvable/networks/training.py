@@ -20,6 +20,7 @@ from solvable.networks.program import Measure, Recipe, Runs, State, beginning, m
 from solvable.networks.results import DivergedError, Piece, Training, dataset, parameters, together, which
 from solvable.networks.schedule import Schedule
 from solvable.networks.sources import Fixed, Source
+from solvable.numerics.memory import device_memory
 from solvable.precision import in_float64
 from solvable.progress import progress_bar
 
@@ -226,7 +227,7 @@ class _Programs:
 
     def __init__(self, recipe: Recipe, measured: bool, limit: float | None, resumable: bool) -> None:
         self.recipe, self.measured, self.resumable = recipe, measured, resumable
-        self.limit = memory.available() if limit is None else limit
+        self.limit = device_memory(jax.devices()[0]) if limit is None else limit
         self._compiled: dict[int, _Compiled] = {}
 
     def of(self, state: State, runs: Runs) -> _Compiled:

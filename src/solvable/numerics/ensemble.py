@@ -25,10 +25,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from solvable.numerics.cost import STEP, check_cost
+from solvable.numerics.memory import memory_limit as chosen_limit
 from solvable.progress import progress_bar
 
 PyTree = Any
-_CPU_MEMORY = 2 * 2**30
 _SEGMENTS = 40
 _first_seed: ContextVar[int] = ContextVar("first_seed", default=0)
 
@@ -138,9 +138,7 @@ def _chunks(
     seeds: int, key: int, bytes_per_run: float, memory_limit: float | None, devices: list[jax.Device]
 ) -> Iterator[tuple[list[jax.Array], int]]:
     """Each chunk's keys, split over the devices, and how many of them are wanted: all chunks have one size."""
-    limit = _memory(devices) if memory_limit is None else memory_limit
-    if not limit > 0:
-        raise ValueError(f"memory_limit must be a positive number of bytes, not {limit:g}")
+    limit = chosen_limit(memory_limit, devices)
     if bytes_per_run > limit:
         raise ValueError(
             f"one run needs about {bytes_per_run / 2**30:.3g} GiB but the limit is {limit / 2**30:.3g} GiB: "
@@ -164,13 +162,6 @@ def random_key(key: int) -> jax.Array:
         return jax.random.key(key)
     except OverflowError as error:
         raise ValueError(f"key must be a whole number between -2^63 and 2^63 - 1, not {key}") from error
-
-
-def _memory(devices: list[jax.Device]) -> float:
-    if devices[0].platform == "cpu":
-        return _CPU_MEMORY
-    statistics = devices[0].memory_stats() or {}
-    return 0.6 * statistics.get("bytes_limit", _CPU_MEMORY) * len(devices)
 
 
 def _vectorised(function: Callable[[Any], PyTree]) -> Callable[[Any], PyTree]:

@@ -21,7 +21,7 @@ from solvable._version import __version__
 from solvable.dataset import for_json
 from solvable.model import Model, check_field
 from solvable.sweeps.design import Design, label
-from solvable.sweeps.quantities import Quantity, canonical, check_quantity, option_names, parse_quantity
+from solvable.sweeps.quantities import Quantity, check_quantity, json_value, option_names, parse_quantity
 from solvable.sweeps.results import Result, Schema
 from solvable.training import Schedule, Training
 
@@ -116,7 +116,7 @@ class Cells:
         assert self.training is not None
         fixed = {name: value for name, value in self.training.parameters().items() if name not in self.swept_training}
         described = {name: for_json(value) if isinstance(value, Schedule) else value for name, value in fixed.items()}
-        return {"training": type(self.training).__name__, **canonical(described)}
+        return {"training": type(self.training).__name__, **json_value(described)}
 
     def settings(self) -> dict[str, Any]:
         """What decides the values of every cell, as JSON: a store with other settings is another sweep."""
@@ -124,10 +124,10 @@ class Cells:
         return {
             "model": self.kind.name,
             **({"made_by": made["quantity"], "made_by_source": made["source"]} if made else {}),
-            "parameters": canonical(self.fixed),
+            "parameters": json_value(self.fixed),
             **self.quantity.identity(),
             **({} if self.training is None else {"training": self._stated_training()}),
-            "options": canonical(self.quantity.options),
+            "options": json_value(self.quantity.options),
             "version": __version__,
         }
 
@@ -140,7 +140,7 @@ def error_text(error: BaseException) -> str:
 def cell_key(values: Cell, key: int = 0) -> int:
     """The key of a cell's random numbers: a hash of its parameters, so that it does not depend on where in a sweep,
     in which order or on which machine the cell is computed. ``key`` gives another, independent set."""
-    text = json.dumps([canonical(values), int(key)])
+    text = json.dumps([json_value(values), int(key)])
     # As many bits as a float can hold exactly, and far too many for two cells to share a key.
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 11
 

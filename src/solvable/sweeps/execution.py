@@ -21,7 +21,7 @@ Values = Mapping[str, Any]
 Compute = Callable[[Cells], tuple[Values, Sequence[str | None]]]
 """Given the parameters of some cells: per output an array with one row per cell, and per cell an error text or None."""
 
-Engine = Literal["serial", "processes", "dask"]
+Backend = Literal["serial", "processes", "dask"]
 
 
 class Target(Protocol):
@@ -64,7 +64,7 @@ def run(
     store: Target,
     compute: Compute,
     *,
-    engine: Engine = "serial",
+    engine: Backend = "serial",
     workers: int | None = None,
     window: int | None = None,
     progress: bool | None = None,
@@ -122,7 +122,7 @@ Jobs = Iterator[Job]
 
 @contextlib.contextmanager
 def _engine(
-    engine: Engine, compute: Compute, workers: int | None, window: int | None, client: Any
+    engine: Backend, compute: Compute, workers: int | None, window: int | None, client: Any
 ) -> Iterator[Callable[[Jobs], Iterator[Outcome]]]:
     """A function from jobs to outcomes; on leaving, whatever it started is ended."""
     if engine == "serial":

@@ -23,7 +23,7 @@ from solvable.sweeps.schema import (
     CallCoordinates,
     DamagedStoreError,
     Output,
-    canonical,
+    canonical_json,
     column_digest,
     digest,
     plain_column,
@@ -275,7 +275,7 @@ def metadata_faults(folder: Path, layout: Layout) -> list[str]:
         path = folder / name / "zarr.json"
         try:
             found = json.loads(path.read_text())
-            same = canonical({**found, "shape": 0}) == canonical({**expected, "shape": 0})
+            same = canonical_json({**found, "shape": 0}) == canonical_json({**expected, "shape": 0})
         except (OSError, ValueError, TypeError) as error:
             faults.append(f"{path} is missing or damaged ({type(error).__name__})")
         else:
@@ -288,7 +288,7 @@ def restore_metadata(folder: Path, layout: Layout) -> None:
     """Make the arrays' own metadata files say what the root says."""
     for name, expected in layout.arrays.items():
         try:
-            same = canonical(json.loads((folder / name / "zarr.json").read_text())) == canonical(expected)
+            same = canonical_json(json.loads((folder / name / "zarr.json").read_text())) == canonical_json(expected)
         except (OSError, ValueError):
             same = False
         if not same:

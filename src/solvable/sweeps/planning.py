@@ -3,7 +3,7 @@
 import math
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ from solvable.sweeps.results import Naming, Schema, find_schema
 from solvable.sweeps.schema import tile_shape
 
 Engine = Literal["auto", "serial", "vmap", "processes", "dask"]
-ENGINES = ("auto", "serial", "vmap", "processes", "dask")
+ENGINES = get_args(Engine)
 
 # Cells tried before a sweep is given up because none of them works.
 _ATTEMPTS = 50

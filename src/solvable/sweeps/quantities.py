@@ -120,18 +120,18 @@ def _check_options(kind: type[Model], name: str, options: Mapping[str, Any], swe
             raise ValueError(f"{name} of {kind.name} needs {option.name}: give options={{{option.name!r}: ...}}")
 
 
-def canonical(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A value as JSON can hold it, in full or by its hash: what fingerprints and keys are made of."""
     if isinstance(value, Mapping):
-        return {str(key): canonical(inner) for key, inner in sorted(value.items())}
+        return {str(key): json_value(inner) for key, inner in sorted(value.items())}
     if isinstance(value, list | tuple):
         value = np.asarray(value) if value and all(isinstance(item, numbers.Real) for item in value) else value
         if not isinstance(value, np.ndarray):
-            return [canonical(item) for item in value]
+            return [json_value(item) for item in value]
     if isinstance(value, np.ndarray | jax.Array):
         array = np.asarray(value)
         if array.size <= 50:
-            return [canonical(item) for item in array.tolist()] if array.ndim else canonical(array.item())
+            return [json_value(item) for item in array.tolist()] if array.ndim else json_value(array.item())
         digest = hashlib.sha256(json.dumps(array.tolist()).encode()).hexdigest()[:16]
         return f"array of shape {array.shape}, sha256 {digest}"
     if isinstance(value, bool) or value is None or isinstance(value, str):

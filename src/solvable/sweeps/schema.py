@@ -186,12 +186,12 @@ def tile_shape(tile: int | Sequence[int], sizes: Sequence[int]) -> tuple[int, ..
     return (min(room, max(sizes[0], 64)), *shape)
 
 
-def canonical(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def digest(value: Any) -> str:
-    return hashlib.sha256(canonical(value).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
@@ -204,7 +204,7 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
             for key in keys
             for line in differences(old.get(key, missing), new.get(key, missing), f"{name}.{key}" if name else key)
         ]
-    if canonical(old) == canonical(new):
+    if canonical_json(old) == canonical_json(new):
         return []
     return [f"{name}: stored {_short(old)}, now {_short(new)}"]
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from solvable.model import Model
+from solvable.numerics.memory import memory_limit
 from solvable.sweeps.cells import Cell, Cells, error_text
 from solvable.sweeps.results import Result
 
@@ -25,7 +26,6 @@ from solvable.sweeps.results import Result
 _NARROWEST, _WIDEST = 32, 256
 # Rows computed by one call: those of a low tile, else a few, so that little is computed in vain at the last call.
 _ROWS, _MOST_ROWS = 8, 16
-_CPU_MEMORY = 2**30
 _CORNERS = 8
 # Vectorised and single runs differ by rounding, which root searches amplify a little.
 _RELATIVE, _OF_LARGEST = 1e-6, 1e-8
@@ -200,7 +200,7 @@ def _compiled_block(cells: Cells, columns: tuple[Columns, ...]) -> Callable[[Any
     if key not in _compiled:
         width = min(lengths[-1], _WIDEST)
         compiled = jax.jit(partial(_nested, cells, width)).lower(columns).compile()
-        while width > 1 and _bytes(compiled) > _memory():
+        while width > 1 and _bytes(compiled) > memory_limit():
             width = -(-width // 4)
             compiled = jax.jit(partial(_nested, cells, width)).lower(columns).compile()
         _remember(key, cells, compiled)
@@ -231,13 +231,6 @@ def _bytes(compiled: Any) -> float:
     """What a compiled call needs beside its arguments; 0 where the backend does not say."""
     analysis = compiled.memory_analysis()
     return getattr(analysis, "temp_size_in_bytes", 0) or 0
-
-
-def _memory() -> float:
-    device = jax.local_devices()[0]
-    if device.platform == "cpu":
-        return _CPU_MEMORY
-    return 0.5 * (device.memory_stats() or {}).get("bytes_limit", _CPU_MEMORY)
 
 
 def _padded_length(count: int) -> int:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from solvable.checks import check_count
+from solvable.checks import check_count, is_traced
 from solvable.networks.mlp import Dense
 from solvable.networks.parts import Constant, Running
 
@@ -240,7 +240,7 @@ def mean_of_pixels(images: Array) -> Array:
 
 
 def check_positive(name: str, value: Any) -> None:
-    if not isinstance(value, jax.core.Tracer) and not 0 < float(value) < float("inf"):
+    if not is_traced(value) and not 0 < float(value) < float("inf"):
         raise ValueError(f"{name} must be a positive finite number, not {value!r}")
 
 

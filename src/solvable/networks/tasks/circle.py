@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from solvable.checks import check_choice, check_count
+from solvable.checks import check_choice, check_count, is_traced
 from solvable.networks.sources import Fixed, Fresh
 from solvable.precision import in_float64
 
@@ -27,7 +27,7 @@ def fourier_decay(source: Any, capacity: Any = 2.0) -> Any:
     1.0
     """
     for name, value in (("source", source), ("capacity", capacity)):
-        if not isinstance(value, jax.core.Tracer) and not 0 < float(value) < math.inf:
+        if not is_traced(value) and not 0 < float(value) < math.inf:
             raise ValueError(f"{name} must be a positive finite number, not {value!r}")
     return (1 + capacity * source) / 2
 
@@ -61,7 +61,7 @@ def circle(
     if (decay is None) == (source is None):
         raise ValueError("give either decay, of the coefficients, or source (with capacity)")
     decay = fourier_decay(source, capacity) if decay is None else decay
-    if not isinstance(decay, jax.core.Tracer) and not 0.5 < float(decay) < math.inf:
+    if not is_traced(decay) and not 0.5 < float(decay) < math.inf:
         raise ValueError(f"decay must be above 1/2, or the target has no finite norm, not {decay!r}")
     resolved = (points - 1) // 2
     modes = resolved if modes is None else check_count("modes", modes)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
+from solvable.checks import is_traced
 from solvable.networks.sources import Fixed, Fresh
 from solvable.precision import in_float64
 
@@ -127,7 +128,7 @@ class SparseParity(eqx.Module):
         """
         if samples < 1:
             raise ValueError(f"a training set needs at least one sample, not {samples}")
-        if count is not None and not isinstance(count, jax.core.Tracer) and not 1 <= count <= samples:
+        if count is not None and not is_traced(count) and not 1 <= count <= samples:
             raise ValueError(f"count must be from 1 to the {samples} samples drawn, not {count}")
         inputs, targets = self.sample(key, samples, practised)
         return Fixed(inputs, targets, count=count)
