@@ -166,6 +166,11 @@ CALLS: list[tuple[str, Callable[[], Any], str]] = [
         "learning_rate must be a positive finite number",
     ),
     (
+        "sweep trainings",
+        lambda: solvable.sweep(estimator(), {"training": [GradientFlow(), descent()]}, "limit"),
+        "a training cannot be swept: sweep its options",
+    ),
+    (
         "sweep with a training of no kind",
         lambda: solvable.sweep(estimator(), {"aspect_ratio": [0.1]}, "limit", training=0.1),
         "training must be GradientFlow(...)",
