@@ -89,11 +89,24 @@ class Setting:
         # What is there anyway is not said.
         return rest if text == rest.text(key) else Setting(self.model, {**self.texts, key: text})
 
-    def choose_training(self, name: str) -> "Setting":
-        """The same with another kind of training, for a visitor who chooses it: the other controls follow.
+    def edit(self, key: str, text: str) -> "Setting":
+        """As :meth:`change`, for a visitor who edits a control: other controls follow where they must.
 
-        Options that the new kind does not have are left out, SGD gets a batch size, and times that were typed are
-        converted, so that the same flow times are shown. An address is read by :meth:`change` alone.
+        An address, which says everything at once, is read by :meth:`change`.
+        """
+        if key == "training":
+            return self._choose_training(text)
+        other = {"batch_size": "batch_fraction", "batch_fraction": "batch_size"}.get(key)
+        if other in self.texts and text.strip():
+            return Setting(self.model, {name: said for name, said in self.texts.items() if name != other}).change(
+                key, text
+            )
+        return self.change(key, text)
+
+    def _choose_training(self, name: str) -> "Setting":
+        """Another kind of training: options that it does not have are left out, SGD gets a batch size.
+
+        Times that were typed are converted, so that the same flow times are shown.
         """
         kept = {
             key: text
@@ -102,7 +115,9 @@ class Setting:
         }
         changed = Setting(self.model, kept).change("training", name)
         if name == "sgd" and not {"batch_size", "batch_fraction"} & set(kept):
-            changed = Setting(self.model, {**changed.texts, "batch_size": self.fields["batch_size"].start})
+            fraction = self.fields.get("batch_fraction")
+            size = fraction if fraction is not None and fraction.start else self.fields["batch_size"]
+            changed = Setting(self.model, {**changed.texts, size.key: size.start})
         if "times" not in self.texts:
             return changed
         return changed.change("times", times_after_change(self.texts["times"], self.training(), changed.training()))

@@ -169,7 +169,7 @@ class View:
         if form is None or setting is None or key not in setting.fields:
             return
         try:
-            changed = setting.choose_training(text) if key == "training" else setting.change(key, text)
+            changed = setting.edit(key, text)
             changed.check()
         except ValueError as error:
             blamed = getattr(error, "key", "") or key
