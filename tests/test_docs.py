@@ -23,7 +23,7 @@ PAGES = [
     *sorted((ROOT / "docs/diagnostics").glob("*.md")),
     *(page for page in sorted((ROOT / "docs/networks").glob("*.md")) if "```python" in page.read_text("utf-8")),
     *sorted((ROOT / "docs/tutorials").glob("[1-5]*.md")),
-    ROOT / "docs" / "engines" / "streaming-statistics.md",
+    ROOT / "docs" / "numerics" / "streaming-statistics.md",
     ROOT / "docs" / "sweeps" / "fits.md",
     ROOT / "docs" / "sweeps" / "index.md",
     ROOT / "docs" / "how-to" / "sgd-noise-stops-feature-learning.md",

@@ -1,4 +1,4 @@
-"""Pictures of docs/engines/causal-dmft.md: what the two marches do, and their errors against their cost."""
+"""Pictures of docs/numerics/causal-dmft.md: what the two marches do, and their errors against their cost."""
 
 import json
 import time
@@ -46,7 +46,7 @@ def algorithm() -> None:
     )
     _plain_ticks(right.xaxis, (2, 5, 10, 20, 40, 80))
     right.legend(fontsize="small")
-    figure.savefig(FIGURES / "engine-causal-dmft.png", dpi=90)
+    figure.savefig(FIGURES / "numerics-causal-dmft.png", dpi=90)
 
 
 def _rank(model: Committee, steps: int, tolerance: float) -> int:
@@ -86,7 +86,7 @@ def errors() -> None:
             right.loglog(seconds, said, "_", color=colour, markersize=12)
     right.set(xlabel="processor seconds (warm)", ylabel="relative error of the test loss", title="committee")
     right.legend(fontsize="small")
-    figure.savefig(FIGURES / "engine-causal-dmft-error.png", dpi=90)
+    figure.savefig(FIGURES / "numerics-causal-dmft-error.png", dpi=90)
 
 
 def _measured(model: Committee, times: list[int], solver, reference: float) -> tuple[float, float, float]:

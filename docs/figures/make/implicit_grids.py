@@ -1,4 +1,4 @@
-"""Pictures of docs/engines/implicit-grids.md: grids and stability, and errors against cost."""
+"""Pictures of docs/numerics/implicit-grids.md: grids and stability, and errors against cost."""
 
 import itertools
 import math
@@ -41,7 +41,7 @@ def algorithm() -> None:
         xscale="log", xlabel="time + 0.3/λ₁", ylim=(-0.2, 2.2), yticks=[], title="slots of the march (4 steps a decade)"
     )
     right.legend(fontsize="small", loc="upper left")
-    figure.savefig(FIGURES / "engine-implicit-grids.png", dpi=90)
+    figure.savefig(FIGURES / "numerics-implicit-grids.png", dpi=90)
 
 
 def chebyshev(ratio: float, last: float) -> tuple[int, float]:
@@ -103,7 +103,7 @@ def errors() -> None:
     right.xaxis.set_ticks([], minor=True)
     right.set_ylim(1e-7, 1)
     right.legend(fontsize="x-small", loc="upper right")
-    figure.savefig(FIGURES / "engine-implicit-grids-error.png", dpi=90)
+    figure.savefig(FIGURES / "numerics-implicit-grids-error.png", dpi=90)
 
 
 if __name__ == "__main__":
