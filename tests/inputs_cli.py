@@ -9,14 +9,14 @@ import numpy as np
 
 LE = ("linear-estimator", "--aspect-ratio", "0.9")
 PREDICT = ("predict", *LE)
-SIMULATE = ("simulate", *LE, "--times", "1,2", "--inputs", "20", "--seeds", "2")
-COMPARE = ("compare", *LE, "--times", "1,2", "--inputs", "20", "--seeds", "2")
+SIMULATE = ("simulate", *LE, "--times", "1,2", "--dimension", "20", "--seeds", "2")
+COMPARE = ("compare", *LE, "--times", "1,2", "--dimension", "20", "--seeds", "2")
 PLANE = ("phase-diagram", "linear-estimator")
-SWEEP = ("sweep", "linear-estimator", "--quantity", "limits")
+SWEEP = ("sweep", "linear-estimator", "--quantity", "limit")
 SKILLS = ("predict", "skills", "--exponent", "0.6")
 FEATURES = ("predict", "linear-features", "--intensities", "1,0.5", "--target", "1,1")
-SCALAR = ("simulate", "scalar-network", "--first", "0.1,0.2", "--second", "0.1,0.1", "--target", "1", "--times", "1,2")
-DIAGONAL = ("predict", "diagonal-network", "--variances", "1,2", "--first", "1,1", "--second", "1,1")
+SCALAR = ("simulate", "scalar-network", "--initial-first", "0.1,0.2", "--initial-second", "0.1,0.1", "--target", "1", "--times", "1,2")
+DIAGONAL = ("predict", "diagonal-network", "--variances", "1,2", "--initial-first", "1,1", "--initial-second", "1,1")
 HUGE = "99999999999999999999"
 
 
@@ -61,11 +61,10 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ((*PREDICT, "--outputs", "0"), "outputs must be a whole number, 1 or more, not 0"),
     ((*PREDICT, "--outputs", "1.5"), "'1.5'"),
     ((*PREDICT, "--outputs", HUGE), "is too large"),
-    ((*PREDICT, "--hidden", "2", "--outputs", "5"), "hidden >= outputs"),
+    ((*PREDICT, "--width", "2", "--outputs", "5"), "width >= outputs"),
     ((*PREDICT, "--learning-rate", "nan"), "learning_rate must be"),
     ((*PREDICT, "--label-noise", "-1"), "label_noise must be"),
     ((*PREDICT, "--threshold", "-1"), "threshold must be"),
-    ((*PREDICT, "--descent", "sideways"), "'sideways' is not one of 'flow', 'discrete'"),
     ((*PREDICT, "extra"), "unexpected extra argument"),
     ((*SKILLS, "--skills", "0"), "skills must be a whole number, 1 or more, or inf, not 0"),
     ((*SKILLS, "--skills", "2.5"), "skills must be a whole number, 1 or more, or inf"),
@@ -95,6 +94,34 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
         "must be a positive number, or inf, not -1",
     ),
     (("predict", "feature-scaling", "--capacity", "0.5", "--source", "1"), "capacity must be"),
+    # Trainings.
+    ((*PREDICT, "--training", "sideways"), "'sideways' is not one of 'flow', 'descent', 'sgd'"),
+    ((*PREDICT, "--training", ""), "--training"),
+    ((*PREDICT, "--descent", "flow"), "No such option: --descent"),
+    ((*PREDICT, "--momentum", "0.9"), "does not cover momentum=0.9"),
+    ((*PREDICT, "--training", "flow", "--momentum", "0.9"), "momentum is not an option of GradientFlow"),
+    ((*PREDICT, "--training", "flow", "--batch-size", "4"), "batch_size is not an option of GradientFlow"),
+    ((*PREDICT, "--training", "descent", "--batch-size", "4"), "batch_size is not an option of GradientDescent"),
+    ((*PREDICT, "--training", "sgd"), "give batch_size, or batch_fraction, but not both"),
+    ((*PREDICT, "--batch-size", "4", "--batch-fraction", "0.5"), "give batch_size, or batch_fraction, but not both"),
+    ((*PREDICT, "--batch-size", "4"), "SGD with a batch_size needs dimension"),
+    ((*PREDICT, "--learning-rate", "0"), "learning_rate must be a positive finite number, not 0"),
+    ((*PREDICT, "--learning-rate", "9"), "learning_rate = 9 is not below"),
+    ((*SIMULATE, "--momentum", "2"), "momentum must be a number from 0 up to, but not including, 1, not 2"),
+    ((*SIMULATE, "--momentum", "much"), "'much'"),
+    ((*SIMULATE, "--nesterov"), "nesterov=True needs a momentum above 0"),
+    ((*SIMULATE, "--batch-size", "0"), "batch_size must be a whole number, 1 or more"),
+    ((*SIMULATE, "--batch-size", "2.5"), "'2.5'"),
+    ((*SIMULATE, "--batch-size", HUGE), "--batch-size 99999999999999999999 is too large"),
+    ((*SIMULATE, "--batch-fraction", "1.5"), "batch_fraction must be a number above 0 and at most 1"),
+    ((*SIMULATE, "--sampling", "replacement"), "No such option: --sampling"),
+    (("predict", "skills", "--momentum", "0.9"), "the theory of skills does not cover GradientDescent"),
+    (("simulate", "skills", "--sampling", "sometimes"), "'sometimes' is not one of 'online', 'replacement'"),
+    (("simulate", "skills", "--sampling", "online"), "give batch_size, or batch_fraction, but not both"),
+    (("predict", "linear-network", "--training", "descent"), "'descent' is not one of 'flow'"),
+    (("predict", "linear-features", "--momentum", "0.9"), "No such option: --momentum"),
+    (("predict", "feature-scaling", "--weight-decay", "0.1"), "No such option: --weight-decay"),
+    (("compare", "scalar-network", "--training", "descent"), "the theory of scalar-network does not cover Gradient"),
     # Times.
     ((*PREDICT, "--times", ""), "must look like 1:1e5:200log"),
     ((*PREDICT, "--times", "1:10"), "must look like 1:1e5:200log"),
@@ -140,14 +167,11 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ((*SIMULATE, "--key", HUGE), "--key 99999999999999999999 is too large"),
     ((*SIMULATE, "--key", f"-{HUGE}"), "is too large"),
     ((*SIMULATE, "--key", "1.5"), "'1.5'"),
-    ((*SIMULATE, "--inputs", "0"), "inputs must be a whole number"),
-    ((*SIMULATE, "--batch", "0"), "batch must be a whole number"),
-    ((*SIMULATE, "--momentum", "2"), "momentum"),
+    ((*SIMULATE, "--dimension", "0"), "dimension must be a whole number"),
     ((*SIMULATE, "--memory-limit", "nan"), "memory_limit must be a positive number of bytes, not nan"),
     ((*SIMULATE, "--memory-limit", "-5"), "memory_limit must be a positive number of bytes, not -5"),
-    ((*SIMULATE, "--inputs", "1000000000"), "GiB but the limit is"),
-    ((*PREDICT, "--descent", "discrete", "--learning-rate", "9"), "diverges"),
-    ((*SIMULATE, "--method", "magic"), "magic"),
+    ((*SIMULATE, "--dimension", "1000000000"), "GiB but the limit is"),
+    ((*SIMULATE, "--solver", "magic"), "magic"),
     ((*SIMULATE, "--test-samples", "few"), "'few' is not a whole number"),
     ((*SCALAR, "--samples", "0"), "samples must be a whole number"),
     ((*SCALAR, "--learning-rate", "-1"), "learning_rate must be"),
@@ -156,7 +180,7 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     # Grokking times and planes.
     (("grokking-time", *LE, "--accuracy", "2"), "accuracy must lie between 0 and 1"),
     (("grokking-time", *LE, "--accuracy", "nan"), "accuracy must lie between 0 and 1"),
-    (("grokking-time", *LE, "--descent", "up"), "'up' is not one of 'flow', 'discrete'"),
+    (("grokking-time", *LE, "--training", "up"), "'up' is not one of 'flow', 'descent', 'sgd'"),
     (PLANE, "Missing option '--x'"),
     ((*PLANE, "--x", "aspect_ratio=1,2"), "Missing option '--y'"),
     ((*PLANE, "--x", "aspect_ratio", "--y", "outputs=1:5:5"), "must look like"),
@@ -166,7 +190,7 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ((*PLANE, "--x", "colour=1:5:5", "--y", "outputs=1:5:5"), "no parameter 'colour'"),
     ((*PLANE, "--x", "aspect_ratio=0.1,-1", "--y", "outputs=1:5:5"), "aspect_ratio must be a positive finite number"),
     ((*PLANE, "--x", "aspect_ratio=0.1,1", "--y", "outputs=1:2:3"), "outputs must be a whole number"),
-    ((*PLANE, "--x", "aspect_ratio=0.1,1", "--y", "hidden=1,2"), "hidden cannot be an axis"),
+    ((*PLANE, "--x", "aspect_ratio=0.1,1", "--y", "width=1,2"), "phase diagrams are for one layer"),
     (
         (*PLANE, "--x", "aspect_ratio=0.1:1:1000000", "--y", "weight_decay=0.1:1:1000000"),
         "(1000000 aspect_ratio x 1000000 weight_decay) would take about 26 TB of memory and 3.17 years",
@@ -181,7 +205,6 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ((*SWEEP, "--over", "aspect_ratio=none"), "aspect_ratio must be a positive finite number, not None"),
     ((*SWEEP, "--over", "aspect_ratio=1,2", "--option", f"accuracy={HUGE}"), "--option accuracy"),
     ((*SWEEP, "--over", "aspect_ratio=1,2", "--design-key", HUGE), "--design-key 99999999999999999999 is too large"),
-    ((*SWEEP, "--over", "aspect_ratio=1,2", "--quantity", "late-time"), "needs times"),
     ((*SWEEP, "--over", "aspect_ratio=1,2", "--quantity", "replace"), "replace gave LinearEstimator"),
     ((*SWEEP, "--over", "aspect_ratio=0.1:2"), "must look like 1:1e5:200log"),
     ((*SWEEP, "--over", "aspect_ratio=1,1"), "appears twice"),
@@ -211,6 +234,11 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
         "a sweep of 1e+12 cells",
     ),
     ((*SWEEP, "--over", "aspect_ratio=1:2", "--sobol", "100000000000"), "a sweep of 1e+11 cells"),
+    ((*SWEEP, "--over", "learning_rate=0.1,-1"), "learning_rate must be a positive finite number"),
+    ((*SWEEP, "--over", "momentum=0.1,0.9"), "does not cover momentum"),
+    ((*SWEEP, "--over", "batch_size=1,2", "--training", "flow"), "batch_size"),
+    ((*SWEEP, "--over", "weight_decay=0.1,0.2", "--training", "sgd"), "give batch_size, or batch_fraction"),
+    ((*SWEEP, "--over", "training=flow,descent"), "a training cannot be swept: sweep its options"),
     # Papers.
     (("reproduce", "linear-groking"), "did you mean 'linear-grokking'"),
     (("reproduce", "fig6"), "fig6"),

@@ -1,7 +1,7 @@
 """Everything that a user may get wrong, in one place: no traceback, no number that is silently not one, no long wait.
 
-The inputs written by hand are in ``inputs_models.py`` (Python), ``inputs_cli.py`` (the command line) and
-``inputs_diagnostics.py`` (networks of the user); Hypothesis adds its own below. Each is refused in one line that has
+The inputs written by hand are in ``inputs_models.py`` and ``inputs_training.py`` (Python), ``inputs_cli.py`` (the
+command line) and ``inputs_diagnostics.py`` (networks of the user); Hypothesis adds its own below. Each is refused in one line that has
 the words of its entry, within :data:`LIMIT` seconds of processor time, which do not depend on what else the machine
 does.
 """
@@ -18,6 +18,7 @@ from typing import Any
 import inputs_cli
 import inputs_diagnostics
 import inputs_models
+import inputs_training
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -33,7 +34,7 @@ from solvable.ranges import parse_range
 from solvable.timegrid import check_times
 
 LIMIT = 20.0
-PYTHON = [*inputs_models.INPUTS, *inputs_diagnostics.INPUTS]
+PYTHON = [*inputs_models.INPUTS, *inputs_training.INPUTS, *inputs_diagnostics.INPUTS]
 
 
 @contextlib.contextmanager

@@ -111,6 +111,6 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 def check_fraction(value: Any, name: str = "fraction", below: float = 1.0) -> float:
     """Return a number between 0 and ``below``, both excluded, or raise a ValueError that says so."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < below:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < below:
         raise ValueError(f"{name} must lie between 0 and {below:g}, both excluded, not {value!r}")
     return float(value)

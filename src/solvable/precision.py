@@ -15,6 +15,8 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from solvable.checks import is_traced
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -42,7 +44,7 @@ def in_float64(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _refuse_traced(function: Callable[..., Any], values: Any) -> None:
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values)):
+    if is_traced(values):
         raise ValueError(
             f"{function.__qualname__} is differentiated or vectorised by JAX in float32, and its numbers need float64: "
             'call jax.config.update("jax_enable_x64", True), or put the transformation into '

@@ -16,7 +16,6 @@ Learning rates and batch sizes are numbers or *schedules*: functions of the step
 import dataclasses
 import inspect
 import math
-import numbers
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -254,7 +253,7 @@ class SGD(GradientDescent):
             raise ValueError("batch_fraction needs a training set of finite size: give batch_size")
         else:
             size = max(1, round(self.batch_fraction * samples))
-        if self.sampling != "replacement" and isinstance(size, numbers.Real) and size > samples:
+        if self.sampling != "replacement" and isinstance(size, int) and size > samples:
             raise ValueError(f"batch_size = {size} is larger than the training set of {samples:g} samples: lower it")
         return size
 

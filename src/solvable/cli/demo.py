@@ -16,7 +16,7 @@ from solvable.timegrid import log_times, whole_steps
 
 ASPECT_RATIOS = (0.1, 0.9, 1.5)
 _ACCURACY = 0.95
-_INPUTS = 1000
+_DIMENSION = 1000
 # Most of the fluctuation is from seed to seed; a training set of ten thousand costs more than one of a thousand.
 _SEEDS = {0.1: 10, 0.9: 16, 1.5: 16}
 
@@ -32,8 +32,8 @@ def run_demo(out: str) -> None:
     crossings: list[list[Any]] = []
     for ratio in ASPECT_RATIOS:
         model = LinearEstimator(aspect_ratio=ratio)
-        theory = model.predict(times, descent="discrete")
-        simulation = model.simulate(times, inputs=_INPUTS, seeds=_SEEDS[ratio])
+        theory = model.predict(times)
+        simulation = model.simulate(times, dimension=_DIMENSION, seeds=_SEEDS[ratio])
         theories.append(theory)
         simulations.append(simulation)
         comparisons.append(compare(theory, simulation))
@@ -52,7 +52,7 @@ def run_demo(out: str) -> None:
 
 def _print_tables(comparisons: list[xr.Dataset], crossings: list[list[Any]]) -> None:
     print(
-        f"Linear estimator, input dimension {_INPUTS}, learning rate 0.01, threshold 1e-3: theory in the limit of\n"
+        f"Linear estimator, input dimension {_DIMENSION}, learning rate 0.01, threshold 1e-3: theory in the limit of\n"
         "infinitely many inputs against gradient descent; mean over seeds, z = difference / standard error.\n"
     )
     _print_curves(comparisons)
@@ -78,7 +78,7 @@ def _print_curves(comparisons: list[xr.Dataset]) -> None:
 
 
 def _crossing_rows(model: LinearEstimator, simulation: xr.Dataset) -> list[list[Any]]:
-    predicted = model.grokking_time(_ACCURACY, descent="discrete")
+    predicted = model.grokking_time(_ACCURACY)
     rows = []
     for kind in ("train", "test"):
         expected = float(predicted[f"{kind}_time"])

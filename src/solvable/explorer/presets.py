@@ -1,4 +1,4 @@
-"""Settings of the papers' figures: every figure that one model with one or two sets of parameters is behind."""
+"""Settings of the papers' figures: one preset or more for each figure that one or two settings of a model can show."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from solvable.explorer.settings import Setting
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """A figure of a paper as a page: setting A, perhaps B beside it, and the tab."""
+    """A figure of a paper as a page: setting A, optionally setting B beside it, the open tab and what it shows."""
 
     paper: str
     figure: str
@@ -34,6 +34,7 @@ def _setting(model: str, texts: Mapping[str, str]) -> Setting:
 
 
 def presets_of(model: str) -> list[Preset]:
+    """The presets of one model."""
     return [preset for preset in PRESETS if preset.model == model]
 
 
@@ -45,7 +46,7 @@ def _linear_grokking() -> list[Preset]:
     def make(figure: str, label: str, a: Mapping[str, str], b: Mapping[str, str] | None = None, **more: Any) -> Preset:
         return Preset("linear-grokking", figure, label, "linear-estimator", a, b, **more)
 
-    hidden = {"outputs": "5", "learning_rate": "0.5", "times": "1:3000:61log", "inputs": "300"}
+    two_layers = {"outputs": "5", "learning_rate": "0.5", "times": "1:3000:61log", "dimension": "300"}
     noisy = {"label_noise": "0.1", "threshold": "0.05"}
     return [
         make("fig1", "Fig. 1: aspect ratio 0.1", {"aspect_ratio": "0.1", "times": "1:1000:61log"}),
@@ -81,9 +82,9 @@ def _linear_grokking() -> list[Preset]:
         ),
         make(
             "fig5",
-            "Fig. 5: hidden layers of 50 and 200",
-            _with(hidden, hidden="50", threshold="0.0004"),
-            _with(hidden, hidden="200", threshold="0.0001"),
+            "Fig. 5: hidden layers of width 50 and 200",
+            _with(two_layers, width="50", threshold="0.0004"),
+            _with(two_layers, width="200", threshold="0.0001"),
         ),
         make("fig6", "Fig. 6: late times at aspect ratio 0.9", {"times": "1e3:1e6:61log"}),
         make(
@@ -102,24 +103,18 @@ def _linear_grokking() -> list[Preset]:
         ),
         make(
             "output-maximum",
-            "The number of outputs that groks latest",
+            "The number of outputs with the longest delay",
             {"outputs": "20"},
             tab="phase",
             views={"plane": "delay", "px": "outputs", "py": "aspect_ratio"},
         ),
-        make("eq19", "Eq. 19: two layers", _with(hidden, hidden="50", threshold="0.0001", descent="discrete")),
-        make("initial-scale", "Larger starts: α = 4 and 1", {"student_scale": "4"}, {}),
+        make("eq19", "Eq. 19: two layers", _with(two_layers, width="50", threshold="0.0001")),
+        make("initial-scale", "Larger initial weights: α = 4 and 1", {"initial_scale": "4"}, {}),
         make("label-noise", "Label noise at aspect ratios 0.9 and 1.5", noisy, _with(noisy, aspect_ratio="1.5")),
         make(
             "minibatch",
-            "Batches",
-            {
-                "descent": "discrete",
-                "theory_inputs": "400",
-                "theory_batch": "100",
-                "batch": "100",
-                "times": "1:1e4:41log",
-            },
+            "Batches of 100 samples, and full batches",
+            {"batch_size": "100", "theory_dimension": "400", "times": "1:1e4:41log"},
             {"times": "1:1e4:41log"},
         ),
     ]
@@ -135,9 +130,10 @@ def _delayed_features() -> list[Preset]:
         "activation": "quadratic(0.05)",
         "initial_overlap": eye4,
         "initial_alignment": "0.1;-0.1;0.1;-0.1",
-        "solver": "flow",
-        "step": "0.2",
-        "times": "5:800:23log",
+        # Gradient flow in the units of gradient descent, which simulates the same setting.
+        "training": "flow",
+        "learning_rate": "0.2",
+        "times": "25:4000:23log",
         "dimension": "200",
     }
     signs = [0.2 * (-1) ** place for place in range(10)]
@@ -145,10 +141,10 @@ def _delayed_features() -> list[Preset]:
     ten = {
         **four,
         "output_scale": "0.5",
-        "step": "0.25",
+        "learning_rate": "0.25",
         "initial_alignment": ";".join(f"{one:g}" for one in signs),
         "initial_overlap": ";".join(",".join(f"{one:.3g}" for one in row) for row in rows),
-        "times": "4:1200:19log",
+        "times": "16:4800:19log",
     }
     early = {
         "samples_per_dimension": "inf",
@@ -156,8 +152,8 @@ def _delayed_features() -> list[Preset]:
         "initial_overlap": "1,0;0,1",
         "initial_alignment": "0.01;-0.01",
         "output_scale": "0.001",
-        "times": "0:140:71",
-        "step": "0.1",
+        "learning_rate": "0.1",
+        "times": "0:1400:71",
     }
     # Two neurons that overlap a little.
     two = {
@@ -166,10 +162,10 @@ def _delayed_features() -> list[Preset]:
         "output_scale": "1",
         "initial_overlap": "1,0.2;0.2,1",
         "initial_alignment": "0.3;-0.1",
-        "step": "0.1",
-        "times": "0:12:41",
+        "learning_rate": "0.1",
+        "times": "0:120:41",
     }
-    online = {**two, "samples_per_dimension": "60", "solver": "online", "times": "0:4:41"}
+    online = {**two, "samples_per_dimension": "60", "solver": "online", "times": "0:40:41"}
     return [
         make("fig2", "Fig. 2: two neurons, γ = 2", two),
         make(
@@ -187,7 +183,7 @@ def _delayed_features() -> list[Preset]:
         make(
             "eq18",
             "Eq. 18: the gap of the losses, γ = 10",
-            _with(two, samples_per_dimension="10", step="0.2", times="0.2:6:30"),
+            _with(two, samples_per_dimension="10", learning_rate="0.2", times="1:30:30"),
         ),
         make("eq20", "Eqs. 19, 20: escape with many samples", early, views={"lower": "alignment", "yscale": "log"}),
         make(
@@ -199,8 +195,8 @@ def _delayed_features() -> list[Preset]:
                 "output_scale": "1",
                 "initial_alignment": "0.3",
                 "initial_overlap": "1",
-                "step": "0.05",
-                "times": "0:3:31",
+                "learning_rate": "0.05",
+                "times": "0:60:31",
             },
         ),
         make("agreement", "γ = 3 with weight decay", _with(two, samples_per_dimension="3", weight_decay="0.2")),
@@ -209,7 +205,7 @@ def _delayed_features() -> list[Preset]:
         make(
             "grokking",
             "Four neurons that grok later, α = 2",
-            _with(four, output_scale="2", step="0.1", times="5:1600:23log"),
+            _with(four, output_scale="2", learning_rate="0.1", times="50:16000:23log"),
         ),
     ]
 
@@ -232,8 +228,8 @@ def _layerwise() -> list[Preset]:
     three = {
         "variances": "1,0.4,0.16",
         "target_scales": "1,1,1",
-        "first": "0.01,0.01,0.01",
-        "second": "0.01,0.01,0.01",
+        "initial_first": "0.01,0.01,0.01",
+        "initial_second": "0.01,0.01,0.01",
         "times": "0:60:61",
     }
     skill = [k**-1.6 for k in range(1, 6)]
@@ -241,8 +237,8 @@ def _layerwise() -> list[Preset]:
     five = {
         "variances": frequencies,
         "target_scales": "5,5,5,5,5",
-        "first": "0.1,0.1,0.1,0.1,0.1",
-        "second": "0.1,0.1,0.1,0.1,0.1",
+        "initial_first": "0.1,0.1,0.1,0.1,0.1",
+        "initial_second": "0.1,0.1,0.1,0.1,0.1",
         "times": "0:25:126",
         "samples": "10000",
     }
@@ -303,8 +299,8 @@ def _layerwise() -> list[Preset]:
             "saddle-to-saddle",
             "Saddle to saddle: small and large starts",
             "diagonal-network",
-            _with(three, first="0.003,0.003,0.003", second="0.003,0.003,0.003", times="0:80:161"),
-            _with(three, first="0.3,0.3,0.3", second="0.3,0.3,0.3", times="0:80:161"),
+            _with(three, initial_first="0.003,0.003,0.003", initial_second="0.003,0.003,0.003", times="0:80:161"),
+            _with(three, initial_first="0.3,0.3,0.3", initial_second="0.3,0.3,0.3", times="0:80:161"),
         ),
         make("stage-overlap", "Overlap of stages over start and rate", "diagonal-network", three, tab="phase"),
         make(
@@ -347,22 +343,22 @@ def _layerwise() -> list[Preset]:
             "neural-collapse",
             "Neural collapse of a linear network",
             "linear-network",
-            {"singular_values": "1,1,1", "times": "0:20:81"},
+            {"singular_values": "1,1,1", "initial": "random", "times": "0:20:81"},
         ),
         make(
             "fig6-2",
             "Fig. 6.2: small start (rich) and large start (lazy)",
             "scalar-network",
-            {"first": "0.03,-0.02", "second": "0.02,0.03", "times": "0:12:121"},
-            {"first": "2,-1", "second": "1,2", "times": "0:12:121"},
+            {"initial_first": "0.03,-0.02", "initial_second": "0.02,0.03", "times": "0:12:121"},
+            {"initial_first": "2,-1", "initial_second": "1,2", "times": "0:12:121"},
             views={"lower": "output"},
         ),
         make(
             "plane-gamma",
             "Plane of the growth: rich, and a lazy start",
             "scalar-network",
-            {"first": "0.1,-0.1", "second": "0.1,0.1", "target": "1", "times": "0:8:81"},
-            {"first": "3,-3", "second": "3,3", "target": "1", "times": "0:8:81"},
+            {"initial_first": "0.1,-0.1", "initial_second": "0.1,0.1", "target": "1", "times": "0:8:81"},
+            {"initial_first": "3,-3", "initial_second": "3,3", "target": "1", "times": "0:8:81"},
             views={"lower": "output"},
         ),
         make(
@@ -370,8 +366,8 @@ def _layerwise() -> list[Preset]:
             "Theorem 1: Z = 1.7, E[x²] = 0.6",
             "scalar-network",
             {
-                "first": "0.4,-0.1",
-                "second": "0.3,0.2",
+                "initial_first": "0.4,-0.1",
+                "initial_second": "0.3,0.2",
                 "target": "1.3",
                 "output_scale": "1.7",
                 "input_power": "0.6",
@@ -382,7 +378,7 @@ def _layerwise() -> list[Preset]:
             "fig-c2",
             "Fig. C.2: parity mode by mode",
             "parity-mode",
-            {"first": "0.1", "second": "0.1", "third": "0.1", "times": "0:14:113"},
+            {"initial_first": "0.1", "initial_second": "0.1", "initial_third": "0.1", "times": "0:14:113"},
             views={"upper": "strength", "lower": "loss"},
         ),
     ]
@@ -392,7 +388,9 @@ def _feature_scaling() -> list[Preset]:
     def make(figure: str, label: str, a: Mapping[str, str], b: Mapping[str, str] | None = None, **more: Any) -> Preset:
         return Preset("feature-scaling", figure, label, "feature-scaling", a, b, **more)
 
-    flow = {"modes": "inf", "descent": "flow", "times": "1:1e5:41log"}
+    flow = {"modes": "inf", "training": "flow", "times": "1:1e5:41log"}
+    # Late times need the limit of small steps; a flow time of 1 is 20 steps.
+    noisy = {"modes": "inf", "source": "0.4", "learning_rate": "0.05", "times": "20:2e5:31log"}
     linear = {"capacity": "2", "features": "100", "learning_rate": "0.01", "modes": "600"}
     return [
         make(
@@ -413,8 +411,8 @@ def _feature_scaling() -> list[Preset]:
         make(
             "fig3",
             "Fig. 3: batches of 4 and 64",
-            {"features": "128", "batch": "4", "modes": "400", "times": "1:100:21log", "exact_batch": "true"},
-            {"features": "128", "batch": "64", "modes": "400", "times": "1:100:21log", "exact_batch": "true"},
+            {"features": "128", "batch_size": "4", "modes": "400", "times": "1:100:21log", "exact_batch": "true"},
+            {"features": "128", "batch_size": "64", "modes": "400", "times": "1:100:21log", "exact_batch": "true"},
         ),
         make(
             "fig4",
@@ -431,13 +429,13 @@ def _feature_scaling() -> list[Preset]:
             views={"lower": "kernel_growth"},
         ),
         make(
-            "eq8", "Eq. 8: 32 samples used again and again", {"samples": "32", "modes": "300", "times": "1:300:31log"}
+            "eq8", "Eq. 8: a training set of 32 samples", {"samples": "32", "modes": "300", "times": "1:300:31log"}
         ),
         make(
             "sgd-noise",
             "Batch noise stops feature learning",
-            _with(flow, source="0.4", batch="1", learning_rate="0.05", times="1:1e4:31log"),
-            _with(flow, source="0.4", times="1:1e4:31log"),
+            _with(noisy, batch_size="1", solver="slot-march"),
+            _with(noisy, solver="exponential-midpoint"),
             views={"lower": "kernel_growth"},
         ),
         make("table1", "Table 1: compute exponents of β = 0.5", flow),

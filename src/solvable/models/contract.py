@@ -79,7 +79,7 @@ def check_model(model: Any, *, seeds: int = 2) -> None:
         from solvable import models
 
         model = models.get(model)
-    if inspect.isclass(model):
+    if inspect.isclass(model) and issubclass(model, Model):
         missing = [field.name for field in dataclasses.fields(model) if field.default is dataclasses.MISSING]
         if missing:
             raise ContractError(f"{model.__name__} has no default for {', '.join(missing)}: pass an instance")
@@ -272,21 +272,21 @@ def _dataset(what: str, data: Any, training: Training) -> Iterator[str]:
         yield f"{what}: the attribute 'loss' does not state the convention of the loss"
     if "flow_time" not in data.coords:
         yield f"{what}: the coordinate flow_time is missing"
-    for name, variable in data.variables.items():
+    for label, described in data.variables.items():
         for attribute in ("long_name", "units"):
-            if attribute not in variable.attrs:
-                yield f"{what}: {name} has no {attribute}"
+            if attribute not in described.attrs:
+                yield f"{what}: {label} has no {attribute}"
     units = data["time"].attrs.get("units", "")
     if ("steps" in units) != training.counts_steps:
         yield f"{what}: times are in {units!r}, for {type(training).__name__}"
     for name in COUNTED_FROM_ONE:
         if name in data.coords:
-            values = data[name].values
-            if values.dtype.kind not in "iu" or values[0] != 1:
-                yield f"{what}: {name} is not counted in integers from 1, but begins {values[:3].tolist()}"
-    for name, variable in data.data_vars.items():
-        if variable.dtype.kind == "f" and variable.dtype != np.float64 and "dtype" not in data.attrs["solver"]:
-            yield f"{what}: {name} is {variable.dtype}, not float64"
+            counted = data[name].values
+            if counted.dtype.kind not in "iu" or counted[0] != 1:
+                yield f"{what}: {name} is not counted in integers from 1, but begins {counted[:3].tolist()}"
+    for label, values in data.data_vars.items():
+        if values.dtype.kind == "f" and values.dtype != np.float64 and "dtype" not in data.attrs["solver"]:
+            yield f"{what}: {label} is {values.dtype}, not float64"
 
 
 def _page(model: Model, seeds: int) -> Iterator[str]:
@@ -301,8 +301,8 @@ def _page(model: Model, seeds: int) -> Iterator[str]:
         if name not in known and name not in options and name not in taken:
             yield f"there is a slider for {name!r}, which is neither a parameter nor an option"
         rule = known[name].metadata["rule"] if name in known else options[name].rule if name in options else None
-        for text in slider.stops() if rule is not None else ():
-            if text and not rule.test(float(text)):
+        for text in slider.stops():
+            if rule is not None and text and not rule.test(float(text)):
                 yield f"the slider of {name} has the value {text}, which must be {rule.text}"
                 break
     for name in controls.start:

@@ -153,6 +153,11 @@ def find_cells(
     names = _parameter_names(make)
     check_quantity(kind, target)
     call_options = option_names(kind, target)
+    if "training" in design.names and "training" in call_options:
+        raise ValueError(
+            "a training cannot be swept: sweep its options (learning_rate, momentum, ...), or make one sweep for each "
+            "training, with training=..."
+        )
     training = _training(kind, target, call_options, options, training)
     trainable = [] if training is None else list(training.parameters())
     for name in design.names:

@@ -43,18 +43,18 @@ def begin(model: "SkillParameters", key: Array) -> Learner:
     skills = _skills(model)
     chance = frequencies(law(model), skills)
     draw, later = jax.random.split(key)
-    shown = chance
+    frequency = chance
     if np.isfinite(model.samples):
-        shown = _drawn(draw, model.samples, chance) / model.samples
+        frequency = _drawn(draw, model.samples, chance) / model.samples
     still, zero = (jnp.zeros(skills.size), jnp.zeros(skills.size)), jnp.zeros(skills.size)
     if model.kind == "linear":
-        return Learner(zero, jnp.ones(skills.size), still, shown, later, zero)
+        return Learner(zero, jnp.ones(skills.size), still, frequency, later, zero)
     # Of eq. 5.6 only the direction in which the basis functions of a skill add up is ever excited.
     start = jnp.sqrt(model.initial_strength * jnp.sqrt(shares(model, skills)))
-    return Learner(start, start, still, shown, later, zero)
+    return Learner(start, start, still, frequency, later, zero)
 
 
-def flow(model: "SkillParameters", training: Training, times: tuple[float, ...], shown: int, key: Array) -> Any:
+def flow(model: "SkillParameters", training: Training, times: tuple[float, ...], max_skills: int, key: Array) -> Any:
     """Measure one run of gradient flow at each time.
 
     Skills do not interact, so that the flow on drawn data has a closed form. Equal factors stay equal, and their
@@ -67,7 +67,7 @@ def flow(model: "SkillParameters", training: Training, times: tuple[float, ...],
 
     def measured(clock: Array) -> dict[str, Array]:
         if model.kind == "linear":
-            return measure(model, shown, learner._replace(first=-jnp.expm1(-speed * clock) * target))
+            return measure(model, max_skills, learner._replace(first=-jnp.expm1(-speed * clock) * target))
         progress = 2 * speed * target * clock
         later = first * second + (target - first * second) * jnp.exp(-progress)
         # A skill without basis functions has no target, and stays where it is: at zero.
@@ -75,19 +75,19 @@ def flow(model: "SkillParameters", training: Training, times: tuple[float, ...],
         # The exponential of a rounded number of e-folds, where it still matters.
         rest = jnp.where(target > 0, 1 - first * second * growth**2 / jnp.where(target > 0, target, 1.0), 0.0)
         moved = learner._replace(first=growth * first, second=growth * second, rounding=progress * jnp.abs(rest))
-        return measure(model, shown, moved)
+        return measure(model, max_skills, moved)
 
     return jax.lax.map(measured, training.flow_time(np.array(times)))
 
 
 def advance(model: "SkillParameters", training: GradientDescent, learner: Learner, count: Array) -> Learner:
     """One step along minus the gradient of the loss on the training set or, with SGD, on a batch drawn from it."""
-    shown = learner.frequency
+    frequency = learner.frequency
     if isinstance(training, SGD):
         batch = training.samples_per_batch(model.samples)
-        shown = _drawn(jax.random.fold_in(learner.key, count), batch, shown) / batch
+        frequency = _drawn(jax.random.fold_in(learner.key, count), batch, frequency) / batch
     first, second, momentum = learner.first, learner.second, training.momentum
-    pull = model.rate * shown * (_target(model) - first * second)
+    pull = model.rate * frequency * (_target(model) - first * second)
     slopes = [training.weight_decay * first - pull * second, training.weight_decay * second - pull * first]
     if model.kind == "linear":
         slopes[1] = jnp.zeros_like(second)
@@ -104,8 +104,8 @@ def advance(model: "SkillParameters", training: GradientDescent, learner: Learne
     )
 
 
-def measure(model: "SkillParameters", shown: int, learner: Learner) -> dict[str, Array]:
-    """Strengths and skill losses of the first ``shown`` skills (eqs. 4.7, 4.8), the loss over all, and their rounding.
+def measure(model: "SkillParameters", max_skills: int, learner: Learner) -> dict[str, Array]:
+    """Strengths and losses of the first ``max_skills`` skills (eqs. 4.7, 4.8), the loss over all, and their rounding.
 
     Each step rounds a factor a few times, which is a few machine precisions of it; N steps at most N times that.
     """
@@ -117,11 +117,11 @@ def measure(model: "SkillParameters", shown: int, learner: Learner) -> dict[str,
     loss_rounding = jnp.abs(target - product) * rounding + rounding**2 / 2
     chance = frequencies(law(model), skills)
     return {
-        "strength": (product * jnp.sqrt(share))[:shown],
-        "skill_loss": jnp.asarray(loss)[:shown],
+        "strength": (product * jnp.sqrt(share))[:max_skills],
+        "skill_loss": jnp.asarray(loss)[:max_skills],
         "test_loss": jnp.sum(chance * loss),
-        "strength_error": (rounding * jnp.sqrt(share))[:shown],
-        "skill_loss_error": loss_rounding[:shown],
+        "strength_error": (rounding * jnp.sqrt(share))[:max_skills],
+        "skill_loss_error": loss_rounding[:max_skills],
         "test_loss_error": jnp.sum(chance * loss_rounding),
     }
 

@@ -16,11 +16,12 @@ import time
 import traceback
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from solvable.files import data_ending, save, write_atomically
 from solvable.numerics.cost import unlimited
 from solvable.papers import home, reproduce
+from solvable.papers.claims import Scale
 from solvable.papers.report.environment import now
 from solvable.plotting import save_figure
 
@@ -128,7 +129,7 @@ def title(paper: str, figure: str) -> str:
 def _run(task: Task) -> tuple[list[dict[str, Any]], dict[str, str]]:
     # The sizes of a figure are chosen and its duration is told; no estimate is to stop it.
     with unlimited():
-        result = reproduce(task.paper, task.figure, task.scale)
+        result = reproduce(task.paper, task.figure, cast(Scale, task.scale))
     claims = [claim.to_dict() for claim in result.claims]
     draft = Path(tempfile.mkdtemp(prefix=f".{task.figure}.", dir=task.folder))
     try:
