@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from solvable import Committee, FeatureScaling, GradientDescent, activations, solvers
+from solvable import SGD, Committee, FeatureScaling, GradientDescent, activations, solvers
 from solvable.plotting import COLOURS, new_figure
 
 FIGURES = Path(__file__).parents[1]
@@ -58,9 +58,10 @@ def _rank(model: Committee, steps: int, tolerance: float) -> int:
 def errors() -> None:
     """Left: the march against steps. Right: closure, response solver and fixed point against seconds, in error."""
     figure, (left, right) = new_figure(2, width=4.6)
-    march = FeatureScaling(capacity=1.5, source=0.4, features=64, batch=16, modes=200, learning_rate=0.2)
+    march = FeatureScaling(capacity=1.5, source=0.4, features=64, modes=200)
+    batches = SGD(learning_rate=0.2, batch_size=16)
     sizes = (64, 128, 256)
-    left.loglog(sizes, [_seconds(lambda n=n: march.predict(np.arange(n))) for n in sizes], "o-", label="march")
+    left.loglog(sizes, [_seconds(lambda n=n: march.predict(np.arange(n), batches)) for n in sizes], "o-", label="march")
     left.loglog(sizes, [2e-2 * (n / 64) ** 3 for n in sizes], ":", color="grey", label="steps³")
     left.set(xlabel="steps", ylabel="processor seconds (warm)", title="cost of the two-time march")
     _plain_ticks(left.xaxis, sizes)
