@@ -18,7 +18,7 @@ author = "The solvable developers"
 copyright = "The solvable developers"
 release = version = solvable.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_gallery.gen_gallery"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx_gallery.gen_gallery"]
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 # The scripts become pages under gallery/.
@@ -29,6 +29,7 @@ nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!solvable\b).*")]
 
 autodoc_member_order = "bysource"
+napoleon_google_docstring = False
 # Shapes of arrays are in the docstrings and in the source; in a signature they hide the arguments.
 autodoc_typehints = "none"
 
@@ -63,4 +64,5 @@ def _docstrings(app: Any, what: str, name: str, obj: Any, options: Any, lines: l
 
 
 def setup(app: Any) -> None:
-    app.connect("autodoc-process-docstring", _docstrings)
+    # Before napoleon reads the sections of the docstring, whose priority is 500.
+    app.connect("autodoc-process-docstring", _docstrings, priority=400)

@@ -23,7 +23,7 @@ PAGES = [
     *sorted((ROOT / "docs/diagnostics").glob("*.md")),
     *(page for page in sorted((ROOT / "docs/networks").glob("*.md")) if "```python" in page.read_text("utf-8")),
     *sorted((ROOT / "docs/tutorials").glob("[1-5]*.md")),
-    ROOT / "docs" / "engines" / "streaming-statistics.md",
+    ROOT / "docs" / "numerics" / "streaming-statistics.md",
     ROOT / "docs" / "sweeps" / "fits.md",
     ROOT / "docs" / "sweeps" / "index.md",
     ROOT / "docs" / "how-to" / "sgd-noise-stops-feature-learning.md",
@@ -82,11 +82,15 @@ def test_tests_of_the_new_model_pass(example):
     tests.test_simulation_agrees()
     tests.test_theory_is_differentiable()
     tests.test_impossible_samples_are_refused(0)
+    tests.test_learning_rate_sets_the_unit_of_time()
+    tests.test_the_contract_is_kept()
 
 
 def test_figure_of_the_new_model_keeps_its_claims(example):
-    claims = example("example_figure", "power_law.py").reproduce("quick").claims
-    assert all(claim.passed for claim in claims)
+    figure = example("example_figure", "power_law.py")
+    data = figure.compute("quick")
+    assert all(claim.passed for claim in figure.claims(data))
+    assert len(figure.draw(data).axes) == 1
 
 
 def pages():

@@ -18,5 +18,5 @@ def load(name: str, file: str):
 
 if __name__ == "__main__":
     load("solvable.models.single_weight", "single_weight.py")
-    result = load("power_law", "power_law.py").reproduce("quick")
-    result.figure.savefig(FIGURES / "add-a-model.png", dpi=90)
+    example = load("power_law", "power_law.py")
+    example.draw(example.compute("quick")).savefig(FIGURES / "add-a-model.png", dpi=90)

@@ -1,4 +1,4 @@
-"""Pictures of docs/engines/causal-dmft.md: what the two marches do, and their errors against their cost."""
+"""Pictures of docs/numerics/causal-dmft.md: what the two marches do, and their errors against their cost."""
 
 import json
 import time
@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from solvable import Committee, FeatureScaling, GradientDescent, activations, solvers
+from solvable import SGD, Committee, FeatureScaling, GradientDescent, activations, solvers
 from solvable.plotting import COLOURS, new_figure
 
 FIGURES = Path(__file__).parents[1]
@@ -46,7 +46,7 @@ def algorithm() -> None:
     )
     _plain_ticks(right.xaxis, (2, 5, 10, 20, 40, 80))
     right.legend(fontsize="small")
-    figure.savefig(FIGURES / "engine-causal-dmft.png", dpi=90)
+    figure.savefig(FIGURES / "numerics-causal-dmft.png", dpi=90)
 
 
 def _rank(model: Committee, steps: int, tolerance: float) -> int:
@@ -58,9 +58,10 @@ def _rank(model: Committee, steps: int, tolerance: float) -> int:
 def errors() -> None:
     """Left: the march against steps. Right: closure, response solver and fixed point against seconds, in error."""
     figure, (left, right) = new_figure(2, width=4.6)
-    march = FeatureScaling(capacity=1.5, source=0.4, features=64, batch=16, modes=200, learning_rate=0.2)
+    march = FeatureScaling(capacity=1.5, source=0.4, features=64, modes=200)
+    batches = SGD(learning_rate=0.2, batch_size=16)
     sizes = (64, 128, 256)
-    left.loglog(sizes, [_seconds(lambda n=n: march.predict(np.arange(n))) for n in sizes], "o-", label="march")
+    left.loglog(sizes, [_seconds(lambda n=n: march.predict(np.arange(n), batches)) for n in sizes], "o-", label="march")
     left.loglog(sizes, [2e-2 * (n / 64) ** 3 for n in sizes], ":", color="grey", label="steps³")
     left.set(xlabel="steps", ylabel="processor seconds (warm)", title="cost of the two-time march")
     _plain_ticks(left.xaxis, sizes)
@@ -86,7 +87,7 @@ def errors() -> None:
             right.loglog(seconds, said, "_", color=colour, markersize=12)
     right.set(xlabel="processor seconds (warm)", ylabel="relative error of the test loss", title="committee")
     right.legend(fontsize="small")
-    figure.savefig(FIGURES / "engine-causal-dmft-error.png", dpi=90)
+    figure.savefig(FIGURES / "numerics-causal-dmft-error.png", dpi=90)
 
 
 def _measured(model: Committee, times: list[int], solver, reference: float) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""Pictures of docs/engines/implicit-grids.md: grids and stability, and errors against cost."""
+"""Pictures of docs/numerics/implicit-grids.md: grids and stability, and errors against cost."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from solvable import FeatureScaling
+from solvable import FeatureScaling, GradientFlow
 from solvable.models.committee.flow import chebyshev_step, geometric_steps, stages_needed
 from solvable.plotting import COLOURS, new_figure
 
@@ -41,7 +41,7 @@ def algorithm() -> None:
         xscale="log", xlabel="time + 0.3/λ₁", ylim=(-0.2, 2.2), yticks=[], title="slots of the march (4 steps a decade)"
     )
     right.legend(fontsize="small", loc="upper left")
-    figure.savefig(FIGURES / "engine-implicit-grids.png", dpi=90)
+    figure.savefig(FIGURES / "numerics-implicit-grids.png", dpi=90)
 
 
 def chebyshev(ratio: float, last: float) -> tuple[int, float]:
@@ -90,20 +90,20 @@ def errors() -> None:
         "exponential midpoint": (FeatureScaling(1.5, 0.4, modes=math.inf), (4, 8, 16, 32), 96),
     }
     for colour, (name, (model, counts, finest)) in zip(COLOURS, cases.items(), strict=False):
-        exact = model.predict(times, descent="flow", per_decade=finest).test_loss.values
-        found = [model.predict(times, descent="flow", per_decade=count) for count in counts]
+        exact = model.predict(times, GradientFlow(), per_decade=finest).test_loss.values
+        found = [model.predict(times, GradientFlow(), per_decade=count) for count in counts]
         wrong = [np.abs(each.test_loss.values / exact - 1).max() for each in found]
         said = [each.attrs["numerical_error"] for each in found]
         print(name, counts, wrong, said, [each.attrs["seconds"] for each in found])
         right.loglog(counts, wrong, "o-", color=colour, label=f"{name}: error")
         right.loglog(counts, said, "--", color=colour, label=f"{name}: estimate")
     right.loglog((4, 32), (4e-3, 4e-3 / 64), ":", color="grey", label="second order")
-    right.set(xlabel="steps a decade", ylabel="largest relative error", title="feature scaling, β = 0.4, t = 1 … 1000")
+    right.set(xlabel="steps per decade", ylabel="largest relative error", title="feature scaling, β = 0.4, t = 1 … 1000")
     right.xaxis.set_ticks((4, 8, 16, 32), ("4", "8", "16", "32"))
     right.xaxis.set_ticks([], minor=True)
     right.set_ylim(1e-7, 1)
     right.legend(fontsize="x-small", loc="upper right")
-    figure.savefig(FIGURES / "engine-implicit-grids-error.png", dpi=90)
+    figure.savefig(FIGURES / "numerics-implicit-grids-error.png", dpi=90)
 
 
 if __name__ == "__main__":

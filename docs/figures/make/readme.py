@@ -9,6 +9,7 @@ import solvable
 from solvable.plotting import COLOURS, draw_curve, draw_plane, new_figure, save_figure, set_axis
 from solvable.timegrid import log_times, whole_steps
 
+TRAINING = solvable.GradientDescent(learning_rate=0.01)
 RATIOS = (0.1, 0.9, 1.5)
 ACCURACIES = ("train_accuracy", "test_accuracy")
 
@@ -18,8 +19,8 @@ def curves(ax):
     few = whole_steps(log_times(10, 1e5, 22))
     for colour, ratio in zip(COLOURS, RATIOS, strict=False):
         model = solvable.LinearEstimator(aspect_ratio=ratio)
-        theory = model.predict(times, descent="discrete", inputs=400)
-        runs = model.simulate(few, inputs=400, seeds=20)
+        theory = model.predict(times, TRAINING, dimension=400)
+        runs = model.simulate(few, TRAINING, dimension=400, seeds=20)
         for name in ACCURACIES:
             for dataset in (theory, runs):
                 draw_curve(ax, dataset[name], colour, dashed=name == "train_accuracy")

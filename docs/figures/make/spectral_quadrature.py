@@ -1,4 +1,4 @@
-"""Pictures of docs/engines/spectral-quadrature.md: where the nodes lie, and errors against their number."""
+"""Pictures of docs/numerics/spectral-quadrature.md: where the nodes lie, and errors against their number."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def algorithm() -> None:
     right.annotate("1/t: what has been learned", (1.3, 1.5e-4), fontsize=8)
     right.set(xlabel="rank k", ylabel="eigenvalue", title=f"infinitely many modes, {modes.ranks.size} nodes, t = 10⁴")
     right.legend(fontsize="small")
-    figure.savefig(FIGURES / "engine-spectral-quadrature.png", dpi=90)
+    figure.savefig(FIGURES / "numerics-spectral-quadrature.png", dpi=90)
 
 
 def errors() -> None:
@@ -84,7 +84,7 @@ def errors() -> None:
     right.loglog(*zip(*cut, strict=True), "s-", color=COLOURS[1], label="first modes only")
     right.set(xlabel="nodes, or modes", ylabel="largest relative error", title="loss of a power law, t = 1 … 10⁶")
     right.legend(fontsize="small")
-    figure.savefig(FIGURES / "engine-spectral-quadrature-error.png", dpi=90)
+    figure.savefig(FIGURES / "numerics-spectral-quadrature-error.png", dpi=90)
 
 
 if __name__ == "__main__":

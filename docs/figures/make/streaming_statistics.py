@@ -1,4 +1,4 @@
-"""Pictures of docs/engines/streaming-statistics.md: what flows where, and errors against mean and cost."""
+"""Pictures of docs/numerics/streaming-statistics.md: what flows where, and errors against mean and cost."""
 
 import time
 from pathlib import Path
@@ -46,7 +46,7 @@ def algorithm() -> None:
     ax.text(3.4, -0.1, "memory (p + C)², whatever the number of samples;  a + b joins two shards", fontsize=9)
     ax.set(xlim=(-0.2, 10.2), ylim=(-0.4, 3.1))
     ax.axis("off")
-    figure.savefig(FIGURES / "engine-streaming-statistics.png", dpi=90)
+    figure.savefig(FIGURES / "numerics-streaming-statistics.png", dpi=90)
 
 
 def errors() -> None:
@@ -87,7 +87,7 @@ def errors() -> None:
     right.loglog(sizes, [seconds[-1] * (size / sizes[-1]) ** 2 for size in sizes], ":", color="grey", label="p²")
     right.set(xlabel="features p", ylabel="processor microseconds a sample")
     right.legend(fontsize="small")
-    figure.savefig(FIGURES / "engine-streaming-statistics-error.png", dpi=90)
+    figure.savefig(FIGURES / "numerics-streaming-statistics-error.png", dpi=90)
 
 
 def worst(found: np.ndarray, exact: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""A single weight: limits, an identity, simulation, gradients, bad input."""
+"""A single weight: limits, an identity, simulation, gradients, bad input, the contract."""
 
 import jax
 import numpy as np
@@ -30,8 +30,15 @@ def test_simulation_agrees():
     assert float(abs(scores).to_array().max()) < 4
 
 
+def test_learning_rate_sets_the_unit_of_time():
+    model = SingleWeight(samples=7)
+    slower = model.predict(4 * TIMES, solvable.GradientFlow(learning_rate=0.25))
+    np.testing.assert_allclose(slower.test_loss, model.predict(TIMES).test_loss, rtol=1e-14)
+
+
 def test_theory_is_differentiable():
-    slope = jax.grad(lambda target: SingleWeight(samples=5, target=target).predict([1.0]).test_loss.data[0])(2.0)
+    with jax.enable_x64(True):
+        slope = jax.grad(lambda target: SingleWeight(samples=5, target=target).predict([1.0]).test_loss.data[0])(2.0)
     assert slope == pytest.approx(2.0 * (1 + 4 / 5) ** -2.5)
 
 
@@ -39,3 +46,7 @@ def test_theory_is_differentiable():
 def test_impossible_samples_are_refused(samples):
     with pytest.raises(ValueError, match="samples must be a whole number, 1 or more"):
         SingleWeight(samples=samples)
+
+
+def test_the_contract_is_kept():
+    solvable.models.check_model(SingleWeight)
