@@ -20,6 +20,7 @@ from solvable.explorer.settings import Setting
 from solvable.explorer.summaries import Card, empty_cards
 from solvable.explorer.workers import Workers
 from solvable.plotting import describe
+from solvable.plotting.style import unit
 
 Hold = Callable[[], contextlib.AbstractContextManager[Any]]
 _SCALES = {"auto": "automatic", "log": "log", "linear": "linear"}
@@ -383,7 +384,7 @@ class View:
         time_log = self._is_log("xscale", self.state.a.text("times").endswith("log"))
         first = self._described()
         assert first is not None
-        x_label = describe(first["time"])
+        x_label = f"{describe(first['time'])} {unit(first['time'])}".strip()
         panel = self._panel(pane, time_log, log, x_label)
         span = curves.y_range([curve for curve, _ in lines] + points, log)
         panel.show(lines, points, hollow, label, span)
