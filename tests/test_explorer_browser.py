@@ -92,7 +92,7 @@ def with_two_units(path: str) -> str:
     """The address with the setting that :func:`network` has, unless it says something else itself."""
     if "model=scalar-network" not in path:
         return path
-    texts = {"first": "0.4,-0.1", "second": "0.3,0.2", "times": "0:8:81"}
+    texts = {"initial_first": "0.4,-0.1", "initial_second": "0.3,0.2", "times": "0:8:81"}
     return path + "".join(f"&{name}={text}" for name, text in texts.items() if f"&{name}=" not in path)
 
 
@@ -155,7 +155,8 @@ def shot(page: object, name: str, whole: bool = False) -> None:
 
 
 def network(**changes: object) -> solvable.ScalarNetwork:
-    return solvable.ScalarNetwork(**{"first": [0.4, -0.1], "second": [0.3, 0.2], "target": 1.0, **changes})
+    start = {"initial_first": [0.4, -0.1], "initial_second": [0.3, 0.2], "target": 1.0}
+    return solvable.ScalarNetwork(**{**start, **changes})
 
 
 TIMES = np.linspace(0.0, 8.0, 81)
@@ -178,12 +179,12 @@ def test_a_slider_moves_the_curve_to_the_librarys_numbers(visit: Callable) -> No
     expect(page.locator("#a-target")).to_have_value("1.1")
     slider.press("End")
     wait_for(page, shows(page, network(target=5.0)), "the curve follows the slider to its end")
-    distance = f"{network(target=5.0).distance_from_linear():.6g}"
+    distance = f"{network(target=5.0).distance_from_linear().distance_from_linear.item():.6g}"
     expect(page.locator("[data-card=distance]")).to_contain_text(distance, timeout=PATIENCE)
     entry = page.get_by_role("slider", name="first layer at the start, entry 2")
     entry.press("ArrowRight")
-    expect(page.locator("#a-first")).to_have_value("0.4,-0.05")
-    wait_for(page, shows(page, network(target=5.0, first=[0.4, -0.05])), "one entry of a list has a slider")
+    expect(page.locator("#a-initial_first")).to_have_value("0.4,-0.05")
+    wait_for(page, shows(page, network(target=5.0, initial_first=[0.4, -0.05])), "one entry of a list has a slider")
     assert page.evaluate("history.length") == before, "moving a slider is no step in the history"
     shot(page, "curves")
 
@@ -207,6 +208,27 @@ def test_simulation_shows_points_with_error_bars_and_scores(visit: Callable) -> 
     expect(page.get_by_text("another setting").first).to_be_visible()
     wait_for(page, lambda: drawn(page, "upper-points", "fill")[0] != full, "hollow points")
     shot(page, "simulation")
+
+
+def test_another_training_brings_its_options_and_its_words(visit: Callable) -> None:
+    page = visit("/?model=scalar-network&samples=20&seeds=4&times=0:8:9")
+    wait_for(page, shows(page, network(), times=np.linspace(0, 8, 9)), "the curve of the flow")
+    expect(page.locator("#a-momentum")).to_be_hidden()
+    page.get_by_label("how the model is trained").first.select_option("gradient descent (simulation only)")
+    expect(page.locator("#a-momentum")).to_be_visible()
+    expect(page.locator("#a-learning_rate")).to_have_value("0.01")
+    expect(page.locator("#a-times")).to_have_value("0:800:9")
+    expect(page.get_by_text(re.compile("does not cover GradientDescent.*Press Simulate"))).to_be_visible()
+    wait_for(page, lambda: not page.locator("#panel-curves canvas").first.is_visible(), "the flow is not shown for it")
+    shot(page, "training")
+    page.get_by_role("button", name="Simulate").click()
+    expect(page.get_by_text(re.compile("4 of 4 seeds"))).to_be_visible(timeout=PATIENCE)
+    runs = network().simulate(np.linspace(0, 800, 9), solvable.GradientDescent(0.01), samples=20, seeds=4)
+    np.testing.assert_allclose(drawn(page, "upper-points", "y")[:9], runs.test_loss.mean("seed").values, rtol=1e-9)
+    expect(page.locator("#panel-curves canvas").first).to_be_visible()
+    page.get_by_label("how the model is trained").first.select_option("gradient flow")
+    expect(page.locator("#a-times")).to_have_value("0:8:9")
+    wait_for(page, shows(page, network(), times=np.linspace(0, 8, 9)), "the curve is back")
 
 
 def test_copied_python_gives_what_is_drawn(visit: Callable) -> None:
@@ -251,8 +273,10 @@ def test_bad_values_are_answered_next_to_their_field(visit: Callable) -> None:
     box.fill("2")
     expect(complaint).to_be_empty()
     wait_for(page, shows(page, network(output_scale=2.0)), "and follows again")
-    page.locator("#a-first").fill("0.4,-0.1,0.2")
-    expect(page.locator("#a-first-error, #a-second-error").filter(has_text=re.compile("first|second"))).to_be_visible()
+    page.locator("#a-initial_first").fill("0.4,-0.1,0.2")
+    expect(
+        page.locator("#a-initial_first-error, #a-initial_second-error").filter(has_text=re.compile("first|second"))
+    ).to_be_visible()
 
 
 def test_impossible_addresses_are_answered_and_put_right(visit: Callable) -> None:
@@ -262,7 +286,9 @@ def test_impossible_addresses_are_answered_and_put_right(visit: Callable) -> Non
     expect(page.locator("#a-times-error")).to_contain_text("in the address")
     usual = parse_range(solvable.ScalarNetwork.usual_times)
     wait_for(page, shows(page, network(input_power=2.0), times=usual), "what is possible is kept")
-    expect(page).to_have_url(re.compile(r"\?model=scalar-network&input_power=2&first=0.4,-0.1&second=0.3,0.2$"))
+    expect(page).to_have_url(
+        re.compile(r"\?model=scalar-network&input_power=2&initial_first=0.4,-0.1&initial_second=0.3,0.2$")
+    )
     page = visit("/?model=%3Cscript%3Ealert(1)%3C/script%3E")
     expect(page.get_by_role("alert").filter(has_text="no model is named")).to_be_visible()
 
@@ -310,14 +336,14 @@ def test_phase_diagram_marks_the_setting_and_a_click_moves_it(visit: Callable) -
     page.mouse.click(frame["x"] + frame["width"] * 0.3, frame["y"] + frame["height"] * 0.3)
     expect(page).to_have_url(re.compile(r"first=[-0-9.]+,-0\.1"))
     wait_for(page, lambda: drawn(page, "mark", "x") != [0.4], "the mark moves")
-    entry = float(page.locator("#a-first").input_value().split(",")[0])
+    entry = float(page.locator("#a-initial_first").input_value().split(",")[0])
     assert drawn(page, "mark", "x") == [entry]
     assert float(page.locator("#a-target").input_value()) == drawn(page, "mark", "y")[0]
 
 
 @pytest.mark.slow
 def test_slow_theory_shows_progress_and_can_be_cancelled(visit: Callable) -> None:
-    page = visit("/?model=committee&times=0:400:41")
+    page = visit("/?model=committee&times=0:1600:41")
     expect(page.get_by_text(re.compile(r"computing theory, \d+%"))).to_be_visible(timeout=2 * PATIENCE)
     # Closing the page is as good as the button: the one slow worker of a small machine is free for the next visitor.
     page.get_by_role("button", name="Cancel").last.click()
@@ -328,7 +354,7 @@ def test_slow_theory_shows_progress_and_can_be_cancelled(visit: Callable) -> Non
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="sees the work of processes in /proc")
 def test_closing_a_page_stops_its_work(visit: Callable, server: Server) -> None:
-    page = visit("/?model=committee&times=0:4000:41")
+    page = visit("/?model=committee&times=0:16000:41")
     expect(page.get_by_text(re.compile("computing theory")).first).to_be_visible(timeout=PATIENCE)
     assert server.work() > 0.05
     page.close()

@@ -1,7 +1,7 @@
-"""What a model says about itself for the page: sliders, numbers that sum a setting up, and planes worth looking at.
+"""What a model states for the page: ranges of sliders, numbers that summarise a setting, and the plane to show first.
 
-A rule says what a parameter *may* be. These say what is worth showing, which no rule knows. Everything has a default,
-so that a model that says nothing works as well.
+A rule says which values of a parameter are allowed; controls say which are worth showing. Everything has a default, so
+that a model without controls has a page as well.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import xarray as xr
 class Slider:
     """A slider from ``low`` to ``high``.
 
-    Its stops are texts, as they would be typed: a whole slider is a list of values that look well in an address.
+    Its stops are texts, rounded to three or four digits, as one would type them.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ SHARED_SLIDERS: Mapping[str, Slider] = {
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """A number, or a word, that sums a setting up: a card on the page, and a quantity of its planes.
+    """A number or a word that summarises a setting: a card on the page, and a quantity to draw over two parameters.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Summary:
     of
         Function of the model and the training that gives the number, an array without axes, or a word.
     unit
-        Unit of the number.
+        Unit of the number; ``"time"`` stands for the unit of time of the training, steps or flow time.
     planar
         Whether it can be drawn over two parameters.
     over
@@ -112,7 +112,8 @@ class Controls:
     sliders
         Sliders by parameter or option; of lists and matrices, the slider of each entry.
     start
-        Texts that the page starts with, where they are not the defaults: sizes that two cores train while one watches.
+        Texts that the page starts with, where they are not the defaults: sizes that two cores simulate in seconds. A
+        ``batch_size`` or ``batch_fraction`` here is the one that SGD starts with when it is chosen.
     units
         Units of parameters, where they have any.
     summaries

@@ -81,7 +81,8 @@ def described(field: Any) -> dict[str, Any]:
         "role": field.role,
         "kind": "check" if field.choices == ("false", "true") else field.kind,
         "symbol": field.symbol,
-        "help": field.help,
+        # A box that is ticked needs no "whether".
+        "help": field.help.removeprefix("whether ") if field.choices == ("false", "true") else field.help,
         "units": field.units,
         "allowed": field.allowed,
         "optional": field.optional,

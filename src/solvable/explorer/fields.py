@@ -302,7 +302,9 @@ def _guess(rule: Rule, default: Any) -> Slider:
 
 def _time_units(cls: type[Model]) -> str:
     steps = {cover.kind.counts_steps for cover in (*cls.theory_covers, *cls.simulation_covers)}
-    return "steps" if steps == {True} else "flow time / η" if steps == {False} else "steps; flow time / η for a flow"
+    if steps == {True, False}:
+        return "steps, or flow time / η for gradient flow"
+    return "steps" if steps == {True} else "flow time / η"
 
 
 def _times(cls: type[Model]) -> Field:
@@ -312,7 +314,7 @@ def _times(cls: type[Model]) -> Field:
         role="times",
         kind="text",
         symbol="t",
-        help=f"times at which curves are computed: {_time_units(cls)}",
+        help=f"times of the curves: {_time_units(cls)}",
         rule=_TIMES,
         start=cls.usual_times,
         default=cls.usual_times,

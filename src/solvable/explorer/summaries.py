@@ -1,4 +1,4 @@
-"""The numbers on the cards: what the summaries of a model come to in a setting."""
+"""Cards: the numbers that a model's summaries give for a setting."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from solvable.training import Training
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """A summary found: a text for people, the number behind it, or why there is none."""
+    """A summary as it is shown: its label, its value as text with a unit, or the reason why there is none."""
 
     name: str
     label: str
@@ -24,18 +24,18 @@ class Card:
 
 @in_float64
 def cards(model: Model, training: Training) -> list[Card]:
-    """Every summary of the model; one that does not exist here says why in words."""
+    """A card for every summary of the model. Where a summary is not defined, its card gives the reason."""
     once = _Once(model)
     return [_card(summary, once, training) for summary in model.controls.summaries]
 
 
 def empty_cards(model: str) -> list[Card]:
-    """The cards before their numbers are there."""
+    """Placeholders for the cards, until their numbers have been computed."""
     return [Card(summary.name, summary.label, "…") for summary in models.get(model).controls.summaries]
 
 
 class _Once:
-    """The model, whose methods are asked only once each: several cards read one answer."""
+    """A model that caches the results of its methods, because several cards read the same result."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -63,11 +63,18 @@ def _card(summary: Summary, model: Any, training: Training) -> Card:
     if isinstance(value, str):
         return Card(summary.name, summary.label, value)
     value = float(value)
-    return Card(summary.name, summary.label, show(value), summary.unit if math.isfinite(value) else "")
+    return Card(summary.name, summary.label, show(value), _unit(summary, training) if math.isfinite(value) else "")
+
+
+def _unit(summary: Summary, training: Training) -> str:
+    if summary.unit != "time":
+        return summary.unit
+    rate = training.parameters()["learning_rate"]
+    return "steps" if training.counts_steps else "flow time" if rate == 1 else "flow time / η"
 
 
 def show(value: float) -> str:
-    """Six digits; a floor below which a loss is rounding."""
+    """Six significant digits. Below 1e-16 a loss is rounding error, and is shown as such."""
     if math.isnan(value):
         return "never"
     if math.isinf(value):

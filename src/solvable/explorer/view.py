@@ -20,6 +20,7 @@ from solvable.explorer.settings import Setting
 from solvable.explorer.summaries import Card, empty_cards
 from solvable.explorer.workers import Workers
 from solvable.plotting import describe
+from solvable.plotting.style import unit
 
 Hold = Callable[[], contextlib.AbstractContextManager[Any]]
 _SCALES = {"auto": "automatic", "log": "log", "linear": "linear"}
@@ -337,7 +338,7 @@ class View:
         first = self._described()
         if first is None:
             for pane in (self.upper, self.lower, self.upper_legend, self.lower_legend):
-                pane.visible = False
+                _set_visible(pane, False)
             return
         known = curves.quantities(first)
         upper, lower = curves.usual_quantities(first)
@@ -353,7 +354,8 @@ class View:
         ):
             if quantity:
                 self._draw_panel(quantity, pane, key, curves.axis_label(first, quantity))
-            pane.visible = key.visible = bool(quantity)
+            _set_visible(pane, bool(quantity))
+            _set_visible(key, bool(quantity))
 
     def _described(self) -> xr.Dataset | None:
         """What the axes are made of: theory or, where it does not cover the training, the mean over the seeds."""
@@ -382,7 +384,7 @@ class View:
         time_log = self._is_log("xscale", self.state.a.text("times").endswith("log"))
         first = self._described()
         assert first is not None
-        x_label = describe(first["time"])
+        x_label = f"{describe(first['time'])} {unit(first['time'])}".strip()
         panel = self._panel(pane, time_log, log, x_label)
         span = curves.y_range([curve for curve, _ in lines] + points, log)
         panel.show(lines, points, hollow, label, span)
@@ -425,6 +427,13 @@ class View:
         self.python.code = code.python(self.state.a)
         verbs = ("predict", "simulate", "compare")
         self.command.code = "\n".join(code.command(self.state.a, verb) for verb in verbs)
+
+
+def _set_visible(pane: Any, visible: bool) -> None:
+    """Show or hide a pane. Panel copies the visibility of a figure to its pane, so that the figure comes first."""
+    if hasattr(pane.object, "visible"):
+        pane.object.visible = visible
+    pane.visible = visible
 
 
 def _alone(which: str, setting: Setting) -> str:

@@ -31,8 +31,8 @@ CONTROLS = Controls(
         "initial_second": log_slider(1e-6, 3),
     },
     summaries=(
-        Summary("first", "first mode half learned at", _learned(lambda times: times.min())),
-        Summary("last", "last mode half learned at", _learned(lambda times: times.max())),
+        Summary("first", "first mode half learned at", _learned(lambda times: times.min()), "flow time"),
+        Summary("last", "last mode half learned at", _learned(lambda times: times.max()), "flow time"),
         Summary(
             "overlap",
             "largest overlap of stages, ε",

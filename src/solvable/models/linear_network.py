@@ -57,8 +57,8 @@ CONTROLS = Controls(
     },
     start={"singular_values": "3,2,1", "seeds": "6"},
     summaries=(
-        Summary("first", "first mode half learned at", _learned(lambda times: times.min())),
-        Summary("last", "last mode half learned at", _learned(lambda times: times.max())),
+        Summary("first", "first mode half learned at", _learned(lambda times: times.min()), "flow time"),
+        Summary("last", "last mode half learned at", _learned(lambda times: times.max()), "flow time"),
     ),
     plane=("last", "initial_scale", "singular_values.1"),
 )

@@ -83,7 +83,9 @@ export function render({ model, el }) {
     label.append(element("span", { class: "help" }, field.help + (field.units ? ` [${field.units}]` : "")));
     const shared = { id, "aria-describedby": `${id}-error ${id}-allowed`, spellcheck: "false", autocomplete: "off" };
     const holder = element("div", { class: "slider" });
-    const made = element("div", { class: `row ${field.kind}`, "data-key": field.key });
+    // Choices in words need more room than numbers.
+    const wide = field.kind === "choice" && field.role !== "view" && field.names?.length ? " wide" : "";
+    const made = element("div", { class: `row ${field.kind}${wide}`, "data-key": field.key });
     let box, show;
     if (field.kind === "check") {
       box = element("input", { ...shared, type: "checkbox" });
@@ -149,7 +151,7 @@ export function render({ model, el }) {
     showRelevant();
   }
 
-  const groups = [["view", null], ["parameter", null], ["training", "Training"], ["times", null], ["theory", "Options of theory"], ["simulation", "Options of simulation"]];
+  const groups = [["view", null], ["parameter", "Model"], ["training", "Training"], ["times", null], ["theory", "Options of theory"], ["simulation", "Options of simulation"]];
   const form = element("form", { "aria-label": model.title, class: model.layout });
   form.addEventListener("submit", (event) => event.preventDefault());
   const build = () => {
@@ -159,8 +161,8 @@ export function render({ model, el }) {
     for (const [role, title] of groups) {
       const made = model.fields.filter((field) => field.role === role).map(row);
       if (!made.length) continue;
-      // How a model is trained is half of a setting; options that few people change stay folded.
-      const open = role === "training";
+      // The model and its training make up a setting; options that few people change stay folded.
+      const open = role === "parameter" || role === "training";
       if (title) form.append(element("details", { open }, element("summary", {}, title), ...made));
       else form.append(...made);
     }

@@ -19,7 +19,7 @@ def _over(quantity: str) -> Any:
 
 
 def _time(quantity: str, label: str) -> Summary:
-    return Summary(quantity, label, of_trained("grokking_time", quantity), "steps", over=_over(quantity))
+    return Summary(quantity, label, of_trained("grokking_time", quantity), "time", over=_over(quantity))
 
 
 CONTROLS = Controls(
@@ -34,7 +34,6 @@ CONTROLS = Controls(
     },
     # Batch noise of a given batch size depends on the input dimension; that of a given fraction does not.
     start={"dimension": "400", "seeds": "8", "batch_fraction": "0.1"},
-    units={"learning_rate": "1/step"},
     summaries=(
         _time("train_time", "training accuracy 95 % at"),
         _time("test_time", "test accuracy 95 % at"),

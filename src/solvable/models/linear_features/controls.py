@@ -23,8 +23,8 @@ CONTROLS = Controls(
     start={"seeds": "40"},
     summaries=(
         Summary("limit", "test loss in the end", of_method("limit", "test_loss")),
-        Summary("signal_time", "signal half learned at", of_method("phases", "signal_time")),
-        Summary("noise_time", "noise half fitted at", of_method("phases", "noise_time")),
+        Summary("signal_time", "signal half learned at", of_method("phases", "signal_time"), "flow time"),
+        Summary("noise_time", "noise half fitted at", of_method("phases", "noise_time"), "flow time"),
         Summary("kappa", "κ, modes above are learned", lambda model, training: model.kappa),
         Summary("regime", "what comes first", _first, planar=False),
     ),

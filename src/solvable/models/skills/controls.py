@@ -9,7 +9,7 @@ def _emergence(skill: int, word: str) -> Summary:
     def of(model: Any, training: Any) -> Any:
         return model.emergence_time(training=training, max_skills=skill).emergence_time.data[skill - 1]
 
-    return Summary(word, f"{word} skill emerges at", of, "steps")
+    return Summary(word, f"{word} skill emerges at", of, "time")
 
 
 CONTROLS = Controls(
