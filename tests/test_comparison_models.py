@@ -13,6 +13,7 @@ from solvable import (
     Committee,
     DiagonalNetwork,
     FeatureScaling,
+    GradientDescent,
     GradientFlow,
     LinearEstimator,
     LinearFeatures,
@@ -22,8 +23,9 @@ from solvable import (
     SkillModel,
     compare,
 )
-from solvable.numerics.descent import descend_with_error
+from solvable.numerics.descent import train_with_error
 from solvable.timegrid import log_times, whole_steps
+from solvable.training import Training
 
 DIAGONAL = DiagonalNetwork([1.0, 0.3], [1.0, 1.0], [0.1, 0.1], [0.1, 0.05])
 SCALAR = ScalarNetwork([0.1, -0.2, 0.3], [0.2, 0.1, 0.1], 1.0)
@@ -38,19 +40,19 @@ def largest_score(comparison: xr.Dataset) -> float:
 @functools.cache
 def deterministic(name: str) -> tuple[xr.Dataset, xr.Dataset]:
     steps = whole_steps(log_times(1, 300, 7))
-    if name.startswith("diagonal"):
-        return DIAGONAL.predict(LATE), DIAGONAL.simulate(LATE, samples=None, method=name.split()[1], seeds=2)
-    if name.startswith("scalar"):
-        return SCALAR.predict(LATE), SCALAR.simulate(LATE, samples=None, method=name.split()[1], seeds=2)
-    if name.startswith("parity"):
-        model, times = ParityMode(first=0.1, second=0.1, third=0.1), log_times(0.5, 100, 6)
-        return model.predict(times), model.simulate(times, method=name.split()[1], learning_rate=0.01, seeds=2)
+    if name == "diagonal":
+        return DIAGONAL.predict(LATE), DIAGONAL.simulate(LATE, samples=None, seeds=2)
+    if name == "scalar":
+        return SCALAR.predict(LATE), SCALAR.simulate(LATE, samples=None, seeds=2)
+    if name == "parity":
+        model, times = ParityMode(initial_first=0.1, initial_second=0.1, initial_third=0.1), log_times(0.5, 100, 6)
+        return model.predict(times), model.simulate(times, seeds=2)
     if name.startswith("skills"):
-        model, training = SkillModel(0.6, skills=20, kind=name.split()[2]), GradientFlow(0.5)
+        model, training = SkillModel(0.6, skills=20, kind=name.split()[1]), GradientFlow(0.5)
         return model.predict(steps, training), model.simulate(steps, training, seeds=2)
     if name == "linear network":
         network, times = LinearNetwork([3.0, 1.0], width=3, initial_scale=0.1), np.array([0.5, 2.0, 4.0])
-        return network.predict(times), network.simulate(times, start="balanced", seeds=2)
+        return network.predict(times), network.simulate(times, initial="balanced", seeds=2)
     scaling = FeatureScaling(capacity=1.5, source=0.5, modes=30)
     return scaling.predict(steps[:5]), scaling.simulate(steps[:5], seeds=2)
 
@@ -58,12 +60,11 @@ def deterministic(name: str) -> tuple[xr.Dataset, xr.Dataset]:
 @pytest.mark.parametrize(
     "name",
     [
-        "diagonal descent",
-        "diagonal flow",
-        "scalar descent",
-        "parity flow",
-        "skills flow multilinear",
-        "skills flow linear",
+        "diagonal",
+        "scalar",
+        "parity",
+        "skills multilinear",
+        "skills linear",
         "linear network",
         "feature scaling",
     ],
@@ -76,7 +77,7 @@ def test_without_noise_the_numerical_errors_explain_all(name: str) -> None:
     assert "deterministic: all seeds are alike" in comparison.attrs["verdict"]
 
 
-@pytest.mark.parametrize("name", ["diagonal flow", "parity flow", "skills flow linear"])
+@pytest.mark.parametrize("name", ["diagonal", "parity", "skills linear"])
 def test_flows_are_exact_enough_to_find_small_mistakes(name: str) -> None:
     """The errors are not only large enough, but small: a strength that is wrong by 1e-6 is found."""
     theory, simulation = deterministic(name)
@@ -84,17 +85,33 @@ def test_flows_are_exact_enough_to_find_small_mistakes(name: str) -> None:
     assert "disagree in 1 of" in compare(theory, simulation).attrs["verdict"]
 
 
-def test_step_errors_are_those_of_descent() -> None:
-    """x' = -x: descent in n steps is (1 - t/n)^n, the flow exp(-t)."""
-    times = np.array([0.0, 1.0, 3.0])
-    values, errors = descend_with_error(lambda x: -x, lambda x: x, 1.0, times, 0.01, "descent", 2.0)
-    np.testing.assert_allclose(values, 0.99 ** (100 * times), rtol=1e-12)
-    np.testing.assert_allclose(errors, np.exp(-times) - 0.99 ** (100 * times), rtol=0.02, atol=1e-15)
+@pytest.mark.parametrize("model", [DIAGONAL, SCALAR], ids=["diagonal", "scalar"])
+def test_descent_approaches_the_flow_linearly_in_the_learning_rate(model: DiagonalNetwork | ScalarNetwork) -> None:
+    """Steps and flow at the same flow times: the distance halves with the learning rate, and theory is the limit."""
+    flow_times = np.array([1.0, 2.0, 4.0])
+    theory = model.predict(flow_times).test_loss.values
+    runs = [
+        model.simulate(np.rint(flow_times / rate), GradientDescent(rate), samples=None, seeds=1).test_loss.values[0]
+        for rate in (0.01, 0.005, 0.0025)
+    ]
+    first, second, third = (losses - theory for losses in runs)
+    np.testing.assert_allclose(second / third, 2.0, rtol=0.05)
+    # What is left after extrapolating twice, of third order in the rate, is nothing.
+    assert (np.abs(first - 6 * second + 8 * third) < 2e-3 * np.abs(first)).all()
+
+
+def test_steps_have_no_error_but_rounding() -> None:
+    """dx/dt = -x: n steps of gradient descent are (1 - rate)^n, and a million of them lose no more than stated."""
+    steps = np.array([0.0, 100.0, 300.0, 10**6])
+    values, errors = train_with_error(lambda x: x, lambda x: x, 1.0, steps, GradientDescent(1e-6), 2.0)
+    exact = np.exp(steps * math.log1p(-1e-6))
+    assert (np.abs(values - exact) <= errors + 1e-16).all()
+    assert (np.asarray(errors) < 1e-9).all()
 
 
 def test_errors_of_the_flow_bound_its_distance_from_the_exact_one() -> None:
     times = np.array([0.5, 1.0, 3.0, 60.0])
-    values, errors = descend_with_error(lambda x: -x, lambda x: (x, x**2), 1.0, times, 0.2, "flow", 2.0)
+    values, errors = train_with_error(lambda x: x, lambda x: (x, x**2), 1.0, times, GradientFlow(), 2.0)
     for value, error, exact in zip(values, errors, (np.exp(-times), np.exp(-2 * times)), strict=True):
         assert (np.abs(value - exact) <= error).all()
         assert (error[:3] < 1e-4 * exact[:3]).all()
@@ -161,24 +178,32 @@ def test_false_alarms_on_a_theory_that_is_exact() -> None:
 
 REFUSED = {
     "parameter": (
-        lambda: (_discrete_theory(), _run(LinearEstimator(0.9))),
+        lambda: (_theory(), _run(LinearEstimator(0.9))),
         r"theory has aspect_ratio = 0\.5, simulation 0\.9",
     ),
     "flow against steps": (
-        lambda: (LinearEstimator(0.5).predict([1, 2]), _run(LinearEstimator(0.5))),
-        "theory has descent = 'flow', simulation 'discrete'",
+        lambda: (_theory(GradientFlow(0.01)), _run(LinearEstimator(0.5))),
+        "theory has training = 'GradientFlow', simulation 'GradientDescent'",
+    ),
+    "learning rate": (
+        lambda: (_theory(GradientDescent(0.02)), _run(LinearEstimator(0.5))),
+        r"theory has learning_rate = 0\.02, simulation 0\.01",
     ),
     "batch": (
-        lambda: (_discrete_theory(), _run(LinearEstimator(0.5), batch=10)),
-        "theory has batch = 'full', simulation 10",
+        lambda: (_theory(), _run(LinearEstimator(0.5), SGD(0.01, batch_size=10))),
+        "theory has training = 'GradientDescent', simulation 'SGD'",
     ),
     "momentum": (
-        lambda: (_discrete_theory(), _run(LinearEstimator(0.5), momentum=0.5)),
+        lambda: (_theory(), _run(LinearEstimator(0.5), GradientDescent(0.01, momentum=0.5))),
         r"theory has momentum = 0\.0, simulation 0\.5",
     ),
-    "inputs": (
-        lambda: (_discrete_theory(inputs=30), _run(LinearEstimator(0.5))),
-        "theory has inputs = 30, simulation 20",
+    "weight decay": (
+        lambda: (_theory(GradientDescent(0.01, weight_decay=0.1)), _run(LinearEstimator(0.5))),
+        r"theory has weight_decay = 0\.1, simulation 0\.0",
+    ),
+    "dimension": (
+        lambda: (_theory(dimension=30), _run(LinearEstimator(0.5))),
+        "theory has dimension = 30, simulation 20",
     ),
     "features": (
         lambda: (_features().predict([1, 2]), _features().simulate([1, 2], seeds=2, features="sine")),
@@ -207,13 +232,13 @@ _SMALL = {"dimension": 20, "seeds": 2}
 
 
 @functools.cache
-def _discrete_theory(inputs: int | None = None) -> xr.Dataset:
-    return LinearEstimator(0.5).predict([1, 2], descent="discrete", inputs=inputs)
+def _theory(training: Training | None = None, dimension: int | None = None) -> xr.Dataset:
+    return LinearEstimator(0.5).predict([1, 2], training, dimension=dimension)
 
 
 @functools.cache
-def _run(model: LinearEstimator, **options: object) -> xr.Dataset:
-    return model.simulate([1, 2], inputs=20, seeds=2, **options)  # type: ignore[arg-type]
+def _run(model: LinearEstimator, training: Training | None = None) -> xr.Dataset:
+    return model.simulate([1, 2], training, dimension=20, seeds=2)
 
 
 def _features() -> LinearFeatures:
@@ -247,6 +272,6 @@ def test_limits_of_theory_are_held_against_finite_systems() -> None:
     """Infinite inputs and dimension are what theory is for; the online limit is one of many samples."""
     from solvable.solvers import Online
 
-    compare(_discrete_theory(), _run(LinearEstimator(0.5)))
+    compare(_theory(), _run(LinearEstimator(0.5)))
     compare(_committee().predict([1, 2], solver=Online()), _committee().simulate([1, 2], **_SMALL))
     assert _committee().samples_per_dimension < math.inf

@@ -393,7 +393,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_progress_into_a_closed_pipe() -> None:
     """Nobody reads the lines that say how far a training is; it goes on."""
     code = (
-        "import sys, time\nfrom solvable.numerics import progress\n"
+        "import sys, time\nfrom solvable import progress\n"
         "progress.FIRST_LINE = progress.LINE_INTERVAL = 0.01\n"
         "with progress.progress_bar('training', 2) as advance:\n"
         "    for _ in range(2):\n        time.sleep(0.1)\n        advance()\n"

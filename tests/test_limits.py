@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from solvable import (
+    SGD,
     Committee,
     DiagonalNetwork,
     FeatureScaling,
@@ -33,17 +34,17 @@ def test_every_model_has_its_limits(name):
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (lambda: LinearEstimator(0.9, learning_rate=0.5).predict([10], descent="discrete"), "0.263"),
-        (lambda: LinearEstimator(0.9, outputs=5, hidden=3).predict([10.0]), "hidden >= outputs"),
+        (lambda: LinearEstimator(0.9).predict([10], GradientDescent(0.5)), "0.263"),
+        (lambda: LinearEstimator(0.9, outputs=5, width=3).predict([10]), "width >= outputs"),
         (lambda: DiagonalNetwork([1.0], [1.0], [1e-80], [1e-80]), "1e-70"),
-        (lambda: LinearFeatures(np.ones(5), np.ones(5), samples=5, noise=0.0).limits(), "expected loss infinite"),
+        (lambda: LinearFeatures(np.ones(5), np.ones(5), samples=5, noise=0.0).limit(), "expected loss infinite"),
         (lambda: LinearFeatures(np.ones(5), np.ones(5), samples=5, noise=0.0).kappa, "fewer samples than modes"),
         (lambda: SkillModel(0.6, skills=5).simulate([10.0], GradientDescent(100.0), seeds=2), "descent is unstable"),
         (lambda: SkillModel(0.6, skills=5, samples=100, shots=3).predict([10.0]), "shots = 1"),
-        (lambda: ParityMode(first=-1.0), "positive"),
+        (lambda: ParityMode(initial_first=-1.0), "positive"),
         (lambda: Committee(activation=jnp.sign).predict([2]), "continuous"),
         (lambda: Committee(2.0, activation=activations.quadratic(1.0)).escape_time(), "eq. 20 holds"),
-        (lambda: FeatureScaling(1.5, 0.4, learning_rate=1.5, modes=math.inf).predict([0, 50]), "training diverges"),
+        (lambda: FeatureScaling(1.5, 0.4, modes=math.inf).predict([0, 50], GradientDescent(1.5)), "training diverges"),
     ],
 )
 def test_raises(ask, words):
@@ -52,13 +53,13 @@ def test_raises(ask, words):
 
 
 def test_noise_that_feeds_itself_warns():
-    model = FeatureScaling(1.5, 0.4, batch=1, features=64, modes=100, learning_rate=0.9, richness=0.0)
+    model = FeatureScaling(1.5, 0.4, features=64, modes=100, richness=0.0)
     with pytest.warns(UserWarning, match="near 1"):
-        assert model.predict([0, 1, 5]).attrs["noise_gain"] > 1
+        assert model.predict([0, 1, 5], SGD(0.9, batch_size=1)).attrs["noise_gain"] > 1
 
 
 def test_infinite_answers():
-    assert np.isinf(DiagonalNetwork([1.0], [1.0], [0.1], [-0.1]).emergence_time(0.5).values).all()
+    assert np.isinf(DiagonalNetwork([1.0], [1.0], [0.1], [-0.1]).emergence_time(0.5).emergence_time.values).all()
     assert np.isinf(ScalarNetwork([1.0], [-1.0], target=1.0).final_growth)
 
 

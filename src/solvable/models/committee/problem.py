@@ -18,6 +18,7 @@ symbol                    name                   meaning
 ========================  =====================  ==================================================================
 """
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
@@ -210,7 +211,10 @@ def check_activation(activation: Callable[..., Any]) -> None:
         raise ValueError(f"activation must be a JAX function of one number; it failed with: {error}") from error
     if getattr(out, "shape", None) != () or not jnp.issubdtype(out.dtype, jnp.floating):
         raise ValueError(f"activation must give one number for one number, not {out}")
-    jump = find_jump(lambda fields: np.asarray(jax.vmap(activation)(jnp.asarray(fields))))
+    try:
+        jump = _jump_of(activation)
+    except TypeError:  # A function that cannot be hashed is looked at each time.
+        jump = _jump_of.__wrapped__(activation)
     if jump is not None:
         raise ValueError(
             f"activation must be continuous, but jumps near {jump:.6g}: its derivative there would be infinite; "
@@ -230,6 +234,12 @@ def check_teacher(teacher: Callable[..., Any], indices: int) -> None:
         ) from error
     if out.shape != ():
         raise ValueError(f"teacher must give one number for its {indices} index fields, not the shape {out.shape}")
+
+
+# Models of one activation are built by the hundred, in sweeps and by ``replace``: it is looked at once.
+@functools.lru_cache(maxsize=64)
+def _jump_of(activation: Callable[..., Any]) -> float | None:
+    return find_jump(lambda fields: np.asarray(jax.vmap(activation)(jnp.asarray(fields))))
 
 
 def find_jump(function: Callable[[np.ndarray], np.ndarray]) -> float | None:
