@@ -3,6 +3,7 @@
 import ast
 import fnmatch
 import importlib.util
+import itertools
 import json
 import posixpath
 import re
@@ -144,6 +145,24 @@ def test_addresses_are_on_known_hosts(page):
     text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
     addresses = [link.rstrip(".,;") for link in re.findall(r"https?://[^\s)>\]\"'`]+", text)]
     assert [problem for link in addresses if (problem := problem_outside(link))] == []
+
+
+def imported_at_the_top(path):
+    """The modules of the package that a file imports when it is loaded."""
+    found = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    return found
+
+
+def test_the_import_chain_of_the_architecture_page_exists():
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    listed = re.search(r"longest chain of imports.*?\n\n((?:    \S+\.py\n)+)", text, re.S).group(1).split()
+    assert listed[0] == "models/committee/model.py"
+    for file, following in itertools.pairwise(listed):
+        module = "solvable." + following.removesuffix(".py").replace("/", ".")
+        assert module in imported_at_the_top(ROOT / "src/solvable" / file), f"{file} does not import {following}"
 
 
 def test_broken_links_are_found(tmp_path):
