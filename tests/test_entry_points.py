@@ -68,7 +68,7 @@ def test_its_page_works(packages: Path) -> None:
     setting = Setting("single-weight").change("samples", "4").change("times", "1,2")
     setting.check()
     np.testing.assert_allclose(theory_of(setting).test_loss, [0.125, 1 / 18])
-    assert cards(setting.build()) == []
+    assert cards(setting.build(), setting.training()) == []
     assert "from my_models import SingleWeight" in code.python(setting)
     view = planes.usual(setting)
     assert set(view.values()) == {planes.END, "samples", "target"}

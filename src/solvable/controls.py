@@ -70,7 +70,7 @@ SHARED_SLIDERS: Mapping[str, Slider] = {
     "seeds": Slider(2, 64, whole=True, count=62),
     "samples": log_slider(10, 1e5, whole=True, after=("",), count=60),
     "modes": log_slider(2, 1000, whole=True, before=("",), count=60),
-    "times_per_decade": Slider(4, 32, whole=True, count=28),
+    "per_decade": Slider(4, 32, whole=True, count=28),
 }
 
 

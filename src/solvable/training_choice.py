@@ -3,14 +3,14 @@ training a choice of values means."""
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from solvable.checks import Rule, rules
 from solvable.timegrid import whole_steps
-from solvable.training import SAMPLING, SGD, TRAININGS, GradientDescent, GradientFlow, Schedule, Training
+from solvable.training import SAMPLING, SGD, TRAININGS, Covers, GradientDescent, GradientFlow, Schedule, Training
 
 if TYPE_CHECKING:
     from solvable.model import Model
@@ -24,7 +24,8 @@ _OF_STEPS = ("momentum", "nesterov")
 class TrainingOption:
     """An option of the trainings that a model covers: its name, its meaning, its rule and its default.
 
-    ``choices`` are the values of an option that takes one of a few names; ``whole`` says that it is a whole number.
+    ``choices`` are the values of an option that takes one of a few names; ``whole`` says that it is a whole number;
+    ``kinds`` are the names of the trainings that have the option.
     """
 
     name: str
@@ -34,6 +35,7 @@ class TrainingOption:
     default: Any = None
     choices: tuple[str, ...] = ()
     whole: bool = False
+    kinds: tuple[str, ...] = ()
 
 
 def training_options(model: "type[Model]") -> list[TrainingOption]:
@@ -53,7 +55,7 @@ def training_options(model: "type[Model]") -> list[TrainingOption]:
     default = model.default_training
     text = "how to train: " + ", ".join(f"{name} ({TRAININGS[name].__name__})" for name in kinds)
     found = [_named_option("training", text, tuple(kinds), default.name)]
-    known = {field.name: field for kind in TRAININGS.values() for field in dataclasses.fields(kind)}
+    known = {field.name: field for kind in kinds for field in dataclasses.fields(TRAININGS[kind])}
     for name, field in known.items():
         if name != "learning_rate" and name not in named:
             continue
@@ -68,7 +70,19 @@ def training_options(model: "type[Model]") -> list[TrainingOption]:
             about = field.metadata
             whole = about["rule"] is rules.count
             found.append(TrainingOption(name, about["help"], about["rule"], about["symbol"], value, (), whole))
-    return found
+    return [dataclasses.replace(option, kinds=_kinds_with(option.name, covered)) for option in found]
+
+
+def _kinds_with(name: str, covered: Iterable[Covers]) -> tuple[str, ...]:
+    """The trainings for which the option may be set."""
+    always = {"training", "learning_rate"}
+    return tuple(
+        kind
+        for kind, cls in TRAININGS.items()
+        for options in [{name for cover in covered if cover.kind is cls for name in cover.options}]
+        if any(cover.kind is cls for cover in covered)
+        and (name in always | options or (cls is SGD and name in ("batch_size", "sampling")))
+    )
 
 
 def _named_option(name: str, help: str, choices: tuple[str, ...], default: str | None) -> TrainingOption:
@@ -134,19 +148,28 @@ def usual_times(model: "type[Model]", training: Training) -> str:
     >>> usual_times(solvable.ScalarNetwork, solvable.GradientDescent(0.01))
     '0:600:31'
     """
-    default = model.default_training
-    rates = [_typical_rate(default), _typical_rate(training)]
-    factor = rates[0] / rates[1]
-    if math.isclose(factor, 1.0):
-        return model.usual_times
-    if ":" not in model.usual_times:
-        times = np.array([float(text) for text in model.usual_times.split(",")]) * factor
-        return ",".join(_short(time) for time in (whole_steps(times) if training.counts_steps else times))
-    first, last, count = model.usual_times.split(":")
-    begin = float(first) * factor
-    if training.counts_steps:
-        begin = max(round(begin), 1 if count.endswith("log") else 0)
-    return f"{_short(begin)}:{_short(float(last) * factor)}:{count}"
+    return times_after_change(model.usual_times, model.default_training, training)
+
+
+def times_after_change(text: str, before: Training, after: Training) -> str:
+    """Times in the units of one training, written in those of another: the flow times are the same.
+
+    >>> from solvable import GradientDescent, GradientFlow
+    >>> from solvable.training_choice import times_after_change
+    >>> times_after_change("0:8:81", GradientFlow(), GradientDescent(0.01))
+    '0:800:81'
+    """
+    factor, counts_steps = _typical_rate(before) / _typical_rate(after), after.counts_steps
+    if math.isclose(factor, 1.0) and (before.counts_steps or not counts_steps):
+        return text
+    if ":" not in text:
+        times = np.array([float(one) for one in text.split(",")]) * factor
+        return ",".join(_short(time) for time in (whole_steps(times) if counts_steps else times))
+    first, last, count = text.split(":")
+    begin, end = float(first) * factor, float(last) * factor
+    if counts_steps:
+        begin, end = max(round(begin), 1 if count.endswith("log") else 0), max(round(end), 1)
+    return f"{_short(begin)}:{_short(end)}:{count}"
 
 
 def _typical_rate(training: Any) -> float:

@@ -79,13 +79,15 @@ def described(field: Any) -> dict[str, Any]:
     return {
         "key": field.key,
         "role": field.role,
-        "kind": field.kind,
+        "kind": "check" if field.choices == ("false", "true") else field.kind,
         "symbol": field.symbol,
         "help": field.help,
         "units": field.units,
         "allowed": field.allowed,
         "optional": field.optional,
         "choices": list(field.choices),
+        "names": list(field.names),
+        "trainings": list(field.trainings),
         "suggestions": list(field.suggestions),
         "stops": None if field.slider is None else list(field.slider.stops()),
     }
@@ -102,6 +104,7 @@ def choice(key: str, help: str, choices: dict[str, str]) -> dict[str, Any]:
         "optional": False,
         "choices": list(choices),
         "names": list(choices.values()),
+        "trainings": [],
         "suggestions": [],
         "stops": None,
     }

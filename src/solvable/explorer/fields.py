@@ -21,6 +21,7 @@ from solvable.controls import SHARED_SLIDERS, Slider
 from solvable.explorer import limits
 from solvable.model import Model
 from solvable.ranges import parse_matrix, parse_range
+from solvable.training import TRAININGS
 from solvable.training_choice import training_options
 
 Role = Literal["parameter", "training", "times", "theory", "simulation"]
@@ -45,6 +46,9 @@ _SUGGESTIONS = {
 # The texts of defaults that are functions or matrices: the values have no short spelling of their own.
 _SPELLED = {"activation": "quadratic(0.3)", "teacher": "square"}
 _TIMES = Rule("times from first to last: 1:1e5:60log, 0:10:51 or 1,10,100", math.isfinite, dimensions=1)
+_TRAINING_WORDS = {"flow": "gradient flow", "descent": "gradient descent", "sgd": "mini-batch SGD"}
+# The batch size of a page on which SGD is chosen, unless the model states another.
+_BATCH_SIZE = "32"
 # Entries of a list that each get a slider of their own.
 _MOST_SLIDERS = 8
 
@@ -66,6 +70,10 @@ class Field:
     whole: bool = False
     units: str = ""
     choices: tuple[str, ...] = ()
+    # Words for the choices, where the choices themselves are not words.
+    names: tuple[str, ...] = ()
+    # For options of the training: the trainings that have it.
+    trainings: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
     slider: Slider | None = None
     # For fields that are functions: refuses a name that stands for none.
@@ -198,11 +206,20 @@ def _slider(cls: type[Model], name: str) -> Slider | None:
     return cls.controls.sliders.get(name) or SHARED_SLIDERS.get(name)
 
 
+def _training_words(cls: type[Model], name: str) -> str:
+    """A kind of training in words, and what the model has for it."""
+    kind = TRAININGS[name]
+    covered = [any(cover.kind is kind for cover in covers) for covers in (cls.theory_covers, cls.simulation_covers)]
+    only = {(True, False): " (theory only)", (False, True): " (simulation only)"}.get((covered[0], covered[1]), "")
+    return _TRAINING_WORDS.get(name, kind.__name__) + only
+
+
 def _training(cls: type[Model]) -> Iterable[Field]:
     """The options of the trainings that the model covers; a choice of one is none."""
     for option in training_options(cls):
+        kind = option.name == "training"
         choices = ("false", "true") if isinstance(option.default, bool) else option.choices
-        if option.name == "training" and len(choices) < 2:
+        if kind and len(choices) < 2:
             continue
         optional = option.default is None
         yield Field(
@@ -211,14 +228,16 @@ def _training(cls: type[Model]) -> Iterable[Field]:
             role="training",
             kind="choice" if choices else "number",
             symbol=option.symbol,
-            help=option.help,
+            help="how the model is trained" if kind else option.help,
             rule=option.rule,
-            start=write(option.default),
+            start=_BATCH_SIZE if option.name == "batch_size" else write(option.default),
             default=option.default,
             optional=optional,
             whole=option.whole,
             units=cls.controls.units.get(option.name, ""),
             choices=(("",) if optional and choices else ()) + choices,
+            names=tuple(_training_words(cls, name) for name in choices) if kind else (),
+            trainings=option.kinds,
             slider=None if choices else _slider(cls, option.name),
         )
 
@@ -281,6 +300,11 @@ def _guess(rule: Rule, default: Any) -> Slider:
     return Slider(centre / 100, centre * 100, log=True, before=before, after=after)
 
 
+def _time_units(cls: type[Model]) -> str:
+    steps = {cover.kind.counts_steps for cover in (*cls.theory_covers, *cls.simulation_covers)}
+    return "steps" if steps == {True} else "flow time / η" if steps == {False} else "steps; flow time / η for a flow"
+
+
 def _times(cls: type[Model]) -> Field:
     return Field(
         key="times",
@@ -288,7 +312,7 @@ def _times(cls: type[Model]) -> Field:
         role="times",
         kind="text",
         symbol="t",
-        help="times at which curves are computed",
+        help=f"times at which curves are computed: {_time_units(cls)}",
         rule=_TIMES,
         start=cls.usual_times,
         default=cls.usual_times,

@@ -28,8 +28,9 @@ def flat(dataset: xr.Dataset) -> xr.Dataset:
             continue
         others = [dim for dim in values.dims if dim != "time"]
         for place in np.ndindex(*(values.sizes[dim] for dim in others)):
-            chosen = values.isel(dict(zip(others, place, strict=True)))
-            label = "".join(f"_{dim}_{index}" for dim, index in zip(others, place, strict=True))
+            names = list(zip(others, place, strict=True))
+            chosen = values.isel(dict(names))
+            label = "".join(f"_{dim}_{chosen[dim].item() if dim in chosen.coords else at}" for dim, at in names)
             columns[f"{name}{label}"] = (("time",), chosen.values, values.attrs)
     return xr.Dataset(columns, coords={"time": dataset["time"]}, attrs=dataset.attrs)
 

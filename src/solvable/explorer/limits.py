@@ -16,7 +16,7 @@ MOST: Mapping[str, float] = {
     "modes": 1e7,
     "dimension": 2000,
     "seeds": 64,
-    "times_per_decade": 40,
+    "per_decade": 40,
     "key": 2**31 - 1,
     "max_steps": 1e6,
 }

@@ -28,14 +28,26 @@ _NO_AXES = {"width", "max_steps"}
 def axes(setting: Setting) -> dict[str, str]:
     """Parameters that can be an axis, by key, and the entries of short lists as ``name.1``, ``name.2``."""
     found = {}
+    options = _options_of_training(setting)
     for key, field in setting.fields.items():
         if field.role not in ("parameter", "training") or field.slider is None or key in _NO_AXES:
+            continue
+        if field.role == "training" and key not in options:
             continue
         if field.kind == "number":
             found[key] = f"{field.symbol} {field.help}"
         for place in range(field.entries(setting.text(key))):
             found[f"{key}.{place + 1}"] = f"{field.symbol} {field.help}, entry {place + 1}"
     return found
+
+
+def _options_of_training(setting: Setting) -> set[str]:
+    """The options that the chosen training has, and that theory covers: a batch size is an axis for SGD alone."""
+    training = setting.training()
+    given = {name for name, value in training.parameters().items() if value is not None}
+    covers = models.get(setting.model).theory_covers
+    covered = {name for cover in covers if cover.kind is type(training) for name in cover.options}
+    return given & ({"learning_rate", "batch_size"} | covered)
 
 
 def quantities(model: str) -> dict[str, str]:

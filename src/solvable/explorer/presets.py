@@ -428,9 +428,7 @@ def _feature_scaling() -> list[Preset]:
             _with(linear, source="1.2", times="1:300:31log"),
             views={"lower": "kernel_growth"},
         ),
-        make(
-            "eq8", "Eq. 8: a training set of 32 samples", {"samples": "32", "modes": "300", "times": "1:300:31log"}
-        ),
+        make("eq8", "Eq. 8: a training set of 32 samples", {"samples": "32", "modes": "300", "times": "1:300:31log"}),
         make(
             "sgd-noise",
             "Batch noise stops feature learning",

@@ -12,7 +12,7 @@ from solvable.explorer.limits import LAST_TIME
 from solvable.model import Model
 from solvable.timegrid import check_times
 from solvable.training import Training
-from solvable.training_choice import make_training, times_for, usual_times
+from solvable.training_choice import make_training, times_after_change, times_for, usual_times
 
 
 class FieldError(ValueError):
@@ -55,14 +55,14 @@ class Setting:
         try:
             training = self.training()
         except ValueError:
-            return field.start
+            return write(field.default)
         if field.name == "training":
             return training.name
         value = training.parameters().get(field.name, field.default)
-        return write(value) if not callable(value) else field.start
+        return write(value) if not callable(value) else write(field.default)
 
     def training(self) -> Training:
-        """The training, of the options that were changed; a FieldError names the control."""
+        """The training that the changed options mean; a FieldError names the control that is wrong."""
         chosen = {
             self.fields[key].name: self.fields[key].parse(text)
             for key, text in self.texts.items()
@@ -89,6 +89,39 @@ class Setting:
         # What is there anyway is not said.
         return rest if text == rest.text(key) else Setting(self.model, {**self.texts, key: text})
 
+    def edit(self, key: str, text: str) -> "Setting":
+        """As :meth:`change`, for a visitor who edits a control: other controls follow where they must.
+
+        An address, which says everything at once, is read by :meth:`change`.
+        """
+        if key == "training":
+            return self._choose_training(text)
+        other = {"batch_size": "batch_fraction", "batch_fraction": "batch_size"}.get(key)
+        if other in self.texts and text.strip():
+            return Setting(self.model, {name: said for name, said in self.texts.items() if name != other}).change(
+                key, text
+            )
+        return self.change(key, text)
+
+    def _choose_training(self, name: str) -> "Setting":
+        """Another kind of training: options that it does not have are left out, SGD gets a batch size.
+
+        Times that were typed are converted, so that the same flow times are shown.
+        """
+        kept = {
+            key: text
+            for key, text in self.texts.items()
+            if self.fields[key].role != "training" or (key != "training" and name in self.fields[key].trainings)
+        }
+        changed = Setting(self.model, kept).change("training", name)
+        if name == "sgd" and not {"batch_size", "batch_fraction"} & set(kept):
+            fraction = self.fields.get("batch_fraction")
+            size = fraction if fraction is not None and fraction.start else self.fields["batch_size"]
+            changed = Setting(self.model, {**changed.texts, size.key: size.start})
+        if "times" not in self.texts:
+            return changed
+        return changed.change("times", times_after_change(self.texts["times"], self.training(), changed.training()))
+
     def value(self, key: str) -> Any:
         return self.fields[key].parse(self.text(key))
 
@@ -109,7 +142,7 @@ class Setting:
         return named[0] if named else ""
 
     def times(self) -> np.ndarray:
-        """As the command line has them: whole steps where the training counts steps."""
+        """The times, rounded to whole steps where the training counts steps, as on the command line."""
         return times_for(self._times(), self.training())
 
     def _times(self) -> np.ndarray:
@@ -128,6 +161,19 @@ class Setting:
             return bool(models.get(self.model).controls.slow(self.build(), self.training()))
         except ValueError:
             return False
+
+    @property
+    def is_simulation_only(self) -> bool:
+        """Whether the training is one that the theory of the model does not cover, but its simulation does."""
+        model, training = self.build(), self.training()
+        covered = []
+        for verb in ("predict", "simulate"):
+            try:
+                model.check_training(training, verb)
+                covered.append(True)
+            except ValueError:
+                covered.append(False)
+        return covered == [False, True]
 
     def values_differ(self, other: "Setting") -> bool:
         """Whether the two mean different systems, whatever their options."""

@@ -169,7 +169,7 @@ class View:
         if form is None or setting is None or key not in setting.fields:
             return
         try:
-            changed = setting.change(key, text)
+            changed = setting.edit(key, text)
             changed.check()
         except ValueError as error:
             blamed = getattr(error, "key", "") or key
@@ -250,11 +250,15 @@ class View:
     def _ask_theory(self, which: str) -> None:
         setting: Setting = getattr(self.state, which)
         self.progress.error = ""
+        if setting.is_simulation_only:
+            self._theory[which].stop()
+            self._theory_failed(which, setting, _alone(which, setting))
+            return
         self._theory[which].ask(
             _payload(setting),
             setting.is_slow,
             done=lambda result, notes: self._theory_found(which, setting, result, notes),
-            failed=lambda words: self._theory_failed(which, words),
+            failed=lambda words: self._theory_failed(which, setting, f"Setting {which.upper()}: {words}"),
         )
 
     def _theory_share(self, share: float) -> None:
@@ -267,13 +271,17 @@ class View:
         self.theory[which] = result
         self.notice.object = notice([*self._address_notes, *notes])
         self._draw()
-        self._cards[which].ask(_payload(setting), done=lambda found, _: self._cards_found(which, found))
+        self._ask_cards(which, setting)
 
-    def _theory_failed(self, which: str, words: str) -> None:
-        # The curve of another setting would be taken for this one's.
+    def _theory_failed(self, which: str, setting: Setting, words: str) -> None:
+        # The curve of another setting would be taken for this one's, and so would its cards.
         self.theory[which] = None
-        self.progress.error = f"Setting {which.upper()}: {words}"
+        self.progress.error = words
         self._draw()
+        self._ask_cards(which, setting)
+
+    def _ask_cards(self, which: str, setting: Setting) -> None:
+        self._cards[which].ask(_payload(setting), done=lambda found, _: self._cards_found(which, found))
 
     def _stop_theory(self) -> None:
         for work in self._theory.values():
@@ -417,6 +425,12 @@ class View:
         self.python.code = code.python(self.state.a)
         verbs = ("predict", "simulate", "compare")
         self.command.code = "\n".join(code.command(self.state.a, verb) for verb in verbs)
+
+
+def _alone(which: str, setting: Setting) -> str:
+    """What is said where theory does not cover the training."""
+    words = f"Setting {which.upper()}: the theory of {setting.model} does not cover {setting.training()!r}."
+    return words + (" Press Simulate to see the simulation alone." if which == "a" else "")
 
 
 def _payload(setting: Setting) -> dict[str, Any]:

@@ -1,17 +1,20 @@
 """A worker process: does one task after the other, says how far it is, and stops when told to.
 
-Run as ``python -m solvable.explorer.worker`` by :mod:`solvable.explorer.workers`, which it talks to through its
-standard input and output and nothing else. It ends when its parent does.
+Started by :mod:`solvable.explorer.workers` as ``python -P worker.py``, without the current folder on the path. It
+communicates with its parent through standard input and output only, and ends when its parent does.
 """
 
+import importlib.util
 import os
 import pickle
 import struct
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import IO, Any
 
+PROGRAM = str(Path(__file__).resolve())
 _HEADER = struct.Struct("<Q")
 _BETWEEN_REPORTS = 0.1
 
@@ -110,5 +113,15 @@ def _words(error: Exception) -> str:
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
 
 
+def import_own_package() -> None:
+    """Import the ``solvable`` that this file belongs to, wherever the parent has found it."""
+    spec = importlib.util.spec_from_file_location("solvable", Path(__file__).parents[1] / "__init__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["solvable"] = package = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)
+
+
 if __name__ == "__main__":
+    import_own_package()
     main()

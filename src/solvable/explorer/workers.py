@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from solvable.explorer.limits import SECONDS
-from solvable.explorer.worker import read_message, write_message
+from solvable.explorer.worker import PROGRAM, read_message, write_message
 
 # A worker that is asked to stop and does not within this many seconds is ended and replaced.
 _GRACE = 1.0
@@ -54,7 +54,8 @@ class _Worker:
         environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
         # A fresh interpreter, not a fork: JAX's threads do not survive one, and a notebook's main module is not ours.
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "solvable.explorer.worker"],
+            # Without the current folder on its path: a user's random.py there is not the standard library's.
+            [sys.executable, "-P", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,

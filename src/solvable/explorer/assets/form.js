@@ -116,6 +116,16 @@ export function render({ model, el }) {
     return made;
   }
 
+  // An option of the training is shown while the chosen training has it, or while there is something wrong with it.
+  function showRelevant() {
+    const chosen = model.texts.training;
+    for (const field of model.fields) {
+      const relevant = !chosen || !field.trainings?.length || field.trainings.includes(chosen) || field.key in model.errors;
+      const made = rows.get(field.key)?.made;
+      if (made) made.hidden = !relevant;
+    }
+  }
+
   // A text that was refused stays in its box while its error stands, except at first, when nobody has typed it here.
   function fill(first = false) {
     for (const [key, { box, show }] of rows) {
@@ -125,6 +135,7 @@ export function render({ model, el }) {
       if (!(typing && box.type === "text") && box.value !== text && (first === true || !(key in model.errors))) box.value = text;
       show(box.type === "text" ? box.value : text);
     }
+    showRelevant();
   }
 
   function complain() {
@@ -135,6 +146,7 @@ export function render({ model, el }) {
       made.classList.toggle("wrong", Boolean(text));
       if (text) made.closest("details")?.setAttribute("open", "");
     }
+    showRelevant();
   }
 
   const groups = [["view", null], ["parameter", null], ["training", "Training"], ["times", null], ["theory", "Options of theory"], ["simulation", "Options of simulation"]];
@@ -147,7 +159,9 @@ export function render({ model, el }) {
     for (const [role, title] of groups) {
       const made = model.fields.filter((field) => field.role === role).map(row);
       if (!made.length) continue;
-      if (title) form.append(element("details", {}, element("summary", {}, title), ...made));
+      // How a model is trained is half of a setting; options that few people change stay folded.
+      const open = role === "training";
+      if (title) form.append(element("details", { open }, element("summary", {}, title), ...made));
       else form.append(...made);
     }
     fill(true);

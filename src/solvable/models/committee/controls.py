@@ -12,7 +12,8 @@ CONTROLS = Controls(
         "learning_rate": log_slider(0.01, 1),
         "weight_decay": log_slider(1e-4, 1, before=("0",)),
     },
-    start={"seeds": "8"},
+    # One-pass SGD takes one sample at a time.
+    start={"seeds": "8", "batch_size": "1"},
     summaries=(
         Summary(
             "rate",

@@ -32,7 +32,8 @@ CONTROLS = Controls(
         "label_noise": Slider(0, 1),
         "width": log_slider(1, 1000, whole=True, before=("",)),
     },
-    start={"dimension": "400", "seeds": "8"},
+    # Batch noise of a given batch size depends on the input dimension; that of a given fraction does not.
+    start={"dimension": "400", "seeds": "8", "batch_fraction": "0.1"},
     units={"learning_rate": "1/step"},
     summaries=(
         _time("train_time", "training accuracy 95 % at"),
