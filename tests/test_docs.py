@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "docs" / "how-to" / "example"
 PAGES = [
     ROOT / "docs" / "quick-start.md",
+    ROOT / "docs" / "training.md",
     ROOT / "docs" / "reproduce.md",
     *sorted((ROOT / "docs/models").glob("*.md")),
     *sorted((ROOT / "docs/diagnostics").glob("*.md")),
