@@ -13,7 +13,7 @@ import pytest
 
 import solvable
 from solvable import SGD, Committee, GradientDescent, GradientFlow, activations, compare, solvers, teachers
-from solvable.models.committee.outputs import DivergedError
+from solvable.divergence import DivergedError
 from solvable.models.committee.problem import find_jump, problem_of
 
 # Steps of a learning rate of 0.2: flow times 0, 0.4, 1, 2 and 4.

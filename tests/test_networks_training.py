@@ -386,7 +386,7 @@ def test_runs_that_diverge_are_stopped_and_named():
         networks.DivergedError, match=r"2 of 4 runs diverged: seed 0 of variant 1 \(rate = 30\) at step"
     ) as caught:
         networks.train(network, DATA, sgd, **settings)
-    assert caught.value.training.curves.train_loss.sizes["time"] == 2
+    assert caught.value.partial.curves.train_loss.sizes["time"] == 2
     assert "Lower the learning rate" in str(caught.value)
 
 

@@ -104,12 +104,13 @@ def _with_flow_time(dataset: xr.Dataset, training: Training) -> xr.Dataset:
     """The dataset with the unit of its times, and the flow time beside them."""
     times = dataset.time
     passed = training.flow_time(times.values)
+    traced = isinstance(passed, jax.core.Tracer)
     if training.counts_steps:
         units = "steps"
     else:
-        units = "flow time" if passed is times.values or np.array_equal(passed, times.values) else "flow time / η"
+        units = "flow time" if not traced and np.array_equal(passed, times.values) else "flow time / η"
     dataset["time"].attrs["units"] = units
-    if isinstance(passed, jax.core.Tracer):
+    if traced:
         return dataset
     about = {"long_name": "flow time: sum of the learning rates", "units": "flow time", "symbol": "τ"}
     return dataset.assign_coords(flow_time=("time", np.asarray(passed), about))

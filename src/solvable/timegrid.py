@@ -10,7 +10,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
+
+# Larger numbers of steps do not fit into an integer.
+_MOST_STEPS = 2.0**62
 
 
 def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
@@ -37,6 +40,11 @@ def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
         raise ValueError(
             f"times must increase, but times[{place}] = {array[place]:g} is followed by {array[place + 1]:g}: "
             "sort them and remove duplicates"
+        )
+    if whole and array[-1] >= _MOST_STEPS:
+        raise ValueError(
+            f"times count the steps of this training, at most 2^62, but times[{array.size - 1}] = {array[-1]:g}: ask for "
+            "earlier times, or use GradientFlow"
         )
     if whole and (array != np.round(array)).any():
         place = int(np.argmax(array != np.round(array)))
@@ -100,26 +108,6 @@ def _short(values: Any) -> str:
 def whole_steps(times: Any, step: float = 1.0) -> Float[np.ndarray, "time"]:
     """The distinct whole steps nearest to the given times, as times again."""
     return np.unique(np.round(check_times(times) / step)) * step
-
-
-def count_steps(times: Any, step: float) -> Int[np.ndarray, "time"]:
-    """How many steps of length ``step`` lead to each time, which must be a whole number of them."""
-    array = check_times(times)
-    counts = np.round(array / step)
-    if not counts[-1] < 2**62:
-        raise ValueError(
-            f"times must be at most 2^62 steps of {step:g}, but times[{counts.size - 1}] = {array[-1]:g}: "
-            "ask for earlier times, or use a solver of the flow"
-        )
-    # A time such as 0.3 is three steps of 0.1 only up to rounding.
-    off = np.abs(counts * step - array) > 1e-9 * np.maximum(array, step)
-    if off.any():
-        place = int(np.argmax(off))
-        raise ValueError(
-            f"times must be whole numbers of steps of {step:g}, but times[{place}] = {array[place]:g}: "
-            f"round them (solvable.timegrid.whole_steps(times, {step:g})), or use a solver of the flow"
-        )
-    return counts.astype(int)
 
 
 def log_times(first: float, last: float, count: int) -> Float[np.ndarray, "time"]:

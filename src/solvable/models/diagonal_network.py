@@ -18,8 +18,6 @@ from solvable.numerics import layer_product
 from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
 from solvable.training import Covers, Training
 
-LOSS = "E[(f - f*)^2] / 2: half of the mean square over inputs"
-
 
 def _learned(which: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda model, training: which(model.emergence_time(fraction=0.5).emergence_time.data)
@@ -60,6 +58,7 @@ class DiagonalNetwork(Model):
     """
 
     name: ClassVar[str] = "diagonal-network"
+    loss_convention: ClassVar[str] = "E[(f - f*)^2] / 2: half of the mean square over inputs"
     controls: ClassVar[Controls] = CONTROLS
     simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
     # Modes emerge at 2.7, 3.8 and 7.0 with the default layers.
@@ -310,7 +309,7 @@ class DiagonalNetwork(Model):
         return make_dataset(
             {name: (dims[: values.ndim], values) for name, values in variables.items()},
             {"time": times, "mode": np.arange(1, self._modes + 1), **seeds},
-            {**attributes, "loss": LOSS},
+            attributes,
             _MEANINGS,
             training=training,
         )

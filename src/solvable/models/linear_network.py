@@ -26,7 +26,6 @@ _COMPARED = ("strength", "test_loss", "feature_dimension")
 # Learned if nothing else is given.
 _SINGULAR_VALUES = (3.0, 2.0, 1.0)
 _INITIAL = ("balanced", "random")
-LOSS = "E|f - f*|^2 / 2: half of the square, summed over outputs"
 
 _MEANINGS = {
     **VARIABLES,
@@ -91,6 +90,7 @@ class LinearNetwork(Model):
     """
 
     name: ClassVar[str] = "linear-network"
+    loss_convention: ClassVar[str] = "E|f - f*|^2 / 2: half of the square, summed over outputs"
     controls: ClassVar[Controls] = CONTROLS
     usual_times: ClassVar[str] = "0:10:51"
 
@@ -317,7 +317,7 @@ class LinearNetwork(Model):
     ) -> xr.Dataset:
         coordinates = {**coordinates, "mode": np.arange(1, self._shape[0] + 1)}
         attributes = provenance(self, method, settings, watch, training=training, system={"initial": initial})
-        return make_dataset(variables, coordinates, {**attributes, "loss": LOSS}, _MEANINGS, training=training)
+        return make_dataset(variables, coordinates, attributes, _MEANINGS, training=training)
 
 
 def _sigmoid_growth(modes: Array, start: Array, time: Array) -> Array:

@@ -25,7 +25,6 @@ PARITY = (-1.0) ** BITS.sum(1)
 CLOCKS = {"half_mean": 1.0, "mean": 2.0, "half_sum": 8.0}
 # Where each mode's strength ends.
 FINAL_STRENGTHS = np.array([0.5, 0.25, 0.25])
-LOSS = "E[(f - f*)^2] / 2: half of the mean square over the 8 inputs, whichever loss is descended"
 # How near to its end the flow counts as linear, over the square root of the tolerance; and squarings of a matrix
 # exponential, enough for times of 1e15 over the fastest rate.
 _LINEAR, _SQUARINGS = 0.1, 64
@@ -79,6 +78,9 @@ class ParityMode(Model):
     """
 
     name: ClassVar[str] = "parity-mode"
+    loss_convention: ClassVar[str] = (
+        "E[(f - f*)^2] / 2: half of the mean square over the 8 inputs, whichever loss is minimised"
+    )
     controls: ClassVar[Controls] = CONTROLS
     usual_times: ClassVar[str] = "0:30:61"
     simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
@@ -156,7 +158,7 @@ class ParityMode(Model):
                 "test_loss": (("time",), jax.vmap(partial(_flow_loss, self))(states)),
             },
             {"time": times, "mode": np.arange(1, 4)},
-            {**attributes, "loss": LOSS},
+            attributes,
             _MEANINGS,
             training=training,
         )
@@ -245,7 +247,7 @@ class ParityMode(Model):
         return make_dataset(
             {name: (("seed", "time", "mode")[: values.ndim], values) for name, values in variables.items()},
             {"time": times, "mode": np.arange(1, 4), "seed": np.arange(seeds)},
-            {**attributes, "loss": LOSS},
+            attributes,
             _MEANINGS,
             training=training,
         )

@@ -19,7 +19,6 @@ from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples,
 from solvable.training import Covers, Training
 
 WAYS = ("target", "input", "weights", "output")
-LOSS = "E[(f - f*)^2] / 2: half of the mean square over inputs"
 
 
 def _regime(model: Any, training: Any) -> str:
@@ -62,6 +61,7 @@ class ScalarNetwork(Model):
     """
 
     name: ClassVar[str] = "scalar-network"
+    loss_convention: ClassVar[str] = "E[(f - f*)^2] / 2: half of the mean square over inputs"
     controls: ClassVar[Controls] = CONTROLS
     usual_times: ClassVar[str] = "0:6:31"
     simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
@@ -231,10 +231,7 @@ class ScalarNetwork(Model):
                 "linear_output": (("time",), self.target - gap * jnp.exp(-(aligned + opposed) * clock)),
             },
             {"time": times, "neuron": np.arange(1, np.shape(self.initial_first)[0] + 1)},
-            {
-                **provenance(self, "theory", {}, watch, training=training, system={"samples": None}),
-                "loss": LOSS,
-            },
+            provenance(self, "theory", {}, watch, training=training, system={"samples": None}),
             _MEANINGS,
             training=training,
         )
@@ -328,7 +325,7 @@ class ScalarNetwork(Model):
         return make_dataset(
             {name: (("seed", "time", "neuron")[: values.ndim], values) for name, values in variables.items()},
             {"time": times, "neuron": np.arange(1, width + 1), "seed": np.arange(seeds)},
-            {**attributes, "loss": LOSS},
+            attributes,
             _MEANINGS,
             training=training,
         )

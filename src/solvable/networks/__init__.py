@@ -3,6 +3,7 @@
 The public names of the room are listed here, one line for each file that has any.
 """
 
+from solvable.divergence import DivergedError
 from solvable.networks.compensation import compensated
 from solvable.networks.convolutional.cnn import CNN
 from solvable.networks.convolutional.resnet import ResNet18
@@ -17,7 +18,7 @@ from solvable.networks.linearised import Linearised, linearised
 from solvable.networks.measures import feature_metrics, feature_record, kernel_metrics
 from solvable.networks.mlp import MLP, centred
 from solvable.networks.parts import Constant, Running, trainable
-from solvable.networks.results import DivergedError, Training
+from solvable.networks.results import Training
 from solvable.networks.schedule import log_steps
 from solvable.networks.sources import Fixed, Fresh
 from solvable.networks.tasks.circle import circle, fourier_decay

@@ -31,14 +31,6 @@ _MEANINGS = {
 }
 
 
-class DivergedError(RuntimeError):
-    """Runs whose loss left all bounds. ``training`` is what there was until then; nothing is lost."""
-
-    def __init__(self, message: str, training: "Training") -> None:
-        super().__init__(message)
-        self.training = training
-
-
 @dataclasses.dataclass(frozen=True)
 class Training:
     """What a training gives: labelled ``curves``, and the networks.

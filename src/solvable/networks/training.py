@@ -13,11 +13,12 @@ import numpy as np
 
 from solvable.checks import check_choice, check_count
 from solvable.dataset import Stopwatch
+from solvable.divergence import DivergedError
 from solvable.files import check_writable
 from solvable.networks import checkpoints, memory
 from solvable.networks.losses import LossName, PointLoss, point_loss
 from solvable.networks.program import Measure, Recipe, Runs, State, beginning, measurement, pick, stretch
-from solvable.networks.results import DivergedError, Piece, Training, dataset, parameters, together, which
+from solvable.networks.results import Piece, Training, dataset, parameters, together, which
 from solvable.networks.schedule import Schedule
 from solvable.networks.sources import Fixed, Source
 from solvable.numerics.memory import device_memory
@@ -163,7 +164,8 @@ def train(
     curves = dataset(groups, lists, seeds, schedule, settings, watch)
     training = Training(curves, together(groups, recipe.own_data), parameters(groups), seeds, recipe.own_data)
     if on_divergence == "raise" and (curves.diverged_at >= 0).any():
-        raise DivergedError(which(curves), training)
+        first = int(curves.diverged_at.where(curves.diverged_at >= 0).min())
+        raise DivergedError(which(curves), step=first, time=float(first), partial=training)
     return training
 
 

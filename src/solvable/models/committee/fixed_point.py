@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float
 
 from solvable.checks import check_count
+from solvable.divergence import DivergedError
 from solvable.models.committee.online import descent_latents
-from solvable.models.committee.outputs import DivergedError
 from solvable.models.committee.problem import Problem
 from solvable.models.committee.response import TwoTime, TwoTimeSolver, test_losses
 from solvable.models.committee.trajectories import Samples, mean_field_responses, slope_jumps

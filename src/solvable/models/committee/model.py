@@ -12,12 +12,13 @@ from solvable import activations, teachers
 from solvable.checks import check_choice, is_traced, rules
 from solvable.controls import Controls
 from solvable.dataset import Stopwatch, make_dataset, provenance
+from solvable.divergence import DivergedError
 from solvable.model import Model, function, parameter
 from solvable.models.committee import one_pass, simulation, summaries
 from solvable.models.committee.controls import CONTROLS
 from solvable.models.committee.flow import Flow
 from solvable.models.committee.online import Online
-from solvable.models.committee.outputs import DIMS, MEANINGS, DivergedError, OutputRequest, Solver
+from solvable.models.committee.outputs import DIMS, MEANINGS, OutputRequest, Solver
 from solvable.models.committee.problem import check_activation, check_readout, check_start, check_teacher, problem_of
 from solvable.models.committee.theory import ON_DIVERGENCE, coordinates, solve
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training, check_training

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
-import xarray as xr
 
 from solvable.dataset import Meaning
 from solvable.models.committee.problem import Problem
@@ -57,37 +56,6 @@ class Solver(Protocol):
     ) -> Solution:
         """Order parameters at the times, which are in the units of the training."""
         ...
-
-
-class DivergedError(ValueError):
-    """Training left the finite numbers.
-
-    Parameters
-    ----------
-    message
-        What happened, and what to do.
-    step
-        The step at which it was seen; None for gradient flow.
-    time
-        The time at which it was seen, in the units of the training.
-    stable_learning_rate
-        An estimate of the learning rate below which training is stable there.
-    partial
-        The curves up to there, where they are known.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        step: int | None,
-        time: float,
-        stable_learning_rate: float | None = None,
-        partial: xr.Dataset | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.step, self.time, self.partial = step, time, partial
-        self.stable_learning_rate = stable_learning_rate
 
 
 def summarise(solution: Solution) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

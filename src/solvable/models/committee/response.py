@@ -34,10 +34,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.checks import check_count
+from solvable.divergence import DivergedError
 from solvable.models.committee import trajectories
 from solvable.models.committee.gaussian import sobol_normals, test_loss
 from solvable.models.committee.online import factor
-from solvable.models.committee.outputs import Advance, DivergedError, OutputRequest, Solution
+from solvable.models.committee.outputs import Advance, OutputRequest, Solution
 from solvable.models.committee.problem import Problem
 from solvable.models.committee.trajectories import Samples, SignalJumps, mean_field_response
 from solvable.numerics.cost import check_cost

@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.checks import check_choice, check_count
+from solvable.divergence import DivergedError
 from solvable.models.committee.gaussian import test_loss
-from solvable.models.committee.outputs import DivergedError
 from solvable.models.committee.problem import Problem
 from solvable.models.committee.summaries import EXACT_SAMPLES, PROBES, kernel_alignment
 from solvable.numerics.ensemble import trajectories

@@ -11,20 +11,12 @@ import xarray as xr
 
 from solvable.checks import check_choice, check_count, check_fraction
 from solvable.dataset import Stopwatch, make_dataset, provenance
+from solvable.divergence import DivergedError
 from solvable.models.committee.fixed_point import FixedPoint
 from solvable.models.committee.flow import Flow
 from solvable.models.committee.latent import Latent
 from solvable.models.committee.online import Online
-from solvable.models.committee.outputs import (
-    DIMS,
-    MEANINGS,
-    DivergedError,
-    OutputRequest,
-    Solution,
-    Solver,
-    relative_error,
-    summarise,
-)
+from solvable.models.committee.outputs import DIMS, MEANINGS, OutputRequest, Solution, Solver, relative_error, summarise
 from solvable.models.committee.problem import Problem, problem_of
 from solvable.models.committee.response import Response
 from solvable.progress import progress_bar

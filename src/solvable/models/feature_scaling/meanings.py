@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from solvable.dataset import VARIABLES, Meaning
 
 # The convention of every loss of this model.
-LOSS = "mean square error, sum_k lambda_k v_k^2, without a factor 1/2"
-
 MEANINGS: Mapping[str, Meaning] = {
     **VARIABLES,
     "test_loss": Meaning("mean square error on new data", "1", "L"),

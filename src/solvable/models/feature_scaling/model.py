@@ -13,7 +13,7 @@ from solvable.dataset import Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
 from solvable.models.feature_scaling import compute, exponents, limits
 from solvable.models.feature_scaling.controls import CONTROLS
-from solvable.models.feature_scaling.meanings import LOSS, MEANINGS
+from solvable.models.feature_scaling.meanings import MEANINGS
 from solvable.models.feature_scaling.prediction import predicted
 from solvable.models.feature_scaling.simulation import MODES, simulated
 from solvable.models.feature_scaling.spectrum import nodes
@@ -56,6 +56,7 @@ class FeatureScaling(Model):
     """
 
     name: ClassVar[str] = "feature-scaling"
+    loss_convention: ClassVar[str] = "mean square error, sum_k lambda_k v_k^2, without a factor 1/2"
     controls: ClassVar[Controls] = CONTROLS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.1)
     simulation_covers: ClassVar[tuple[Covers, ...]] = (
@@ -289,7 +290,7 @@ class FeatureScaling(Model):
         variables = {"test_loss": ((), found.test_loss)}
         if self.samples is not None:
             variables["train_loss"] = ((), found.train_loss)
-        attributes = provenance(self, "theory", {}, watch) | {"loss": LOSS}
+        attributes = provenance(self, "theory", {}, watch)
         return make_dataset(variables, {}, attributes, MEANINGS)
 
     def compute_optimal(
@@ -326,7 +327,7 @@ class FeatureScaling(Model):
         found = compute.envelope(self, budgets, training, share, per_decade, progress)
         attributes = provenance(self, "theory", {"per_decade": per_decade}, watch, training=training)
         variables = {name: (("budget",), values) for name, values in found.items()}
-        best = make_dataset(variables, {"budget": budgets}, attributes | {"loss": LOSS}, MEANINGS)
+        best = make_dataset(variables, {"budget": budgets}, attributes, MEANINGS)
         best["time"].attrs["units"] = "steps" if training.counts_steps else "flow time / η"
         return best
 

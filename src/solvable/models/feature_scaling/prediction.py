@@ -11,7 +11,7 @@ import xarray as xr
 
 from solvable.checks import is_traced
 from solvable.dataset import Stopwatch, make_dataset, provenance
-from solvable.models.feature_scaling.meanings import LOSS, MEANINGS
+from solvable.models.feature_scaling.meanings import MEANINGS
 from solvable.models.feature_scaling.theory import Curves, batch_size, curves, largest_rate
 from solvable.numerics.descent import check_stable
 from solvable.training import SGD, GradientDescent, Training
@@ -34,7 +34,6 @@ def predicted(
     found = curves(model, times, training, options)
     system = {"modes": None if model.mode_count == math.inf else int(model.mode_count), "network": "projected"}
     attributes = provenance(model, "theory", found.solver, watch, found.error, training=training, system=system)
-    attributes["loss"] = LOSS
     if not traced:
         attributes |= _guards(model, found, training, times)
     coordinates = {"time": times, "node": np.arange(1, found.modes.ranks.shape[0] + 1)}

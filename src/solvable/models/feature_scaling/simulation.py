@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from solvable.checks import check_count
 from solvable.dataset import Stopwatch, make_dataset, provenance
-from solvable.models.feature_scaling.meanings import LOSS, MEANINGS
+from solvable.models.feature_scaling.meanings import MEANINGS
 from solvable.models.feature_scaling.spectrum import listed
 from solvable.models.feature_scaling.theory import batch_size
 from solvable.numerics.ensemble import trajectories
@@ -199,7 +199,7 @@ def simulated(
     return make_dataset(
         {name: (("seed", "time"), np.repeat(values, seeds // runs, 0)) for name, values in found.items()},
         {"seed": np.arange(seeds), "time": times},
-        attributes | {"loss": LOSS},
+        attributes,
         MEANINGS,
         training=training,
     )

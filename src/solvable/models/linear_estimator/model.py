@@ -20,7 +20,7 @@ from solvable.models.linear_estimator.curves import loss_curve
 from solvable.models.linear_estimator.phase_diagram import checked_axes, times_on_grid
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.linear_estimator.stability import batch_ratio_of, check_smooth, check_width, stable_rate
-from solvable.models.linear_estimator.theory import LOSS, AnyTraining
+from solvable.models.linear_estimator.theory import AnyTraining
 from solvable.numerics.cost import check_cost
 from solvable.numerics.descent import check_stable
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training
@@ -48,6 +48,9 @@ class LinearEstimator(Model):
     """
 
     name: ClassVar[str] = "linear-estimator"
+    loss_convention: ClassVar[str] = (
+        "mean square error per output, E|f(x) - f*(x)|^2 / outputs; the test loss is on labels without noise"
+    )
     controls: ClassVar[Controls] = CONTROLS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.01)
     theory_covers: ClassVar[tuple[Covers, ...]] = (
@@ -126,7 +129,7 @@ class LinearEstimator(Model):
         return make_dataset(
             {name: (("time",), values) for name, values in variables.items()},
             {"time": times},
-            provenance(self, "theory", settings, watch, error, training=training, system=system) | LOSS,
+            provenance(self, "theory", settings, watch, error, training=training, system=system),
             training=training,
         )
 
@@ -344,7 +347,7 @@ class LinearEstimator(Model):
         return make_dataset(
             {name: (("time",), values) for name, values in form(self, training, times).items()},
             {"time": times},
-            provenance(self, "asymptotic theory", {}, watch, training=training) | LOSS,
+            provenance(self, "asymptotic theory", {}, watch, training=training),
             _LATE_TIME_MEANINGS,
             training=training,
         )
@@ -373,7 +376,7 @@ class LinearEstimator(Model):
         self, numbers: dict[str, Any], settings: dict[str, Any], training: Training, watch: Stopwatch
     ) -> xr.Dataset:
         """A dataset of single numbers."""
-        attributes = provenance(self, "theory", settings, watch, training=training) | LOSS
+        attributes = provenance(self, "theory", settings, watch, training=training)
         return make_dataset({name: ((), value) for name, value in numbers.items()}, {}, attributes, _NUMBER_MEANINGS)
 
     def _times_dataset(
@@ -398,7 +401,7 @@ class LinearEstimator(Model):
             "train_reached": times.train_reached,
             "test_reached": times.test_reached,
         }
-        attributes = provenance(self, "theory", settings, watch, training=training) | LOSS
+        attributes = provenance(self, "theory", settings, watch, training=training)
         return make_dataset({name: (tuple(grids), v) for name, v in variables.items()}, grids, attributes, meanings)
 
 

@@ -17,7 +17,7 @@ from solvable.models.linear_estimator import steps
 from solvable.models.linear_estimator.eigenmodes import run_eigenmodes
 from solvable.models.linear_estimator.stability import stable_rate
 from solvable.models.linear_estimator.system import ERROR_DRAWS, Activation, Sizes, sizes_of
-from solvable.models.linear_estimator.theory import LOSS, AnyTraining
+from solvable.models.linear_estimator.theory import AnyTraining
 from solvable.numerics.descent import check_stable
 from solvable.numerics.ensemble import check_steps, ensemble, trajectories
 from solvable.training import SGD, GradientDescent, GradientFlow
@@ -149,7 +149,7 @@ def simulate(
     dataset = make_dataset(
         {name: (("seed", "time"), values) for name, values in measured._asdict().items()},
         {"time": times, "seed": np.arange(options.seeds)},
-        provenance(model, "simulation", settings, watch, error, training=training, system=system) | LOSS,
+        provenance(model, "simulation", settings, watch, error, training=training, system=system),
         may_diverge=options.on_divergence == "keep",
         training=training,
     )

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # What the theory covers; SGD is a kind of GradientDescent.
 AnyTraining = GradientFlow | GradientDescent
 # The convention of the losses, for the attributes of datasets.
-LOSS = {"loss": "mean square error per output, E|f(x) - f*(x)|^2 / outputs; the test loss is on labels without noise"}
 # Near the largest exponent of a float64. Past it, the derivative in the weight decay of a loss that has itself
 # underflowed is capped instead of overflowing.
 _LARGEST_EXPONENT = 700.0

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from solvable.dataset import VARIABLES, Meaning
 
-LOSS = "E[(f - f*)^2] / 2 on clean labels, and half of the mean square over noisy training labels"
-
 MEANINGS: Mapping[str, Meaning] = {
     **VARIABLES,
     "mode": Meaning("mode, in the order of the intensities", "1", "k"),

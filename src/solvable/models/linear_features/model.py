@@ -16,7 +16,7 @@ from solvable.dataset import Stopwatch, make_dataset, provenance
 from solvable.model import Model, parameter
 from solvable.models.linear_features.controls import CONTROLS
 from solvable.models.linear_features.laplace import NODES
-from solvable.models.linear_features.meanings import LOSS, MEANINGS
+from solvable.models.linear_features.meanings import MEANINGS
 from solvable.models.linear_features.regression_flow import FlowState, flow_state, kappa_or_zero
 from solvable.models.linear_features.simulation import Run, train_once
 from solvable.numerics.ensemble import ensemble
@@ -48,6 +48,9 @@ class LinearFeatures(Model):
     """
 
     name: ClassVar[str] = "linear-features"
+    loss_convention: ClassVar[str] = (
+        "E[(f - f*)^2] / 2 on clean labels, and half of the mean square over noisy training labels"
+    )
     controls: ClassVar[Controls] = CONTROLS
     usual_times: ClassVar[str] = "0.1:1e3:41log"
 
@@ -366,7 +369,7 @@ class LinearFeatures(Model):
         attributes = provenance(
             self, method, settings, watch, error, training=training, error_scale="maximum", system=system
         )
-        return make_dataset(variables, coordinates, {**attributes, "loss": LOSS}, MEANINGS, training=training)
+        return make_dataset(variables, coordinates, attributes, MEANINGS, training=training)
 
 
 def _states(intensities: Array, target: Array, samples: Array, noise: Array, times: Array, nodes: int) -> FlowState:

@@ -8,8 +8,6 @@ from solvable.dataset import Meaning
 from solvable.training import Training
 
 # The convention of every loss of this model.
-LOSS = "half the mean square error"
-
 MEANINGS = {
     "strength": Meaning("skill strength", "1", "R_k"),
     "skill_loss": Meaning("loss on inputs that ask for the skill", "1", "L_k"),

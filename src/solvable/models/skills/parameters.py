@@ -11,7 +11,7 @@ from solvable.controls import Controls
 from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
 from solvable.model import Model, choice, parameter
 from solvable.models.skills.controls import CONTROLS
-from solvable.models.skills.meanings import LOSS, MEANINGS, meanings_in
+from solvable.models.skills.meanings import MEANINGS, meanings_in
 from solvable.training import Training
 
 
@@ -19,6 +19,7 @@ class SkillParameters(Model):
     """The fields of :class:`solvable.SkillModel`, which adds its methods."""
 
     name: ClassVar[str] = "skills"
+    loss_convention: ClassVar[str] = "half the mean square error"
     controls: ClassVar[Controls] = CONTROLS
 
     exponent: float = parameter("skills have frequencies k^-(exponent + 1)", rules.positive, symbol="α", default=0.6)
@@ -71,4 +72,4 @@ class SkillParameters(Model):
         found = provenance(self, method, settings, watch, error, training=training, error_scale=error_scale)
         if meanings is None:
             meanings = MEANINGS if training is None else meanings_in(training)
-        return make_dataset(variables, coordinates, {**found, "loss": LOSS}, meanings, training=training)
+        return make_dataset(variables, coordinates, found, meanings, training=training)
