@@ -190,6 +190,8 @@ def test_a_gallery_script_shows_text_picture_claims_and_source(tmp_path):
     (report / "linear-grokking" / "eq12.png").write_bytes(b"a picture")
     claim = {"paper": "linear-grokking", "figure": "eq12", "name": "a|b*", "measured": 1.5, "expected": "nan"}
     claims = [claim | {"allowed": 0.1, "passed": False}]
+    bound = {"name": "c", "measured": 3.0, "expected": 2.0, "allowed": 0.0, "passed": True, "kind": "at_least"}
+    claims.append(claim | bound)
     (report / "claims.json").write_text(json.dumps({"paper": ["linear-grokking", "layerwise"], "claims": claims}))
     folders = [tmp_path / "scripts", tmp_path / "pictures"]
     write_gallery(*folders, report, tmp_path / "small")
@@ -202,7 +204,9 @@ def test_a_gallery_script_shows_text_picture_claims_and_source(tmp_path):
     assert "solvable reproduce linear-grokking eq12" in docstring
     assert ".. image:: /pictures/linear-grokking/eq12.png" in docstring
     assert "- a\\|b\\*\n     - 1.5\n     - nan\n     - 0.1\n     - **failed**" in docstring
-    assert "def reproduce(scale: Scale) -> Reproduction:" in text
+    assert "- c\n     - 3\n     - ≥ 2\n     - \n     - passed" in docstring
+    assert "from solvable.models.linear_estimator import LinearEstimator" in text
+    assert 'papers.reproduce("linear-grokking", "eq12")' in text
     assert "thumbnail_path = 'pictures/linear-grokking/eq12.png'" in text
 
     # Without a reproduction there are the same pages, and no picture of an earlier one.
