@@ -346,6 +346,7 @@ def agreement(
     variable: str,
     *,
     bias: float = 0.0,
+    absolute_bias: float = 0.0,
     allow_different: bool | str | Collection[str] = False,
 ) -> Agreement:
     """How well theory and the mean over seeds agree in one variable, as :func:`compare` judges it.
@@ -358,6 +359,8 @@ def agreement(
         The variable to compare.
     bias
         A fraction of theory's value by which the mean may be off without counting against theory.
+    absolute_bias
+        The same in the units of the variable.
     allow_different
         What may differ between the two systems, as for :func:`compare`.
     """
@@ -368,7 +371,7 @@ def agreement(
     theory = _at_the_same_coordinates(theory, simulation)
     errors = _errors(theory, simulation, variable, seeds)
     difference = abs(simulation[variable].mean("seed") - theory[variable])
-    excess = (difference - bias * abs(theory[variable])).clip(0)
+    excess = (difference - bias * abs(theory[variable]) - absolute_bias).clip(0)
     total = errors.total
     scores = xr.where(excess == 0, 0.0, excess / total.where(total > 0, 1e-300))
     freedom = errors.freedom.broadcast_like(scores).transpose(*scores.dims)
@@ -376,6 +379,7 @@ def agreement(
     chance = combined_chance(two_sided(scores.fillna(0.0).values, freedom.values)[known])
     largest = float(abs(theory[variable]).max()) or 1.0
     besides = f" beyond a bias of {_percent(bias)}" if bias else ""
+    besides += f" beyond a bias of {absolute_bias:g}" if absolute_bias else ""
     words = (
         f"within {_percent(float(difference.max()) / largest)} of the largest value, at most "
         f"{float(scores.max()):.2g} standard errors{besides} ({seeds} seeds)"

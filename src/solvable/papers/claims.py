@@ -122,6 +122,7 @@ class Claim:
         because: str = "",
         *,
         bias: float = 0.0,
+        absolute_bias: float = 0.0,
         allow_different: bool | str | Sequence[str] = False,
         printed: float | str | None = None,
     ) -> Self:
@@ -129,9 +130,12 @@ class Claim:
 
         Measured is the chance of differences as large as those found, joined over all values of the variable as in
         :func:`solvable.compare`; it must be at least :data:`FALSE_ALARMS`. ``bias`` is a fraction of theory's values by
-        which the mean may be off besides, such as a correction of higher order in the sizes; ``because`` says why.
+        which the mean may be off besides, such as a correction of higher order in the sizes, and ``absolute_bias`` is
+        the same in the units of the variable; ``because`` says why.
         """
-        found = agreement(theory, simulation, variable, bias=bias, allow_different=allow_different)
+        found = agreement(
+            theory, simulation, variable, bias=bias, absolute_bias=absolute_bias, allow_different=allow_different
+        )
         reason = f"{found.words}; a right theory is called wrong once in {1 / FALSE_ALARMS:g}"
         if because:
             reason = f"{reason}; {because}"

@@ -72,7 +72,6 @@ def draw_phases(ax: "Axes", theory: xr.Dataset, phases: xr.Dataset) -> None:
 
 
 def agreement(name: str, theory: float, runs: xr.DataArray, printed: float | str | None = None) -> Claim:
-    """The mean over drawn training sets is theory's value, within four standard errors of the mean."""
-    error = float(runs.std("seed", ddof=1)) / np.sqrt(runs.sizes["seed"])
-    because = f"four standard errors over {runs.sizes['seed']} training sets, seeds fixed"
-    return Claim(name, float(runs.mean("seed")), theory, 4 * error, because, printed=printed)
+    """The mean over drawn training sets is theory's value."""
+    expected, found = xr.Dataset({"value": ((), theory)}), xr.Dataset({"value": runs.drop_attrs()})
+    return Claim.agrees(name, expected, found, "value", printed=printed)

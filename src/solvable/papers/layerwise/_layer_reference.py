@@ -7,7 +7,6 @@ import numpy as np
 import xarray as xr
 from scipy.integrate import solve_ivp
 
-from solvable.comparison import compare
 from solvable.models.diagonal_network import DiagonalNetwork
 from solvable.models.scalar_network import ScalarNetwork
 from solvable.papers.claims import Claim
@@ -66,13 +65,12 @@ def agreement(label: str, theory: xr.Dataset, simulation: xr.Dataset, variable: 
 
     The bias is what whole steps and finite samples shift the mean by; it is stated, not fitted.
     """
-    statistics = compare(theory[[variable]], simulation[[variable]], allow_different=["training"])[variable]
-    noise = 4 * statistics.sel(statistic="standard_error")
-    excess = float((abs(statistics.sel(statistic="difference")) - noise).max())
-    return Claim(
-        f"{label}: {variable.replace('_', ' ')} of the runs agrees (excess over 4 standard errors)",
-        max(excess, 0.0),
-        0.0,
-        bias,
-        "what the size of the steps and of the training sets shifts the mean by",
+    return Claim.agrees(
+        f"{label}: {variable.replace('_', ' ')} of the runs agrees",
+        theory,
+        simulation,
+        variable,
+        "the bias is what the size of the steps and of the training sets shifts the mean by",
+        absolute_bias=bias,
+        allow_different=["training"],
     )

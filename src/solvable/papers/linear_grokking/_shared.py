@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 # The paper's training, and the gradient flow that its equations describe; time counts the same steps for both.
 DESCENT = GradientDescent(learning_rate=0.01)
 FLOW = GradientFlow(learning_rate=0.01)
-Z_LIMIT = 3.0
-Z_REASON = "root mean square z-score over times; 3 standard errors, seeds fixed"
 
 
 def bessel_train_loss(aspect_ratio: float, s: np.ndarray | float) -> np.ndarray:
@@ -90,15 +88,13 @@ def smooth(times: np.ndarray) -> np.ndarray:
 
 
 def agreement(
-    label: str, comparison: xr.Dataset, variables: tuple[str, ...] = ("train_loss", "test_loss")
+    label: str,
+    theory: xr.Dataset,
+    simulation: xr.Dataset,
+    variables: tuple[str, ...] = ("train_loss", "test_loss"),
 ) -> list[Claim]:
     """One claim for each variable: theory and simulation differ by no more than their noise."""
-    claims = []
-    for name in variables:
-        scores = comparison[name].sel(statistic="z_score").values
-        spread = float(np.sqrt(np.mean(scores[np.isfinite(scores)] ** 2)))
-        claims.append(Claim(f"{label}: {name.replace('_', ' ')} agrees", spread, 0.0, Z_LIMIT, Z_REASON))
-    return claims
+    return [Claim.agrees(f"{label}: {name.replace('_', ' ')} agrees", theory, simulation, name) for name in variables]
 
 
 def quadrature_losses(model: LinearEstimator, training: GradientFlow, time: float) -> tuple[float, float]:

@@ -48,7 +48,7 @@ def reproduce(scale: Scale) -> Reproduction:
     claims = [
         Claim("test loss at the start", float(theory.test_loss[0]), 1 / (2 * WIDTH * OUTPUTS), 1e-9,
               "|D₀|² / outputs = 1 / (2 width outputs)", relative=True, printed=1 / (2 * WIDTH)),
-        *agreement("two layers", comparison),
+        *agreement("two layers", theory, simulation),
         _frozen_is_off(comparison, frozen),
     ]  # fmt: skip
     return Reproduction({"theory": theory, "simulation": simulation, "frozen": frozen}, figure, claims)

@@ -25,8 +25,8 @@ def reproduce(scale: Scale) -> Reproduction:
         early = comparison.sel(time=slice(0, 2e4 * outputs))
         # Hundreds of outputs average the noise away and uncover what the finite input dimension does to the spectrum:
         # a shift of the loss by 1 / (5 d_in), which late losses are too small to hide.
-        noisy = early if outputs <= 50 else comparison.sel(time=slice(0, 125 * outputs))
-        claims += agreement(f"{outputs} outputs", noisy)
+        last = 2e4 * outputs if outputs <= 50 else 125 * outputs
+        claims += agreement(f"{outputs} outputs", theory, simulation.sel(time=slice(0, last)))
         for kind in ("train", "test"):
             off = early[f"{kind}_accuracy"].sel(statistic="difference")
             claims.append(

@@ -28,9 +28,9 @@ def reproduce(scale: Scale) -> Reproduction:
     for colour, decay in zip(COLOURS, (1e-5, 1e-3, 1e-2), strict=False):
         model, training = LinearEstimator(aspect_ratio=0.9), DESCENT.replace(weight_decay=decay)
         times = whole_steps(log_times(1, 1e5, 14))
-        theory, simulation, comparison = held_against_simulation(model, training, times, scale, key=3)
+        theory, simulation, _ = held_against_simulation(model, training, times, scale, key=3)
         datasets |= {f"theory-{decay:g}": theory, f"simulation-{decay:g}": simulation}
-        claims += agreement(f"γ = {decay:g}", comparison, ("train_loss", "test_loss", "test_accuracy"))
+        claims += agreement(f"γ = {decay:g}", theory, simulation, ("train_loss", "test_loss", "test_accuracy"))
         draw_run((loss_panel, accuracy_panel), theory, simulation, colour, f"γ = {decay:g}")
     claims += _saturation_claims() + _delay_claims()
 

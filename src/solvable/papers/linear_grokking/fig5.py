@@ -36,7 +36,7 @@ def reproduce(scale: Scale) -> Reproduction:
             # Linear theory against tanh: how far apart they are is the question.
             comparison = compare(theory.sel(time=steps), simulation, allow_different=["activation"])
             claims += (
-                agreement(f"{name}, {width} hidden", comparison)
+                agreement(f"{name}, {width} hidden", theory, simulation)
                 if activation is None
                 else [_tanh_claim(comparison, width)]
             )

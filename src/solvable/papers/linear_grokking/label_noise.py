@@ -26,12 +26,12 @@ def reproduce(scale: Scale) -> Reproduction:
     for colour, ratio in zip(COLOURS, (0.5, 0.9, 1.5), strict=False):
         model = LinearEstimator(aspect_ratio=ratio, label_noise=NOISE, threshold=0.05)
         times = whole_steps(log_times(1, 1e5, 14))
-        theory, simulation, comparison = held_against_simulation(model, DESCENT, times, scale, key=7)
+        theory, simulation, _ = held_against_simulation(model, DESCENT, times, scale, key=7)
         datasets |= {f"theory-{ratio:g}": theory, f"simulation-{ratio:g}": simulation}
         draw_run(panels, theory, simulation, colour, f"λ = {ratio:g}")
         # With fewer samples than dimensions the training loss reaches zero, in runs and in theory: compare before that.
-        fitted = comparison.sel(time=slice(0, 3000)) if ratio > 1 else comparison
-        claims += agreement(f"λ = {ratio:g}", fitted)
+        fitted = simulation.sel(time=slice(0, 3000)) if ratio > 1 else simulation
+        claims += agreement(f"λ = {ratio:g}", theory, fitted)
         claims.append(_plateau(model))
     claims += [_turning_point(), _first_crossing()]
     return Reproduction(datasets, figure, claims)

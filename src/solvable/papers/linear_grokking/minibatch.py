@@ -19,7 +19,7 @@ def reproduce(scale: Scale) -> Reproduction:
     for colour, (ratio, part) in zip(COLOURS, ((0.5, 50), (0.9, 20)), strict=False):
         model = LinearEstimator(aspect_ratio=ratio)
         training = SGD(learning_rate=DESCENT.learning_rate, batch_size=dimension // part)
-        theory, simulation, comparison = held_against_simulation(model, training, steps, scale, key=9)
+        theory, simulation, _ = held_against_simulation(model, training, steps, scale, key=9)
         full = model.predict(smooth(steps), DESCENT)
         name = f"{ratio:g}-{training.batch_size}"
         datasets |= {f"theory-{name}": theory, f"simulation-{name}": simulation}
@@ -27,7 +27,7 @@ def reproduce(scale: Scale) -> Reproduction:
         draw_curve(panels[0], full.test_loss, colour, f"λ = {ratio:g}, full batches")
         panels[0].lines[-1].set(linestyle=":", linewidth=1.0)
         panels[0].legend()
-        claims += agreement(f"λ = {ratio:g}, batches of d/{part}", comparison)
+        claims += agreement(f"λ = {ratio:g}, batches of d/{part}", theory, simulation)
         claims.append(_amplification(model, training, scale))
     return Reproduction(datasets, figure, claims)
 
