@@ -3,6 +3,7 @@
 import ast
 import fnmatch
 import importlib.util
+import itertools
 import json
 import posixpath
 import re
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "docs" / "how-to" / "example"
 PAGES = [
     ROOT / "docs" / "quick-start.md",
+    ROOT / "docs" / "training.md",
     ROOT / "docs" / "reproduce.md",
     *sorted((ROOT / "docs/models").glob("*.md")),
     *sorted((ROOT / "docs/diagnostics").glob("*.md")),
@@ -146,6 +148,24 @@ def test_addresses_are_on_known_hosts(page):
     assert [problem for link in addresses if (problem := problem_outside(link))] == []
 
 
+def imported_at_the_top(path):
+    """The modules of the package that a file imports when it is loaded."""
+    found = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    return found
+
+
+def test_the_import_chain_of_the_architecture_page_exists():
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    listed = re.search(r"longest chain of imports.*?\n\n((?:    \S+\.py\n)+)", text, re.S).group(1).split()
+    assert listed[0] == "models/committee/model.py"
+    for file, following in itertools.pairwise(listed):
+        module = "solvable." + following.removesuffix(".py").replace("/", ".")
+        assert module in imported_at_the_top(ROOT / "src/solvable" / file), f"{file} does not import {following}"
+
+
 def test_broken_links_are_found(tmp_path):
     (tmp_path / "index.html").write_text("""<a href="two.html#here">1</a> <a href="two.html#gone">2</a>
         <a href="three.html">3</a> <a href="http://arxiv.org/a">4</a> <a href="https://example.com">5</a>
@@ -170,6 +190,8 @@ def test_a_gallery_script_shows_text_picture_claims_and_source(tmp_path):
     (report / "linear-grokking" / "eq12.png").write_bytes(b"a picture")
     claim = {"paper": "linear-grokking", "figure": "eq12", "name": "a|b*", "measured": 1.5, "expected": "nan"}
     claims = [claim | {"allowed": 0.1, "passed": False}]
+    bound = {"name": "c", "measured": 3.0, "expected": 2.0, "allowed": 0.0, "passed": True, "kind": "at_least"}
+    claims.append(claim | bound)
     (report / "claims.json").write_text(json.dumps({"paper": ["linear-grokking", "layerwise"], "claims": claims}))
     folders = [tmp_path / "scripts", tmp_path / "pictures"]
     write_gallery(*folders, report, tmp_path / "small")
@@ -182,7 +204,9 @@ def test_a_gallery_script_shows_text_picture_claims_and_source(tmp_path):
     assert "solvable reproduce linear-grokking eq12" in docstring
     assert ".. image:: /pictures/linear-grokking/eq12.png" in docstring
     assert "- a\\|b\\*\n     - 1.5\n     - nan\n     - 0.1\n     - **failed**" in docstring
-    assert "def reproduce(scale: Scale) -> Reproduction:" in text
+    assert "- c\n     - 3\n     - ≥ 2\n     - \n     - passed" in docstring
+    assert "from solvable.models.linear_estimator import LinearEstimator" in text
+    assert 'papers.reproduce("linear-grokking", "eq12")' in text
     assert "thumbnail_path = 'pictures/linear-grokking/eq12.png'" in text
 
     # Without a reproduction there are the same pages, and no picture of an earlier one.

@@ -8,6 +8,7 @@ import pytest
 
 from solvable import models
 from solvable.dataset import VARIABLES
+from solvable.training import TRAININGS
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -36,6 +37,12 @@ def test_every_parameter_is_there_with_its_symbol(name, page):
     for field in dataclasses.fields(kind):
         symbol = field.metadata["symbol"].replace("|", "\\|")
         assert f"| {f'`{symbol}`' if symbol else ''} | `{field.name}` | " in part
+
+
+@pytest.mark.parametrize("kind", TRAININGS.values(), ids=lambda kind: kind.name)
+def test_every_option_of_a_training_is_there(kind, page):
+    part = page.split(f"### {kind.__name__}\n")[1].split("\n#")[0]
+    assert [field.name for field in dataclasses.fields(kind) if f"| `{field.name}` |" not in part] == []
 
 
 def test_every_shared_variable_is_there(page):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from solvable import papers
+from solvable.papers.claims import relation
 
 HEADER = """\
 Gallery
@@ -56,7 +57,8 @@ def script(paper: str, figure: str, picture: Path | None, claims: list[dict[str,
         head += [f".. image:: /{picture.parent.parent.name}/{paper}/{figure}.png", f"   :alt: {title}", ""]
     head += [f"On the command line: ``solvable reproduce {paper} {figure} --out reproduction``", ""]
     head += claims_table(claims)
-    last = ["", "# %%", "# To see the picture and the claims in a notebook:", 'reproduce("quick")']
+    call = f'papers.reproduce("{paper}", "{figure}")'
+    last = ["", "# %%", "# To see the picture and the claims in a notebook:", "from solvable import papers", "", call]
     return "\n".join(['r"""', *head, '"""', body, *last, ""])
 
 
@@ -100,7 +102,8 @@ def claims_table(claims: list[dict[str, Any]]) -> list[str]:
         return []
     rows = [["claim", "measured", "expected", "may differ by", ""]]
     for claim in claims:
-        numbers = [number(claim[key]) for key in ("measured", "expected", "allowed")]
+        allowed = number(claim["allowed"]) if claim.get("kind", "equals") == "equals" else ""
+        numbers = [number(claim["measured"]), escape(relation(claim)), allowed]
         rows.append([escape(claim["name"]), *numbers, "passed" if claim["passed"] else "**failed**"])
     lines = [".. list-table::", "   :header-rows: 1", "   :widths: 50 14 14 14 8", ""]
     for row in rows:

@@ -98,7 +98,9 @@ def errors() -> None:
         right.loglog(counts, wrong, "o-", color=colour, label=f"{name}: error")
         right.loglog(counts, said, "--", color=colour, label=f"{name}: estimate")
     right.loglog((4, 32), (4e-3, 4e-3 / 64), ":", color="grey", label="second order")
-    right.set(xlabel="steps per decade", ylabel="largest relative error", title="feature scaling, β = 0.4, t = 1 … 1000")
+    right.set(
+        xlabel="steps per decade", ylabel="largest relative error", title="feature scaling, β = 0.4, t = 1 … 1000"
+    )
     right.xaxis.set_ticks((4, 8, 16, 32), ("4", "8", "16", "32"))
     right.xaxis.set_ticks([], minor=True)
     right.set_ylim(1e-7, 1)
