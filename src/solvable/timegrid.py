@@ -43,8 +43,8 @@ def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
         )
     if whole and array[-1] >= _MOST_STEPS:
         raise ValueError(
-            f"times count the steps of this training, at most 2^62, but times[{array.size - 1}] = {array[-1]:g}: ask for "
-            "earlier times, or use GradientFlow"
+            f"times count the steps of this training, at most 2^62, but times[{array.size - 1}] = {array[-1]:g}: "
+            "ask for earlier times, or use GradientFlow"
         )
     if whole and (array != np.round(array)).any():
         place = int(np.argmax(array != np.round(array)))
