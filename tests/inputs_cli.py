@@ -15,7 +15,18 @@ PLANE = ("phase-diagram", "linear-estimator")
 SWEEP = ("sweep", "linear-estimator", "--quantity", "limit")
 SKILLS = ("predict", "skills", "--exponent", "0.6")
 FEATURES = ("predict", "linear-features", "--intensities", "1,0.5", "--target", "1,1")
-SCALAR = ("simulate", "scalar-network", "--initial-first", "0.1,0.2", "--initial-second", "0.1,0.1", "--target", "1", "--times", "1,2")
+SCALAR = (
+    "simulate",
+    "scalar-network",
+    "--initial-first",
+    "0.1,0.2",
+    "--initial-second",
+    "0.1,0.1",
+    "--target",
+    "1",
+    "--times",
+    "1,2",
+)
 DIAGONAL = ("predict", "diagonal-network", "--variances", "1,2", "--initial-first", "1,1", "--initial-second", "1,1")
 HUGE = "99999999999999999999"
 

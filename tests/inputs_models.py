@@ -242,7 +242,11 @@ VERBS: list[tuple[str, Callable[[], Any], str]] = [
     ("scale", lambda: ScalarNetwork.small(10, scale=2.0), "scale must lie between 0 and 1"),
     ("width", lambda: ScalarNetwork.small(0), "width must be a whole number"),
     ("odd width", lambda: ScalarNetwork.target_downscaled(3), "width must be even"),
-    ("no kernel", lambda: scalar(initial_first=[0.0, 0.0], initial_second=[0.0, 0.0]).kernel_ratio(), "give layers that are not"),
+    (
+        "no kernel",
+        lambda: scalar(initial_first=[0.0, 0.0], initial_second=[0.0, 0.0]).kernel_ratio(),
+        "give layers that are not",
+    ),
     ("max_skills", lambda: skills().predict([1.0], max_skills=6), "max_skills = 6, but there are only 5"),
     ("skill fraction", lambda: skills().emergence_time(fraction=1.0), "fraction must lie between 0 and 1"),
     ("random times", lambda: skills(samples=10).emergence_time(), "with finite samples times are random"),

@@ -76,7 +76,11 @@ CONSTRUCTORS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
 ]
 
 CALLS: list[tuple[str, Callable[[], Any], str]] = [
-    ("replace what is not there", lambda: descent().replace(batch_size=3), "GradientDescent has no option 'batch_size'"),
+    (
+        "replace what is not there",
+        lambda: descent().replace(batch_size=3),
+        "GradientDescent has no option 'batch_size'",
+    ),
     ("replace by what is wrong", lambda: descent().replace(momentum=2.0), "momentum must be a number from 0"),
     # Trainings that are none.
     ("training a number", lambda: estimator().predict([1], 0.1), "training must be GradientFlow(...)"),

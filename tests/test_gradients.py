@@ -131,7 +131,12 @@ CASES = [
         "diagonal network",
         DiagonalNetwork,
         curves("strength first second imbalance test_loss linear_strength linear_test_loss", [0.0, 1.0, 5.0]),
-        {"variances": [1.0, 0.5], "target_scales": [1.0, -0.7], "initial_first": [0.1, 0.2], "initial_second": [0.1, -0.3]},
+        {
+            "variances": [1.0, 0.5],
+            "target_scales": [1.0, -0.7],
+            "initial_first": [0.1, 0.2],
+            "initial_second": [0.1, -0.3],
+        },
         [
             {},
             {"initial_second": [0.1, 0.2]},
@@ -147,7 +152,13 @@ CASES = [
         "scalar network",
         ScalarNetwork,
         curves("growth output first second kernel test_loss linear_output", [0.0, 1.0, 5.0]),
-        {"initial_first": [0.1, 0.2], "initial_second": [0.1, -0.3], "target": 1.0, "output_scale": 1.5, "input_power": 0.7},
+        {
+            "initial_first": [0.1, 0.2],
+            "initial_second": [0.1, -0.3],
+            "target": 1.0,
+            "output_scale": 1.5,
+            "input_power": 0.7,
+        },
         [
             {},
             {"initial_second": [0.1, 0.2]},
