@@ -1,9 +1,9 @@
 """Everything that a user may get wrong, in one place: no traceback, no number that is silently not one, no long wait.
 
 The inputs written by hand are in ``inputs_models.py`` and ``inputs_training.py`` (Python), ``inputs_cli.py`` (the
-command line) and ``inputs_diagnostics.py`` (networks of the user); Hypothesis adds its own below. Each is refused in one line that has
-the words of its entry, within :data:`LIMIT` seconds of processor time, which do not depend on what else the machine
-does.
+command line) and ``inputs_diagnostics.py`` (networks of the user); Hypothesis adds its own below. Each is refused in
+one line that has the words of its entry, within :data:`LIMIT` seconds of processor time, which do not depend on what
+else the machine does.
 """
 
 import contextlib

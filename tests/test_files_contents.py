@@ -131,7 +131,12 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "linear-estimator": ({"aspect_ratio": 0.9}, None),
     "linear-features": ({"intensities": [1.0, 0.5, 0.2], "target": [1.0, 1.0, 0.5], "samples": 2}, {}),
     "diagonal-network": (
-        {"variances": [1.0, 0.5], "target_scales": [1.0, 2.0], "initial_first": [0.1, 0.1], "initial_second": [0.1, 0.1]},
+        {
+            "variances": [1.0, 0.5],
+            "target_scales": [1.0, 2.0],
+            "initial_first": [0.1, 0.1],
+            "initial_second": [0.1, 0.1],
+        },
         {"samples": 10},
     ),
     "linear-network": ({"singular_values": [3.0, 1.0]}, None),

@@ -366,8 +366,15 @@ def agreement(
     """
     seeds = _check_seeds(theory, simulation)
     _check_same_system(theory, simulation, allow_different)
+    for data, whose in ((theory, "theory"), (simulation, "the simulation")):
+        if variable not in data:
+            raise ValueError(f"{variable!r} is not a variable of {whose}, which has {', '.join(map(str, data))}")
     shared = [dim for dim in simulation[variable].dims if dim in theory[variable].dims and dim in theory.coords]
-    theory = theory.sel({dim: simulation[dim].values for dim in shared})
+    # Values that theory does not have are refused below, in words.
+    inside = {
+        dim: simulation[dim].values for dim in shared if np.isin(simulation[dim].values, theory[dim].values).all()
+    }
+    theory = theory.sel(inside)
     theory = _at_the_same_coordinates(theory, simulation)
     errors = _errors(theory, simulation, variable, seeds)
     difference = abs(simulation[variable].mean("seed") - theory[variable])
@@ -376,7 +383,8 @@ def agreement(
     scores = xr.where(excess == 0, 0.0, excess / total.where(total > 0, 1e-300))
     freedom = errors.freedom.broadcast_like(scores).transpose(*scores.dims)
     known = scores.notnull().values
-    chance = combined_chance(two_sided(scores.fillna(0.0).values, freedom.values)[known])
+    # Runs that are not numbers at any time are no evidence of agreement.
+    chance = combined_chance(two_sided(scores.fillna(0.0).values, freedom.values)[known]) if known.any() else np.nan
     largest = float(abs(theory[variable]).max()) or 1.0
     besides = f" beyond a bias of {_percent(bias)}" if bias else ""
     besides += f" beyond a bias of {absolute_bias:g}" if absolute_bias else ""
