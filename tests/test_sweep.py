@@ -158,7 +158,7 @@ def test_vectorised_rows_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     over = {"aspect_ratio": np.linspace(0.1, 1.0, 256)}
     widths: list[int] = []
     nested = vectorised._nested
-    monkeypatch.setattr(vectorised, "_memory", lambda: 200_000)
+    monkeypatch.setattr(vectorised, "memory_limit", lambda: 200_000)
     monkeypatch.setattr(
         vectorised, "_nested", lambda cells, width, columns: widths.append(width) or nested(cells, width, columns)
     )

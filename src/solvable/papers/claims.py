@@ -200,12 +200,16 @@ class Reproduction:
         return f'<img alt="figure" src="data:image/png;base64,{code}"/>{claims}'
 
 
+# What numbers that JSON does not have are written as.
+_SIGNS = {"nan": "–", "inf": "∞", "-inf": "−∞"}
+
+
 def relation(claim: Any) -> str:
     """What a claim, as a dictionary, says of the measured number, in a few characters."""
     kind, expected = claim.get("kind", "equals"), claim["expected"]
     if kind == "ordered":
         return "increasing"
-    text = f"{expected:.5g}" if isinstance(expected, float) else str(expected)
+    text = f"{expected:.5g}" if isinstance(expected, float) else _SIGNS.get(str(expected), str(expected))
     return {"at_least": f"≥ {text}", "at_most": f"≤ {text}", "agrees": f"chance ≥ {text}"}.get(kind, text)
 
 

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from solvable import GradientDescent, activations
+from solvable import activations
 from solvable.comparison import compare
 from solvable.models.committee import Committee
 from solvable.models.committee.latent import Latent
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.plotting import COLOURS, new_figure
+from solvable.training import GradientDescent
 
 ORDER_PARAMETERS = ("train_loss", "test_loss", "alignment", "overlap")
 PAIR: dict[str, Any] = {"initial_alignment": [[0.3], [-0.1]], "initial_overlap": [[1.0, 0.2], [0.2, 1.0]]}

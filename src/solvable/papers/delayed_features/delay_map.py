@@ -7,13 +7,14 @@ with more of them the delay shrinks, and it grows with the output scale.
 import numpy as np
 import xarray as xr
 
-from solvable import GradientFlow, solvers
+from solvable import solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import LOSSES, fall_time, fall_time_error, paper_task
 from solvable.papers.delayed_features.grokking import ALIGNMENT, EPSILON
 from solvable.plotting import draw_plane, new_figure
 from solvable.progress import progress_bar
 from solvable.timegrid import log_times
+from solvable.training import GradientFlow
 
 # (sample ratios, output scales, samples of the theory, replicates, last time)
 SIZES = {

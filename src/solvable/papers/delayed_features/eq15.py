@@ -7,11 +7,12 @@ they do not depend on α at all.
 import numpy as np
 import xarray as xr
 
-from solvable import GradientDescent, solvers
+from solvable import solvers
 from solvable.comparison import compare
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import on_flow_time, paper_task, steps_near
 from solvable.plotting import COLOURS, draw_curve, new_figure, set_axis
+from solvable.training import GradientDescent
 
 EPSILON = 0.5
 ALPHAS = (0.5, 1.0, 2.0)

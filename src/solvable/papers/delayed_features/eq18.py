@@ -7,10 +7,11 @@ by going to 1 as γ grows; but the ratio is far above 1 at the sample ratios whe
 import numpy as np
 import xarray as xr
 
-from solvable import GradientDescent, solvers
+from solvable import solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import on_flow_time, paper_task
 from solvable.plotting import COLOURS, draw_curve, new_figure, set_axis
+from solvable.training import GradientDescent
 
 GAMMAS = (2.0, 10.0, 50.0, 200.0)
 # So large that all there is between the losses is the sampling error of the training loss.

@@ -7,10 +7,10 @@ which halves its dependence on ln α; and from a very small alignment it does no
 import numpy as np
 import xarray as xr
 
-from solvable import GradientFlow
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import paper_task
 from solvable.plotting import COLOURS, draw_curve, log_losses, new_figure, set_axis
+from solvable.training import GradientFlow
 
 EPSILON = 0.1
 SMALL_START, TINY_START = 0.01, 1e-4

@@ -8,11 +8,11 @@ the loss at the start is nearly the same in wide networks, but in narrow ones it
 import numpy as np
 import xarray as xr
 
-from solvable import GradientDescent
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import LEARNED, LOSSES, fall_time, on_flow_time, paper_task, steps_near
 from solvable.plotting import COLOURS, draw_curve, log_losses, new_figure, set_axis
 from solvable.timegrid import log_times
+from solvable.training import GradientDescent
 
 EPSILON = 0.05
 DIMENSION, SAMPLES = 100, 450

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import xarray as xr
 
-from solvable import GradientDescent, solvers
+from solvable import solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import (
     LOSSES,
@@ -21,6 +21,7 @@ from solvable.papers.delayed_features._shared import (
 )
 from solvable.plotting import COLOURS, log_losses, new_figure, set_axis
 from solvable.timegrid import log_times
+from solvable.training import GradientDescent
 
 # (samples per dimension, output scale, epsilon)
 CENTRE = (2.0, 1.0, 0.5)

@@ -7,7 +7,7 @@ overlaps and alignments part from the online limit.
 import numpy as np
 import xarray as xr
 
-from solvable import GradientDescent, solvers
+from solvable import solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import (
     on_flow_time,
@@ -18,6 +18,7 @@ from solvable.papers.delayed_features._shared import (
 )
 from solvable.plotting import COLOURS, draw_curve, draw_plane, new_figure, set_axis
 from solvable.timegrid import log_times
+from solvable.training import GradientDescent
 
 GAMMA, ALPHA, EPSILON = 2.0, 1.0, 0.5
 LEARNING_RATE, LAST_TIME = 0.2, 12.0

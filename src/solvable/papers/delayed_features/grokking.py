@@ -7,7 +7,7 @@ flow, α = 0.5, ε = 0.05, 4.5 samples a dimension, four neurons with small alte
 import numpy as np
 import xarray as xr
 
-from solvable import GradientDescent, GradientFlow, solvers
+from solvable import solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import (
     against_simulation,
@@ -21,6 +21,7 @@ from solvable.papers.delayed_features._shared import (
 )
 from solvable.plotting import COLOURS, new_figure
 from solvable.timegrid import log_times
+from solvable.training import GradientDescent, GradientFlow
 
 GAMMA, EPSILON = 4.5, 0.05
 ALIGNMENT = (0.1, -0.1, 0.1, -0.1)

@@ -8,7 +8,7 @@ dimension puts in by chance, about 1/√D: the escape from smaller ones depends 
 import numpy as np
 import xarray as xr
 
-from solvable import GradientDescent, GradientFlow, solvers
+from solvable import solvers
 from solvable.papers.claims import Claim, Reproduction, Scale
 from solvable.papers.delayed_features._shared import (
     against_simulation,
@@ -21,6 +21,7 @@ from solvable.papers.delayed_features._shared import (
 )
 from solvable.plotting import COLOURS, new_figure
 from solvable.timegrid import log_times
+from solvable.training import GradientDescent, GradientFlow
 
 GAMMA, ALPHA, EPSILON = 4.5, 0.5, 0.05
 LEARNING_RATE = 0.25
