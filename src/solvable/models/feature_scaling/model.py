@@ -52,7 +52,7 @@ class FeatureScaling(Model):
     >>> model.predict([0, 10, 100]).test_loss.values.round(3)
     array([1.962, 0.701, 0.157])
     >>> model.predict([0, 1, 10], solvable.GradientFlow()).test_loss.values.round(3)
-    array([1.962, 0.73 , 0.16 ])
+    array([1.962, 0.708, 0.158])
     """
 
     name: ClassVar[str] = "feature-scaling"
