@@ -69,8 +69,8 @@ class ParityMode(Model):
 
     >>> import solvable
     >>> model = solvable.ParityMode(target_scale=5.0)
-    >>> model.emergence_time(fraction=0.5).emergence_time.values.round(1)
-    array([3. , 3.6, 4.7])
+    >>> model.emergence_time(fraction=0.5).emergence_time.values.round(2)
+    array([3.04, 3.6 , 4.75])
     >>> model.replace(initial_first=-1)
     Traceback (most recent call last):
         ...
