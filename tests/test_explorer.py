@@ -596,7 +596,7 @@ def test_a_file_of_features_gives_the_librarys_report() -> None:
     ("content", "match"),
     [
         (b"", "empty"),
-        (b"not a zip at all", "no .npz file"),
+        (b"not a zip at all", "not an .npz file"),
         (b"x" * 2_000_001, "more than the 2 MB"),
     ],
 )

@@ -222,7 +222,7 @@ def test_another_training_brings_its_options_and_its_words(visit: Callable) -> N
     wait_for(page, lambda: not page.locator("#panel-curves canvas").first.is_visible(), "the flow is not shown for it")
     shot(page, "training")
     page.get_by_role("button", name="Simulate").click()
-    expect(page.get_by_text(re.compile("4 of 4 seeds"))).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text(re.compile("^4 of 4 seeds"))).to_be_visible(timeout=PATIENCE)
     runs = network().simulate(np.linspace(0, 800, 9), solvable.GradientDescent(0.01), samples=20, seeds=4)
     np.testing.assert_allclose(drawn(page, "upper-points", "y")[:9], runs.test_loss.mean("seed").values, rtol=1e-9)
     expect(page.locator("#panel-curves canvas").first).to_be_visible()
@@ -415,7 +415,7 @@ def test_features_are_diagnosed_and_what_are_none_is_refused(visit: Callable) ->
         upload.set_input_files({"name": name, "mimeType": "application/octet-stream", "buffer": content})
 
     send("notes.npz", b"these are words")
-    expect(page.get_by_role("alert").filter(has_text="this is no .npz file")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="this is not an .npz file")).to_be_visible()
     send("large.npz", b"0" * 8_000_001)
     expect(page.get_by_role("alert").filter(has_text="more than the 8 MB")).to_be_visible()
     buffer = io.BytesIO()

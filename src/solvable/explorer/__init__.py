@@ -1,4 +1,4 @@
-"""The web page: move a slider and watch theory answer. Panel and the rest are imported when a page is asked for."""
+"""The explorer: an interactive web page for every model. Panel is imported only when a page is opened."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The state of a page in its address: which model, settings A and B, and which tab. Nothing in it is evaluated."""
+"""The state of a page in its address (URL query): model, settings A and B, tab and views. Nothing is evaluated."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from solvable.explorer.settings import FieldError, Setting
 
 TABS = ("curves", "phase", "code", "diagnose")
 THEMES = ("light", "dark")
-# Longer values are cut before anybody looks at them; more pairs are not read.
+# Longer values are cut, and further pairs ignored, before anything is parsed.
 _LONGEST = 4200
 _MOST_PAIRS = 120
 _B = "b."
@@ -17,7 +17,7 @@ _B = "b."
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """Everything a page shows, as texts. ``views`` holds what is drawn: axes, quantities, axis scales."""
+    """The state of a page. ``views`` holds what is drawn: quantities, axes and their scales."""
 
     a: Setting
     b: Setting | None = None
@@ -26,7 +26,7 @@ class State:
     views: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def query(self) -> str:
-        """The part of the address after the question mark; only what differs from the start of the page."""
+        """The query string, with everything that differs from the initial page."""
         pairs = [("model", self.a.model), *self.a.texts.items()]
         if self.b is not None:
             pairs += [("compare", "1"), *((f"{_B}{key}", text) for key, text in self.b.texts.items())]
@@ -43,7 +43,7 @@ VIEWS = ("upper", "lower", "xscale", "yscale", "plane", "px", "py")
 
 
 def read_state(pairs: Iterable[tuple[str, str]], model: str | None = None) -> tuple[State, dict[str, str]]:
-    """The state that the pairs of an address ask for, and what is wrong with it by key; ``b.`` marks setting B.
+    """The state for the pairs of a query string, and error messages by key; keys of setting B begin with ``b.``.
 
     Impossible values are left out, whatever their order, and the rest is kept.
     """
@@ -71,7 +71,7 @@ def read_state(pairs: Iterable[tuple[str, str]], model: str | None = None) -> tu
 
 
 def _setting(model: str, texts: Mapping[str, str]) -> tuple[Setting, dict[str, str]]:
-    """Each text on its own, then all together: what does not go together is left out from the last on."""
+    """Read each text alone, then check them together; texts that are not compatible are dropped, the last one first."""
     setting, errors = Setting(model), {}
     for key, text in texts.items():
         try:

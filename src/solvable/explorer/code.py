@@ -1,4 +1,4 @@
-"""A setting as Python and as a command line that give exactly the numbers on the page."""
+"""A setting as a Python script and as command lines that give exactly the numbers on the page."""
 
 import shlex
 from typing import Any
@@ -12,7 +12,7 @@ from solvable.explorer.settings import Setting, theory_options
 
 
 def python(setting: Setting) -> str:
-    """A script that makes ``theory`` and, on request, ``simulation`` and ``comparison``."""
+    """A script that computes ``theory``, ``simulation`` and ``comparison``."""
     cls = models.get(setting.model)
     fields = setting.fields.values()
     model = _call(cls.__name__, [_argument(field, setting) for field in fields if _said(field, setting, "parameter")])
@@ -47,7 +47,7 @@ def python(setting: Setting) -> str:
 
 
 def command(setting: Setting, verb: str = "predict") -> str:
-    """The same on the command line; ``verb`` is predict, simulate or compare."""
+    """The command line for a verb: predict, simulate or compare."""
     roles = {"predict": ("theory",), "simulate": ("simulation",), "compare": ("simulation", "theory")}[verb]
     words = ["solvable", verb, setting.model]
     seen: set[str] = set()
@@ -69,7 +69,7 @@ def command(setting: Setting, verb: str = "predict") -> str:
 
 
 def _said(field: Field, setting: Setting, role: str) -> bool:
-    """Whether the setting differs here from what the library takes when nothing is said."""
+    """Whether the field has this role and differs from the default of the library."""
     if field.role != role:
         return False
     value = setting.value(field.key)
@@ -102,7 +102,7 @@ def _plain(value: Any) -> str:
 
 
 def _array(text: str) -> str:
-    """A list as it was typed, in NumPy's words: the same calls that the page makes."""
+    """A typed list as NumPy code that gives exactly the same values."""
     if ":" not in text:
         return "[" + ", ".join(write(float(part)) for part in text.split(",")) + "]"
     first, last, count = text.split(":")

@@ -1,6 +1,6 @@
-"""The page's own small controls. Each is a file of JavaScript and one of style in ``assets``, and the traits both see.
+"""Panel components of the page: each has JavaScript and CSS in ``assets``, and the parameters that both sides share.
 
-The stock ones lack accessible names, send more than they must, or lose a connection over a large file.
+Panel's own widgets lack accessible names, send more messages than needed, or lose the connection over a large file.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ def asset(name: str) -> str:
 
 
 class Form(JSComponent):
-    """Fields of a setting. ``edited`` is what the visitor did last: a key and a text."""
+    """The controls of a setting. ``edited`` is the visitor's last change: a key and a text."""
 
     fields = param.List(default=[])
     texts = param.Dict(default={})
@@ -33,7 +33,7 @@ class Form(JSComponent):
 
 
 class Runner(JSComponent):
-    """Start and cancel buttons with a bar. ``share`` below zero: nothing runs; zero: runs, nobody knows how far."""
+    """Start and cancel buttons with a progress bar. ``share`` is negative if nothing runs, 0 if progress is unknown."""
 
     label = param.String(default="")
     share = param.Number(default=-1.0)
@@ -56,7 +56,7 @@ class CodeBox(JSComponent):
 
 
 class Address(JSComponent):
-    """The query of the address, from here; the open tab, from there."""
+    """The query string, set by the server, and the open tab, set by the browser."""
 
     query = param.String(default="")
     tab = param.String(default="")
@@ -65,7 +65,7 @@ class Address(JSComponent):
 
 
 class Upload(JSComponent):
-    """A file as base64, no larger than ``limit`` bytes."""
+    """An upload of one file, in base64, of at most ``limit`` bytes."""
 
     limit = param.Integer(default=0)
     file = param.Dict(default={})
@@ -75,7 +75,7 @@ class Upload(JSComponent):
 
 
 def described(field: Any) -> dict[str, Any]:
-    """What the form needs to know of a field, as JSON."""
+    """A field as the JSON that the form needs."""
     return {
         "key": field.key,
         "role": field.role,
@@ -95,7 +95,7 @@ def described(field: Any) -> dict[str, Any]:
 
 
 def choice(key: str, help: str, choices: dict[str, str]) -> dict[str, Any]:
-    """A field of a form that is no parameter: one of a few, with the words for each."""
+    """A drop-down list that is not part of a setting: keys and the words shown for them."""
     return {
         **dict.fromkeys(("symbol", "units", "allowed"), ""),
         "key": key,
@@ -112,5 +112,5 @@ def choice(key: str, help: str, choices: dict[str, str]) -> dict[str, Any]:
 
 
 def check(key: str, help: str) -> dict[str, Any]:
-    """A box to tick."""
+    """A check box."""
     return {**choice(key, help, {}), "kind": "check"}

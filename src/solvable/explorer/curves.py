@@ -1,4 +1,4 @@
-"""Which curves a dataset has to show, and their numbers: no drawing here."""
+"""The curves that a dataset has to show, and their numbers. Drawing is done in :mod:`solvable.explorer.figures`."""
 
 import dataclasses
 import math
@@ -10,16 +10,16 @@ import xarray as xr
 from solvable.plotting import describe
 
 _FAMILIES = {"loss": ("test_loss", "train_loss"), "accuracy": ("test_accuracy", "train_accuracy")}
-# What is shown under the first panel, where it is not the accuracy.
+# Quantities for the second panel, in order of preference.
 _SECOND = ("accuracy", "strength", "output", "alignment", "kernel_growth", "signal_fit")
 _MOST_CURVES = 8
-# Losses lower than this share of the largest are rounding.
+# Losses below this fraction of the largest are rounding errors.
 _DEPTH = 1e-16
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """One line, or the points of one series: ``error`` and ``score`` are those of the mean over seeds."""
+    """A line, or a series of points. ``error`` and ``score`` are standard error and z-score of the mean over seeds."""
 
     name: str
     colour: int
@@ -30,7 +30,7 @@ class Curve:
 
 
 def quantities(theory: xr.Dataset) -> dict[str, str]:
-    """What can be drawn over time, by key, with a label: losses together, accuracies together, the rest one by one."""
+    """The quantities that can be drawn over time, with labels. Losses are drawn together, and so are accuracies."""
     shown: dict[str, str] = {}
     for family, names in _FAMILIES.items():
         if any(name in theory for name in names):
@@ -49,13 +49,13 @@ def quantities(theory: xr.Dataset) -> dict[str, str]:
 
 
 def axis_label(theory: xr.Dataset, quantity: str) -> str:
-    """Short enough for the side of a figure: the name and the symbol."""
+    """A label that fits the side of a figure: the name and the symbol."""
     symbol = theory[quantity].attrs.get("symbol") if quantity in theory else None
     return f"{_word(quantity)}, {symbol}" if symbol else _word(quantity)
 
 
 def usual_quantities(theory: xr.Dataset) -> tuple[str, str]:
-    """What the two panels show at first; the second is empty if there is nothing else."""
+    """The quantities that the two panels show at first; the second is empty if there is only one quantity."""
     known = quantities(theory)
     first = next(iter(known))
     second = next((name for name in _SECOND if name in known and name != first), "")
@@ -75,7 +75,7 @@ def lines(theory: xr.Dataset, quantity: str) -> list[Curve]:
 
 
 def points(simulation: xr.Dataset, comparison: xr.Dataset | None, quantity: str) -> list[Curve]:
-    """Means over seeds with their standard errors and, with theory at hand, z-scores."""
+    """Means over seeds with their standard errors and, where there is a comparison with theory, z-scores."""
     made = []
     scores = {} if comparison is None else dict(_series(comparison.sel(statistic="z_score"), quantity))
     errors = {} if comparison is None else dict(_series(comparison.sel(statistic="standard_error"), quantity))
@@ -90,7 +90,7 @@ def points(simulation: xr.Dataset, comparison: xr.Dataset | None, quantity: str)
 
 
 def _series(data: xr.Dataset, quantity: str) -> Iterator[tuple[str, xr.DataArray]]:
-    """Each curve over time with a name that is the same in theory, simulation and comparison."""
+    """Each curve over time, under a name that is the same in theory, simulation and comparison."""
     for name in _FAMILIES.get(quantity, (quantity,)):
         if name not in data or "time" not in data[name].dims:
             continue
@@ -110,7 +110,7 @@ def _word(name: str) -> str:
 
 
 def _chosen(places: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """All of few; of many the first, evenly in the logarithm of their rank."""
+    """All places if there are at most eight; otherwise eight, evenly spaced in the logarithm of their rank."""
     if len(places) <= _MOST_CURVES:
         return places
     ranks = np.unique(np.round(np.geomspace(1, len(places), _MOST_CURVES)).astype(int)) - 1
@@ -126,7 +126,7 @@ def _labelled(values: xr.DataArray, at: dict[str, int]) -> str:
 
 
 def y_range(curves: list[Curve], log: bool) -> tuple[float, float]:
-    """A range that holds the curves and does not jump with every step of a slider: whole decades, round numbers."""
+    """A range of whole decades or round numbers that contains the curves, so that it seldom changes with a slider."""
     parts = [curve.y[np.isfinite(curve.y)] for curve in curves]
     values = np.concatenate(parts) if parts else np.empty(0)
     if log:
@@ -149,7 +149,7 @@ def y_range(curves: list[Curve], log: bool) -> tuple[float, float]:
 
 
 def largest_score(comparison: xr.Dataset | None, quantity: str) -> tuple[float, int] | None:
-    """The largest z-score of a quantity and how many there are, to say how well theory does."""
+    """The largest z-score of a quantity and the number of z-scores; None if there are none."""
     if comparison is None:
         return None
     scores = [values.values.ravel() for _, values in _series(comparison.sel(statistic="z_score"), quantity)]

@@ -1,4 +1,4 @@
-"""A stranger's file of features: refused unless it is small, whole and made of plain numbers; then its report."""
+"""Uploaded features: the file is checked (size, format, plain numbers only) and diagnosed."""
 
 import base64
 import io
@@ -14,13 +14,13 @@ _UNPACKED = 200_000_000
 
 
 def received(content: bytes, limit: int) -> Path:
-    """Keep what a visitor sent in a temporary file for a worker, or say why not; nothing of it is read here."""
+    """Store an upload in a temporary file for a worker, without reading its arrays; a ValueError says what is wrong."""
     if not content:
         raise ValueError("the file is empty")
     if len(content) > limit:
         raise ValueError(f"the file has {len(content) / 1e6:.1f} MB, more than the {limit / 1e6:.0f} MB a page takes")
     if not zipfile.is_zipfile(io.BytesIO(content)):
-        raise ValueError("this is no .npz file: write it with numpy.savez(path, train_features=..., ...)")
+        raise ValueError("this is not an .npz file: write it with numpy.savez(path, train_features=..., ...)")
     handle, path = tempfile.mkstemp(prefix="solvable-features-", suffix=".npz")
     with os.fdopen(handle, "wb") as file:
         file.write(content)
@@ -28,7 +28,7 @@ def received(content: bytes, limit: int) -> Path:
 
 
 def diagnose(path: str) -> str:
-    """The report of a file of features as HTML; the file is removed, come what may."""
+    """The report of a file of features as HTML. The file is removed in any case."""
     from solvable.diagnostics.archives import FEATURES, LAST_LAYER, read_arrays, reports
 
     try:

@@ -18,7 +18,7 @@ UPLOAD_LIMIT = 8_000_000
 
 
 class DiagnosisPart:
-    """A file goes to a worker, its report comes back; what is refused is refused in words."""
+    """Passes an uploaded file to a worker, and shows its report or the reason why it was refused."""
 
     def __init__(self, view: "View", workers: Workers, later: Later) -> None:
         self.upload = Upload(limit=UPLOAD_LIMIT)

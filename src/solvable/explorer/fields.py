@@ -1,6 +1,6 @@
-"""The controls of a page, made from a model: one for each parameter, one for each option that has a help text.
+"""The controls of a page, derived from a model: one for each parameter, and for each option that has a help text.
 
-One parser serves the address, typed text and sliders; what it refuses it refuses in words.
+The same parser reads addresses, typed text and sliders; its errors name the field, the value and the rule.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from solvable.training_choice import training_options
 Role = Literal["parameter", "training", "times", "theory", "simulation"]
 Kind = Literal["number", "choice", "text"]
 
-# Options for scripts: results too large for a page, settings of machines, and switches that hide a divergence.
+# Options that have no control: large outputs, settings of the machine, and switches that hide a divergence.
 _NOT_SHOWN = {
     "activation",
     "correlations",
@@ -43,7 +43,7 @@ _SUGGESTIONS = {
     "activation": ("quadratic(0.3)", "relu", "erf", "tanh", "linear"),
     "teacher": ("square", "linear"),
 }
-# The texts of defaults that are functions or matrices: the values have no short spelling of their own.
+# Names of defaults that are functions.
 _SPELLED = {"activation": "quadratic(0.3)", "teacher": "square"}
 _TIMES = Rule("times from first to last: 1:1e5:60log, 0:10:51 or 1,10,100", math.isfinite, dimensions=1)
 _TRAINING_WORDS = {"flow": "gradient flow", "descent": "gradient descent", "sgd": "mini-batch SGD"}
@@ -55,7 +55,7 @@ _MOST_SLIDERS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One control. ``key`` is its name in the address, ``name`` that of the parameter or option it sets."""
+    """A control. ``key`` is its name in the address, ``name`` that of the parameter or option that it sets."""
 
     key: str
     name: str
@@ -86,7 +86,7 @@ class Field:
         return f"{text}, at most {most:g}" if most and self.kind == "number" else text
 
     def parse(self, text: str) -> Any:
-        """The value of a text, or a ValueError that says what is wrong with it."""
+        """Parse a text; a ValueError says what is wrong with it."""
         longest = limits.LONGEST_NUMBER if self.kind == "number" else limits.LONGEST_LIST
         if len(text) > longest:
             raise ValueError(f"{self.name} is {len(text)} characters long, at most {longest} are read")
@@ -131,18 +131,18 @@ class Field:
         return values
 
     def _function(self, text: str) -> str:
-        """A name stays a name: the model finds the function itself, and code reads better. Nothing is evaluated."""
+        """Check the name of a function. It stays a name, which the model looks up; nothing is evaluated."""
         assert self.known is not None
         self.known(text)
         return "".join(text.split())
 
     def tidy(self, text: str) -> str:
-        """The shortest text of the same value; lists keep the way they were written."""
+        """The shortest text of the same value; lists are kept as they were written."""
         value = self.parse(text)
         return "".join(text.split()) if isinstance(value, np.ndarray) else write(value)
 
     def entries(self, text: str) -> int:
-        """How many sliders a list in this text gets: one an entry, if it is written out and short."""
+        """Number of sliders of a list: one for each entry if the list is written out and short, otherwise none."""
         if self.slider is None or not self.rule.dimensions or ":" in text or not text.strip():
             return 0
         count = len(text.replace(";", ",").split(","))
@@ -150,7 +150,7 @@ class Field:
 
 
 def _check_count(name: str, text: str, most: int) -> None:
-    """Before anything is made of it: a range of a billion entries is refused unmade."""
+    """Check the number of entries of a list before it is created."""
     if ":" in text:
         digits = text.rpartition(":")[2].removesuffix("log")
         count = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else most + 1
@@ -161,7 +161,7 @@ def _check_count(name: str, text: str, most: int) -> None:
 
 
 def write(value: Any) -> str:
-    """A value as one types it: the shortest text that gives it back."""
+    """A value as text: the shortest one that is parsed to the same value."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -202,12 +202,12 @@ def _keyed(field: Field, key: str) -> Field:
 
 
 def _slider(cls: type[Model], name: str) -> Slider | None:
-    """The model's own slider of a parameter or option, or the one that all models share."""
+    """The slider that the model states for a parameter or option, or else the one that all models share."""
     return cls.controls.sliders.get(name) or SHARED_SLIDERS.get(name)
 
 
 def _training_words(cls: type[Model], name: str) -> str:
-    """A kind of training in words, and what the model has for it."""
+    """A kind of training in words; they say if only theory, or only simulation, covers it."""
     kind = TRAININGS[name]
     covered = [any(cover.kind is kind for cover in covers) for covers in (cls.theory_covers, cls.simulation_covers)]
     only = {(True, False): " (theory only)", (False, True): " (simulation only)"}.get((covered[0], covered[1]), "")
@@ -215,7 +215,7 @@ def _training_words(cls: type[Model], name: str) -> str:
 
 
 def _training(cls: type[Model]) -> Iterable[Field]:
-    """The options of the trainings that the model covers; a choice of one is none."""
+    """Fields for the options of all trainings that the model covers, and for the choice among them."""
     for option in training_options(cls):
         kind = option.name == "training"
         choices = ("false", "true") if isinstance(option.default, bool) else option.choices
@@ -281,14 +281,14 @@ def _parameters(cls: type[Model]) -> Iterable[Field]:
 
 
 def _first_text(rule: Rule) -> str:
-    """Where a page starts for a parameter that has no default and no entry in the tables: something the rule allows."""
+    """The initial text of a parameter without a default: some value that its rule allows."""
     numbers = [number for number in (10.0, 1.0, 0.5, 0.1) if rule.test(number)]
     first = write(numbers[0]) if numbers else ""
     return {0: first, 1: ",".join([first] * 2), 2: f"{first},0;0,{first}"}[rule.dimensions]
 
 
 def _guess(rule: Rule, default: Any) -> Slider:
-    """A slider for a parameter that the table does not know: two decades about its default."""
+    """A slider for a parameter without a stated one: two decades to either side of its default."""
     centre = abs(default) if isinstance(default, int | float) and default and math.isfinite(default) else 1.0
     if rule in (rules.count, rules.count_or_infinite):
         after = ("inf",) if rule is rules.count_or_infinite else ()
@@ -363,6 +363,6 @@ def _is_union(annotation: Any) -> bool:
 
 
 def nearest_key(model: str, key: str) -> str:
-    """What somebody who wrote ``key`` may have meant, in words."""
+    """A suggestion for a misspelled key, as words to append to an error message."""
     close = difflib.get_close_matches(key, fields_of(model), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,4 +1,4 @@
-"""Bokeh figures of curves and planes: made once, then fed with new numbers."""
+"""Bokeh figures of curves and planes. A figure is created once; afterwards only its data change."""
 
 from collections.abc import Callable
 from html import escape
@@ -58,7 +58,7 @@ def _plain_figure(theme: str, height: int, **options: Any) -> Any:
 
 
 class CurvePanel:
-    """Lines of theory, points of simulation with error bars, values under the pointer."""
+    """Theory as lines, simulation as points with error bars, and the values under the pointer."""
 
     def __init__(self, theme: str, x_log: bool, y_log: bool, x_label: str, name: str, height: int = 330) -> None:
         self.theme, self.x_log, self.y_log = theme, x_log, y_log
@@ -98,7 +98,7 @@ class CurvePanel:
         y_label: str,
         y_range: tuple[float, float],
     ) -> None:
-        """New numbers. Lines come with whether they are setting B's, which are dashed."""
+        """Show new numbers. Each line comes with a flag: whether it belongs to setting B, whose lines are dashed."""
         palette = PALETTES[self.theme]
         self.lines.data = {
             "xs": [self._positive(curve.x, self.x_log) for curve, _ in lines],
@@ -123,7 +123,7 @@ class CurvePanel:
 
     @staticmethod
     def _positive(values: np.ndarray, log: bool) -> np.ndarray:
-        """A log axis has no place for zero: a gap."""
+        """Replace values that a logarithmic axis cannot show by NaN, which leaves a gap."""
         return np.where(values > 0, values, np.nan) if log else np.asarray(values, float)
 
 
@@ -150,7 +150,7 @@ def _point_columns(
 
 
 def legend(lines: list[tuple[Curve, bool]], points: str, theme: str, hollow: bool) -> str:
-    """The legend as HTML: text that a page can enlarge, and a reader can read."""
+    """The legend as HTML, which browsers can enlarge and screen readers can read."""
     palette = PALETTES[theme]
     items = []
     for curve, other in lines:
@@ -163,7 +163,7 @@ def legend(lines: list[tuple[Curve, bool]], points: str, theme: str, hollow: boo
 
 
 class PlanePanel:
-    """A quantity over two parameters, with the current setting marked; a click asks for another."""
+    """A quantity over two parameters, with the current setting marked; a click chooses another setting."""
 
     def __init__(self, theme: str, plane: dict[str, Any], on_click: Callable[[float, float], None]) -> None:
         ink = INKS[theme]
@@ -219,7 +219,7 @@ class PlanePanel:
         self.figure.on_event("tap", lambda event: on_click(event.x, event.y))
 
     def show(self, plane: dict[str, Any]) -> None:
-        """New numbers on axes of the same kind."""
+        """Show new numbers on axes of the same kind."""
         x, y, z = plane["x"], plane["y"], plane["z"]
         left, right = _edges(x, plane["x_log"])
         bottom, top = _edges(y, plane["y_log"])
@@ -242,14 +242,14 @@ class PlanePanel:
         CurvePanel._set(self.figure.y_range, float(bottom[0]), float(top[-1]))
 
     def place(self, x: float, y: float) -> None:
-        """Mark a setting; one beyond the axes, such as no weight decay at all, at their edge."""
+        """Mark a setting; one outside the axes, such as zero on a logarithmic axis, is marked at their edge."""
         spans = (self.figure.x_range, self.figure.y_range)
         places = [float(np.clip(value, span.start, span.end)) for value, span in zip((x, y), spans, strict=True)]
         self.mark.data = {"x": places[:1], "y": places[1:]}
 
 
 def plane_kind(plane: dict[str, Any]) -> tuple[Any, ...]:
-    """What a figure cannot change: scales of its axes and of its colours, and labels."""
+    """What cannot change in an existing figure: labels, and the scales of axes and colours."""
     finite = plane["z"][np.isfinite(plane["z"])]
     z_log = bool(finite.size > 0 and finite.min() > 0 and finite.max() > 30 * finite.min())
     return plane["x_log"], plane["y_log"], z_log, plane["x_label"], plane["y_label"], plane["label"]

@@ -1,4 +1,4 @@
-"""What a page hands out as files: data that ``solvable.load`` reads back, and pictures."""
+"""Downloads: data files that ``solvable.load`` reads, and pictures."""
 
 import io
 import tempfile
@@ -14,14 +14,14 @@ from solvable.plotting import COLOURS, new_figure
 
 
 def data_file(dataset: xr.Dataset, ending: str) -> io.BytesIO:
-    """The bytes of a dataset as .nc or .csv; for .csv, curves of many modes become a column each."""
+    """A dataset as the bytes of a .nc or .csv file; in .csv files each mode, seed, ... has a column of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = save(flat(dataset) if ending == ".csv" else dataset, Path(folder) / f"data{ending}")
         return io.BytesIO(path.read_bytes())
 
 
 def flat(dataset: xr.Dataset) -> xr.Dataset:
-    """Only curves over time: one for each seed, mode, ... of those that have more dimensions."""
+    """The curves over time only; of variables with more dimensions, one curve for each seed, mode, ..."""
     columns: dict[str, Any] = {}
     for name, values in dataset.data_vars.items():
         if "time" not in values.dims:
@@ -36,7 +36,7 @@ def flat(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def picture(panels: list[dict[str, Any]], ending: str, title: str) -> io.BytesIO:
-    """What the page draws, by matplotlib: the same curves, points, scales and ranges."""
+    """The panels of the page, drawn by matplotlib with the same curves, points, scales and ranges."""
     figure, axes = new_figure(len(panels))
     for panel, ax in zip(panels, axes, strict=True):
         for curve, other in panel["lines"]:

@@ -1,4 +1,4 @@
-"""One kind of work of one page, of which only the newest request matters."""
+"""Requests of a page to the workers, of which only the newest matters."""
 
 import threading
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Latest:
         return self._job is not None or self._timer is not None
 
     def ask(self, payload: dict[str, Any], heavy: bool = False, **callbacks: Callable[..., None]) -> None:
-        """``done(result, notes)``, ``failed(words)`` and ``partial(result)`` may be given."""
+        """Request work, with optional callbacks ``done(result, notes)``, ``failed(words)``, ``partial(result)``."""
         if self._job is not None and not heavy and not self._job.heavy:
             self._next = (payload, heavy, callbacks)
             return
@@ -88,7 +88,7 @@ class Latest:
             timer.start()
 
     def stop(self) -> None:
-        """Cancel what is under way and forget what waits."""
+        """Cancel the running job and drop the waiting request."""
         self._generation += 1
         self._next = None
         if self._timer is not None:

@@ -1,8 +1,8 @@
-"""How large things may be on a page: nothing that a visitor types may keep the machine busy for ever."""
+"""Upper limits on sizes and times, so that nothing a visitor types keeps the machine busy for ever."""
 
 from collections.abc import Mapping
 
-# No page asks for more than this. Counts that a run's size grows with; lists; times.
+# Largest values of counts that determine the cost of a computation.
 MOST: Mapping[str, float] = {
     "width": 5000,
     "skills": 1e6,

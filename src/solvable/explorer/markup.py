@@ -1,4 +1,4 @@
-"""Words and numbers as HTML, everything from outside escaped."""
+"""Text and numbers as HTML. Everything that comes from a visitor or a model is escaped."""
 
 from html import escape
 from typing import Any
@@ -29,13 +29,13 @@ def notice(notes: list[str]) -> str:
 
 
 def setting_words(setting: Setting) -> str:
-    """A setting in a line: the model and what differs from its start."""
+    """A setting in one line: the model, and every control that was changed."""
     told = [f"{setting.fields[key].symbol or key} = {text}" for key, text in setting.texts.items()]
     return ", ".join([setting.model, *told])
 
 
 def run_words(setting: Setting, result: dict[str, Any]) -> str:
-    """How many seeds there are, of what, and how far theory is from them."""
+    """A status line: how many seeds have run, for which setting, and the largest z-score against theory."""
     words = f"{result['seeds']} of {result['of']} seeds of {setting_words(setting)}"
     found = [score for name in _SCORED if (score := curves.largest_score(result["comparison"], name))]
     if not found:

@@ -1,4 +1,4 @@
-"""The same page inside a notebook: the view's parts in a plain layout."""
+"""The page inside a notebook: the parts of a view in a plain Panel layout."""
 
 import asyncio
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def notebook_page(model: str | None) -> Any:
 
 
 def _later() -> Callable[[Callable[[], None]], None]:
-    """On the notebook's own loop, where its messages are sent from; at once where there is none."""
+    """Schedule functions on the event loop of the notebook; without one, call them immediately."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:

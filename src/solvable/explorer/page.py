@@ -1,4 +1,4 @@
-"""A page for one visitor: the template with a view's parts in their places."""
+"""The page of one visitor: the HTML template, filled with the parts of a view."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -18,7 +18,7 @@ _PARTS += " python command downloads address"
 
 
 def make_page(view: View) -> Any:
-    """The template; the document it is served in tells when the connection is lost."""
+    """The template with all parts and variables."""
     state = view.state
     template = pn.Template(asset("page.html"))
     parts = {part: getattr(view, part) for part in _PARTS.split()}

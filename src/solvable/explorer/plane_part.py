@@ -1,4 +1,4 @@
-"""The tab with the phase diagram: a plane, the current setting on it, a click that moves it."""
+"""The tab with the phase diagram: a plane with the current setting marked, which a click moves."""
 
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PlanePart:
-    """Computed when its tab is open, and anew when a parameter that is no axis has changed."""
+    """Computes the plane while its tab is open, again whenever something changes that is not one of its axes."""
 
     def __init__(self, view: "View", workers: Workers, later: Later) -> None:
         self._view = view
@@ -36,7 +36,7 @@ class PlanePart:
         self._key = None
 
     def chosen(self) -> dict[str, str]:
-        """Quantity and axes: those of the address where they exist, else the usual ones."""
+        """Quantity and axes: those of the address where they exist, otherwise those that the model states."""
         setting, views = self._view.state.a, self._view.state.views
         usual, known = planes.usual(setting), planes.axes(setting)
         view = {key: views.get(key, usual[key]) for key in usual}
@@ -47,7 +47,7 @@ class PlanePart:
         return view
 
     def update(self) -> None:
-        """After any change: other choices, another plane, or only another mark."""
+        """Bring choices, plane and mark up to date after any change."""
         setting = self._view.state.a
         known = planes.axes(setting)
         fields = [
@@ -83,7 +83,7 @@ class PlanePart:
         if self._panel is None or self._panel.kind != plane_kind(plane):
             self._panel = PlanePanel(self._view.state.theme, plane, self._clicked)
             self.pane.object = self._panel.figure
-        words = f"{plane['label']}: grey where there is none. Click to move setting A."
+        words = f"{plane['label']}: grey where it is not defined. Click to move setting A."
         self.words.object = f'<p class="plane">{escape(words)}</p>'
         self._panel.show(plane)
         self._mark()

@@ -1,4 +1,4 @@
-"""Quantities over two parameters: which there are, and their values on a grid."""
+"""Planes: a quantity over two parameters or options of the training, computed on a grid."""
 
 import math
 import time
@@ -17,16 +17,16 @@ from solvable.precision import in_float64
 from solvable.progress import progress_bar
 
 END = "end_loss"
-# Points of a plane that is one program, and of planes that are found cell by cell, coarse ones first.
+# Grid of a plane that is computed in one call, and the successive grids of one that is computed cell by cell.
 _FINE = (64, 48)
 _LEVELS = ((6, 5), (12, 9), (24, 18), (48, 36))
 _SECONDS = 12.0
-# Numbers that change the equations, and not only a value in them.
+# Numbers that change shapes or control flow: every value would be compiled anew.
 _NO_AXES = {"width", "max_steps"}
 
 
 def axes(setting: Setting) -> dict[str, str]:
-    """Parameters that can be an axis, by key, and the entries of short lists as ``name.1``, ``name.2``."""
+    """What can be an axis, by key, with labels. Entries of short lists have the keys ``name.1``, ``name.2``, ..."""
     found = {}
     options = _options_of_training(setting)
     for key, field in setting.fields.items():
@@ -58,14 +58,14 @@ def quantities(model: str) -> dict[str, str]:
 
 
 def usual(setting: Setting) -> dict[str, str]:
-    """What the tab shows at first; other axes if these are not there."""
+    """Quantity and axes that the tab shows at first: those that the model states, if these axes exist."""
     quantity, x, y = models.get(setting.model).controls.plane
     there = [x, y] if {x, y} <= set(axes(setting)) else [*axes(setting), "", ""][:2]
     return {"plane": quantity, "px": there[0], "py": there[1]}
 
 
 def at(setting: Setting, axis: str) -> float:
-    """The setting's own place on an axis; NaN if it has none (an empty text)."""
+    """The position of the setting on an axis; NaN if its control is empty."""
     key, entry = _split(axis)
     value = setting.value(key)
     if entry is not None:
@@ -74,7 +74,7 @@ def at(setting: Setting, axis: str) -> float:
 
 
 def moved(setting: Setting, axis: str, value: float) -> Setting:
-    """The setting at another place on an axis."""
+    """The setting moved to another position on an axis."""
     key, entry = _split(axis)
     field = setting.fields[key]
     number = max(1, round(value)) if field.whole else float(f"{value:.4g}")
@@ -93,7 +93,7 @@ def _split(axis: str) -> tuple[str, int | None]:
 
 
 def grid(field: Field, points: int) -> np.ndarray:
-    """Values over the range of the field's slider."""
+    """Grid values over the range of the field's slider."""
     assert field.slider is not None
     values = (np.geomspace if field.slider.log else np.linspace)(field.slider.low, field.slider.high, points)
     if field.slider.whole:
@@ -104,7 +104,7 @@ def grid(field: Field, points: int) -> np.ndarray:
 
 @in_float64
 def compute(setting: Setting, view: Mapping[str, str], send: Callable[[Any], None]) -> dict[str, Any]:
-    """The plane of a view. Those found cell by cell are handed on coarse at first, and refined while there is time."""
+    """The plane of a view. Where it is computed cell by cell, coarse grids are sent first."""
     quantity, x, y = view["plane"], view["px"], view["py"]
     labels = axes(setting)
     if len(labels) < 2:
@@ -125,7 +125,7 @@ def compute(setting: Setting, view: Mapping[str, str], send: Callable[[Any], Non
     values = _together(setting, quantity, (x, y), fine)
     if values is not None:
         return {**frame, "x": fine[0], "y": fine[1], "z": values}
-    # The first cell also compiles; it says nothing of the rest.
+    # Compile before the clock starts: the time of the first cell says nothing about the others.
     _cell(setting, quantity, (x, y), (at(setting, x), at(setting, y)))
     begin = time.monotonic()
     plane: dict[str, Any] = {}
@@ -144,7 +144,7 @@ def compute(setting: Setting, view: Mapping[str, str], send: Callable[[Any], Non
 
 
 def _together(setting: Setting, quantity: str, names: tuple[str, str], grids: list[np.ndarray]) -> np.ndarray | None:
-    """The whole plane by one call of the model's own maps, or of its vectorised theory; None if there is no such."""
+    """The whole plane in one call, by the model's own map or by vectorised theory; None if neither is possible."""
     model, training = setting.build(), setting.training()
     summary = _summary(setting, quantity)
     if summary is not None and summary.over is not None:
@@ -162,7 +162,7 @@ def _summary(setting: Setting, quantity: str) -> Summary | None:
 def _vectorised(
     setting: Setting, model: Any, quantity: str, names: tuple[str, str], grids: list[np.ndarray]
 ) -> np.ndarray | None:
-    """The quantity for all cells at once; None where it cannot be traced in these parameters."""
+    """The quantity for all cells by ``jax.vmap``; None if it cannot be traced in these parameters."""
     if any(setting.fields[_split(name)[0]].whole for name in names):
         return None
     measure = _measure(setting, quantity)
@@ -185,7 +185,7 @@ def _vectorised(
     try:
         found = jax.vmap(cell)(jnp.asarray(across.ravel()), jnp.asarray(along.ravel()))
     except (TypeError, ValueError, NotImplementedError, AttributeError):
-        # Roots and searches that are not JAX's cannot be traced; they are found cell by cell.
+        # Root finders and searches outside JAX cannot be traced: the plane is computed cell by cell.
         return None
     return np.asarray(found).reshape(across.shape)
 
@@ -216,7 +216,7 @@ def _cells(setting: Setting, quantity: str, names: tuple[str, str], grids: list[
 
 
 def _cell(setting: Setting, quantity: str, names: tuple[str, str], places: tuple[float, float]) -> float:
-    """NaN where the quantity does not exist."""
+    """The quantity in one cell; NaN where it is not defined."""
     try:
         for name, place in zip(names, places, strict=True):
             setting = moved(setting, name, float(place))

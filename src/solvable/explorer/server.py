@@ -1,4 +1,4 @@
-"""The server: on this machine only, for visitors who came to it by its own name."""
+"""The web server. It listens on this machine only, and refuses requests that name another host."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ _LARGEST_MESSAGE = 12_000_000
 
 
 def serve(model: str | None = None, host: str = "127.0.0.1", port: int | None = None, browser: bool = True) -> None:
-    """Serve until interrupted. Without a port the usual one is taken, or the next that is free."""
+    """Serve until interrupted. If no port is given, the first free one from 5006 on is taken."""
     check_installed()
     port = _free_port(host, port)
     from solvable.explorer.workers import Workers
@@ -45,7 +45,7 @@ def serve(model: str | None = None, host: str = "127.0.0.1", port: int | None = 
 
 
 def make_server(workers: Any, model: str | None, host: str, port: int) -> Any:
-    """The server, not started yet."""
+    """Create the server without starting it."""
     import panel as pn
 
     # Messages about pages that were closed in the middle of something are no news.
@@ -87,7 +87,7 @@ def make_server(workers: Any, model: str | None, host: str, port: int) -> Any:
 
 
 def _names(host: str) -> list[str]:
-    """Names by which this server may be asked for: of this machine alone, unless it listens to others."""
+    """Host names that requests may use: those of the loopback, and of this machine if it listens to others."""
     if host in _HERE:
         return list(_HERE)
     if host != "0.0.0.0":
@@ -100,7 +100,7 @@ def _names(host: str) -> list[str]:
 
 
 def _later(document: Any) -> Any:
-    """Run a function on the page's own thread, unless the page has gone."""
+    """Schedule a function on the thread of the page, unless the page has been closed."""
 
     def later(action: Any) -> None:
         if document.session_context is not None and not document.session_context.destroyed:
@@ -111,7 +111,7 @@ def _later(document: Any) -> Any:
 
 @contextlib.contextmanager
 def _held(document: Any) -> Iterator[None]:
-    """Changes made inside are sent in their order when it ends; inside another hold, when that one ends."""
+    """Collect changes and send them in order at the end; nested holds send at the end of the outermost one."""
     if document.callbacks.hold_value is not None:
         yield
         return
@@ -123,7 +123,7 @@ def _held(document: Any) -> Iterator[None]:
 
 
 def _refuse_foreign_hosts(server: Any, hosts: set[str]) -> None:
-    """Answer only to our own names: a page elsewhere whose name is made to point here gets nothing."""
+    """Refuse requests with a foreign Host header, which protects against DNS rebinding."""
     from tornado.routing import Matcher, Rule
     from tornado.web import RequestHandler
 
@@ -148,7 +148,7 @@ def check_installed() -> None:
 
 
 def _free_port(host: str, port: int | None) -> int:
-    """The port asked for, or a ValueError; if none was asked for, the usual one or one of the next ten."""
+    """The given port if it is free, otherwise a ValueError; without one, 5006 or one of the next ten."""
     wanted = [port] if port is not None else list(range(PORT, PORT + 11))
     for one in wanted:
         if not 0 < one < 65536:

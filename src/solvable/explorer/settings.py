@@ -1,4 +1,4 @@
-"""A setting: a model by name and the texts of its controls. Everything on a page follows from one or two of them."""
+"""A setting: the name of a model and the texts of its controls. A page shows one setting, or compares two."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from solvable.training_choice import make_training, times_after_change, times_fo
 
 
 class FieldError(ValueError):
-    """What is wrong with the text of one control."""
+    """An error in the text of one control, whose key it has."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class FieldError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Texts that differ from those a page starts with, by key; each has been read by its field."""
+    """The texts that differ from those of the initial page, by key; each has been parsed by its field."""
 
     model: str
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -35,7 +35,7 @@ class Setting:
         return fields_of(self.model)
 
     def text(self, key: str) -> str:
-        """The text of a control; those of the training, and the times, follow from the training that is chosen."""
+        """The text of a control. What was not changed depends on the chosen training: its options, and the times."""
         if key in self.texts:
             return self.texts[key]
         field = self.fields[key]
@@ -77,7 +77,7 @@ class Setting:
         return {key: self.text(key) for key in self.fields}
 
     def change(self, key: str, text: str) -> "Setting":
-        """The same with another text, or a FieldError."""
+        """The setting with another text for one control; a FieldError if it cannot be parsed."""
         if key not in self.fields:
             raise FieldError(key, f"{self.model} has no {key[:40]!r}{nearest_key(self.model, key[:40])}")
         field = self.fields[key]
@@ -86,7 +86,7 @@ class Setting:
         except ValueError as error:
             raise FieldError(key, str(error)) from error
         rest = Setting(self.model, {other: said for other, said in self.texts.items() if other != key})
-        # What is there anyway is not said.
+        # A text that the control would have anyway is not stored.
         return rest if text == rest.text(key) else Setting(self.model, {**self.texts, key: text})
 
     def edit(self, key: str, text: str) -> "Setting":
@@ -126,11 +126,11 @@ class Setting:
         return self.fields[key].parse(self.text(key))
 
     def values(self, role: Role) -> dict[str, Any]:
-        """Values by the names the library has for them."""
+        """The values of all fields with a role, by the names of the library."""
         return {field.name: self.value(key) for key, field in self.fields.items() if field.role == role}
 
     def build(self) -> Model:
-        """The model; fields that do not go together are a FieldError at the first field that its words name."""
+        """The model. Incompatible parameters are a FieldError at the first field that the message names."""
         try:
             return models.get(self.model)(**self.values("parameter"))
         except ValueError as error:
@@ -156,7 +156,7 @@ class Setting:
 
     @property
     def is_slow(self) -> bool:
-        """Whether theory takes seconds."""
+        """Whether theory takes seconds, as the model states."""
         try:
             return bool(models.get(self.model).controls.slow(self.build(), self.training()))
         except ValueError:
@@ -176,22 +176,22 @@ class Setting:
         return covered == [False, True]
 
     def values_differ(self, other: "Setting") -> bool:
-        """Whether the two mean different systems, whatever their options."""
+        """Whether parameters or training differ; numerical options do not count."""
         keys = [key for key, field in self.fields.items() if field.role in ("parameter", "training")]
         return any(self.text(key) != other.text(key) for key in keys)
 
     def check(self) -> None:
-        """Everything that can be refused before any work: a FieldError names the control."""
+        """Check everything that can be checked without computing; a FieldError names the control."""
         self.build()
         self.times()
 
 
 def theory_of(setting: Setting) -> Any:
-    """What ``predict`` says at this setting."""
+    """The prediction of theory for a setting."""
     return setting.build().predict(setting.times(), setting.training(), **setting.values("theory"))
 
 
 def theory_options(setting: Setting) -> dict[str, Any]:
-    """Options of theory for what is simulated, as ``solvable compare`` has them: what both know is shared."""
+    """Options of theory for a comparison: an option that the simulation also has takes the value given there."""
     theory, simulation = setting.values("theory"), setting.values("simulation")
     return {**theory, **{name: value for name, value in simulation.items() if name in theory}}

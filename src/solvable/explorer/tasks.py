@@ -1,4 +1,4 @@
-"""What the worker processes can be asked for, by name. Each takes plain texts and gives back what a page shows."""
+"""The tasks of the worker processes, by name. Each takes the texts of a setting and returns what the page shows."""
 
 import json
 import warnings
@@ -18,7 +18,7 @@ Send = Callable[[Any], None]
 
 
 def run(task: str, payload: dict[str, Any], send: Send) -> Any:
-    """Do a task; ``send`` hands on partial results. Warnings of the library come back as notes for people."""
+    """Run a task. ``send`` passes on partial results; warnings of the library are returned as notes."""
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         result = TASKS[task](payload, send)
@@ -40,7 +40,7 @@ def _cards(payload: dict[str, Any], send: Send) -> Any:
 
 
 def _simulation(payload: dict[str, Any], send: Send) -> Any:
-    """Runs a few seeds at a time, so that there is something to see soon; together they are ``simulate``'s."""
+    """Simulate a few seeds at a time, so that results appear early; together they are the seeds of one ``simulate``."""
     setting = _setting(payload)
     model, training, times = setting.build(), setting.training(), setting.times()
     options = setting.values("simulation")
@@ -48,7 +48,7 @@ def _simulation(payload: dict[str, Any], send: Send) -> Any:
     expected, parts, result = None, [], {}
     for first in range(0, seeds, together):
         with seeds_from(first), part_of(first / seeds, min(together / seeds, 1)):
-            # All pieces have one size, so that they are one program; what is over is cut off.
+            # All parts have the same size, so that one compiled program serves them; surplus seeds are dropped.
             run = model.simulate(times, training, **{**options, "seeds": together})
         parts.append(run.isel(seed=slice(0, seeds - first)))
         simulation = _joined(parts)
@@ -63,12 +63,12 @@ def _simulation(payload: dict[str, Any], send: Send) -> Any:
 
 
 def piece(seeds: int) -> int:
-    """How many seeds to run at once: a quarter of them, two at least."""
+    """Number of seeds to run at once: a quarter of all, but at least two."""
     return max(min(seeds, 2), -(-seeds // 4))
 
 
 def _joined(parts: list[xr.Dataset]) -> xr.Dataset:
-    """The pieces as one ensemble, which says how many seeds it has."""
+    """Concatenate the parts to one ensemble, with its number of seeds in the attributes."""
     whole = xr.concat(parts, "seed", data_vars="minimal", coords="minimal", compat="override", join="override")
     whole = whole.assign_coords(seed=("seed", range(whole.sizes["seed"]), parts[0].seed.attrs))
     solver = {**json.loads(parts[0].attrs["solver"]), "seeds": whole.sizes["seed"]}
@@ -76,7 +76,7 @@ def _joined(parts: list[xr.Dataset]) -> xr.Dataset:
 
 
 def _compared(expected: xr.Dataset, simulation: xr.Dataset) -> xr.Dataset | None:
-    """Theory against simulation, unless theory is of another system: then a note says so."""
+    """Theory against simulation; None, with a warning, if theory describes another system."""
     try:
         return compare(expected, simulation)
     except ValueError as error:
@@ -85,7 +85,7 @@ def _compared(expected: xr.Dataset, simulation: xr.Dataset) -> xr.Dataset | None
 
 
 def _expected(setting: Setting, model: Model, times: Any) -> Any:
-    """Theory for what was simulated; some systems can be trained that theory does not cover."""
+    """Theory for what was simulated; None, with a warning, if theory does not cover it."""
     try:
         return model.predict(times, setting.training(), **theory_options(setting))
     except ValueError as error:

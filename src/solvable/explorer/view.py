@@ -1,4 +1,4 @@
-"""One visitor's page: its state, what is under way for it, and what it shows."""
+"""The page of one visitor: its state, its running computations, and what it shows."""
 
 import contextlib
 import dataclasses
@@ -130,7 +130,7 @@ class View:
         ]
 
     def _wanted(self, which: str) -> xr.Dataset:
-        """The data behind a download, or an empty dataset that says there is none yet."""
+        """The data of a download; an empty dataset with a note if nothing has been computed yet."""
         if which == "run":
             found = None if self.simulated is None else self.simulated[1]["simulation"]
         else:
@@ -145,7 +145,7 @@ class View:
     # What the visitor does --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Ask for everything the page shows, once."""
+        """Start the computations of a new page. Further calls do nothing."""
         if self._begun:
             return
         self._begun = True
@@ -155,7 +155,7 @@ class View:
         self.plane.update()
 
     def close(self) -> None:
-        """The page is gone: so is its work."""
+        """Stop all computations, because the page has been closed."""
         works: list[Any] = [*self._theory.values(), *self._cards.values(), self._simulation, self.plane, self.diagnosis]
         for work in works:
             work.stop()
@@ -165,7 +165,7 @@ class View:
             self.edit(which, str(change["key"]), str(change["text"]))
 
     def edit(self, which: str, key: str, text: str) -> None:
-        """A control was changed: take it, or say at the control why not."""
+        """Apply a change of a control, or show the error at the control."""
         form, setting = self._form(which), getattr(self.state, which)
         if form is None or setting is None or key not in setting.fields:
             return
@@ -358,7 +358,7 @@ class View:
             _set_visible(key, bool(quantity))
 
     def _described(self) -> xr.Dataset | None:
-        """What the axes are made of: theory or, where it does not cover the training, the mean over the seeds."""
+        """The dataset that names the axes: theory or, without theory, the mean over the simulated seeds."""
         if self.theory["a"] is not None or self.simulated is None:
             return self.theory["a"]
         simulation: xr.Dataset = self.simulated[1]["simulation"]
@@ -399,7 +399,7 @@ class View:
         return {"log": True, "linear": False}.get(self.state.views.get(view, ""), usual)
 
     def _panel(self, pane: Any, x_log: bool, y_log: bool, x_label: str) -> CurvePanel:
-        """The pane's figure, or a new one where its axes are to be of another kind."""
+        """The figure of a pane; a new one if the scales of its axes change."""
         panel = getattr(pane, "curve_panel", None)
         if panel is None or (panel.x_log, panel.y_log) != (x_log, y_log):
             panel = CurvePanel(self.state.theme, x_log, y_log, x_label, "upper" if pane is self.upper else "lower")
@@ -437,7 +437,7 @@ def _set_visible(pane: Any, visible: bool) -> None:
 
 
 def _alone(which: str, setting: Setting) -> str:
-    """What is said where theory does not cover the training."""
+    """The message for a training that only the simulation covers."""
     words = f"Setting {which.upper()}: the theory of {setting.model} does not cover {setting.training()!r}."
     return words + (" Press Simulate to see the simulation alone." if which == "a" else "")
 

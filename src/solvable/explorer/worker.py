@@ -1,4 +1,4 @@
-"""A worker process: does one task after the other, says how far it is, and stops when told to.
+"""A worker process: runs one task after the other, reports progress, and stops a task when asked to.
 
 Started by :mod:`solvable.explorer.workers` as ``python -P worker.py``, without the current folder on the path. It
 communicates with its parent through standard input and output only, and ends when its parent does.
@@ -20,7 +20,7 @@ _BETWEEN_REPORTS = 0.1
 
 
 class StoppedError(Exception):
-    """Raised inside the work, to end it."""
+    """Raised inside a task to stop it."""
 
 
 def write_message(stream: IO[bytes], message: Any) -> None:
@@ -30,7 +30,7 @@ def write_message(stream: IO[bytes], message: Any) -> None:
 
 
 def read_message(stream: IO[bytes]) -> Any:
-    """The next message; EOFError when the other side has gone."""
+    """The next message; EOFError if the other side has closed the pipe."""
     header = _exactly(stream, _HEADER.size)
     return pickle.loads(_exactly(stream, _HEADER.unpack(header)[0]))
 
@@ -43,7 +43,7 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 class _Control:
-    """What the parent has said: jobs in their order, and which are to be stopped."""
+    """Messages from the parent: the queue of jobs, and the numbers of the jobs to stop."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         import queue
@@ -62,13 +62,13 @@ class _Control:
                 else:
                     self.jobs.put(rest)
         except (EOFError, OSError):
-            # The parent is gone: so is the reason to work.
+            # The parent has ended.
             os._exit(0)
 
 
 def main() -> None:
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Whatever else prints, libraries included, must not end up between the messages.
+    # Output of libraries must not get between the messages.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     control = _Control(sys.stdin.buffer)
     from solvable.explorer.tasks import run
@@ -101,7 +101,7 @@ def main() -> None:
         except StoppedError:
             answer = ("cancelled", number, None)
         except MemoryError:
-            answer = ("failed", number, "there is not enough memory for this: make it smaller")
+            answer = ("failed", number, "there is not enough memory: choose smaller sizes")
         except Exception as error:
             answer = ("failed", number, _words(error))
         control.stopped.discard(number)

@@ -1,4 +1,4 @@
-"""Worker processes for everything that takes longer than a blink.
+"""Worker processes for all computations.
 
 A page's server must answer everybody at any time, and work must end when its page is closed or its time is up. A
 thread that computes can be neither interrupted nor kept from slowing its neighbours; a process can. Compiled programs
@@ -27,7 +27,7 @@ _MOST_WAITING = 64
 
 
 class Job:
-    """A task under way. Callbacks are called from another thread; after :meth:`cancel` none is."""
+    """A task for a worker. Callbacks are called from another thread, and no longer after :meth:`cancel`."""
 
     def __init__(self, number: int, task: str, payload: dict[str, Any], heavy: bool) -> None:
         self.number, self.task, self.payload, self.heavy = number, task, payload, heavy
@@ -39,7 +39,7 @@ class Job:
         self._cancel: Callable[[Job], None] | None = None
 
     def cancel(self) -> None:
-        """Stop it, wherever it is; nothing more is heard of it."""
+        """Stop the job, whether it waits or runs."""
         if not self.over and self._cancel is not None:
             self._cancel(self)
 
@@ -89,7 +89,7 @@ class _Worker:
 
 
 class Workers:
-    """A few workers and the jobs that wait for them. Heavy jobs always leave one worker to quick ones."""
+    """A pool of workers and the queue of their jobs. Heavy jobs always leave one worker for quick ones."""
 
     def __init__(self, count: int | None = None) -> None:
         self._lock = threading.RLock()
@@ -102,13 +102,13 @@ class Workers:
         atexit.register(self.close)
 
     def start(self) -> None:
-        """Have the workers ready before the first job asks for one."""
+        """Start the worker processes."""
         with self._lock:
             while len(self._workers) < self._count and not self._closed:
                 self._workers.append(_Worker(self))
 
     def submit(self, task: str, payload: dict[str, Any], heavy: bool = False) -> Job:
-        """A new job; set its callbacks, then :meth:`begin` it."""
+        """Create a job. Set its callbacks, then :meth:`begin` it."""
         job = Job(next(self._numbers), task, payload, heavy)
         job._cancel = self._cancel
         return job
@@ -136,7 +136,7 @@ class Workers:
 
     @property
     def busy(self) -> int:
-        """How many jobs are being worked on."""
+        """Number of jobs that are running."""
         with self._lock:
             return sum(worker.job is not None for worker in self._workers)
 
@@ -149,7 +149,7 @@ class Workers:
             if job.heavy and heavy >= max(1, self._count - 1):
                 continue
             self._waiting.remove(job)
-            # The one that has compiled this model's programs, if it is free.
+            # Prefer the worker that has already compiled programs for this model.
             model = job.payload.get("model")
             next((worker for worker in idle if worker.model == model), idle[-1 if job.heavy else 0]).give(job)
 
@@ -206,7 +206,7 @@ class Workers:
             self._assign()
 
     def _lost(self, worker: _Worker) -> None:
-        """Its process has ended, by us or by accident: start another, unless nothing is wanted any more."""
+        """Replace a worker whose process has ended, unless the pool is closed."""
         job = worker.job
         if worker.timer is not None:
             worker.timer.cancel()
