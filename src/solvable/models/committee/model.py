@@ -358,8 +358,6 @@ class Committee(Model):
                 "the solvers of the committee work on plain numbers and cannot be differentiated or vectorised by JAX: "
                 "pass plain numbers, one model at a time"
             )
-        if training.counts_steps and not times[-1] < 2**62:
-            raise ValueError(f"times must be below 2^62 steps, not {times[-1]:g}: ask for earlier times")
         if isinstance(training, SGD):
             if not math.isinf(self.samples_per_dimension):
                 raise ValueError(
