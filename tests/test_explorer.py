@@ -781,6 +781,8 @@ def test_a_training_without_theory_shows_the_simulation_alone() -> None:
     workers.asked.pop().on_done([], [])
     assert view.theory["a"] is None
     assert not view.upper.visible
+    assert view.upper_legend.object == ""
+    assert view.views.fields == []
     words = "the theory of scalar-network does not cover GradientDescent(learning_rate=0.01). Press Simulate"
     assert words in view.progress.error
     view._simulate()

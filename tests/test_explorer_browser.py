@@ -220,6 +220,7 @@ def test_another_training_brings_its_options_and_its_words(visit: Callable) -> N
     expect(page.locator("#a-times")).to_have_value("0:800:9")
     expect(page.get_by_text(re.compile("does not cover GradientDescent.*Press Simulate"))).to_be_visible()
     wait_for(page, lambda: not page.locator("#panel-curves canvas").first.is_visible(), "the flow is not shown for it")
+    expect(page.get_by_text("test loss", exact=True)).to_have_count(0)
     shot(page, "training")
     page.get_by_role("button", name="Simulate").click()
     expect(page.get_by_text(re.compile("^4 of 4 seeds"))).to_be_visible(timeout=PATIENCE)

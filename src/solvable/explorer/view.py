@@ -337,8 +337,10 @@ class View:
     def _draw(self) -> None:
         first = self._described()
         if first is None:
-            for pane in (self.upper, self.lower, self.upper_legend, self.lower_legend):
+            for pane, key in ((self.upper, self.upper_legend), (self.lower, self.lower_legend)):
                 _set_visible(pane, False)
+                key.object = ""
+            self.views.fields = []
             return
         known = curves.quantities(first)
         upper, lower = curves.usual_quantities(first)
@@ -354,8 +356,9 @@ class View:
         ):
             if quantity:
                 self._draw_panel(quantity, pane, key, curves.axis_label(first, quantity))
+            else:
+                key.object = ""
             _set_visible(pane, bool(quantity))
-            _set_visible(key, bool(quantity))
 
     def _described(self) -> xr.Dataset | None:
         """The dataset that names the axes: theory or, without theory, the mean over the simulated seeds."""
