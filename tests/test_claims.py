@@ -91,7 +91,7 @@ def test_plain_numbers_are_stored() -> None:
     [
         (Claim.equals("n", 1.0, 2.0, 0.1, "b"), "2"),
         (Claim.at_least("n", 1.0, 2.0, "b"), "≥ 2"),
-        (Claim.at_most("n", 1.0, INF, "b"), "≤ inf"),
+        (Claim.at_most("n", 1.0, INF, "b"), "≤ ∞"),
         (Claim.ordered("n", [1, 2], "b"), "increasing"),
     ],
 )

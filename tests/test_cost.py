@@ -22,7 +22,7 @@ ESTIMATES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: solvable.FeatureScaling(1.5, 0.5, features=16, modes=50).predict([1e6]),
         r"GiB.*slot-march",
     ),
-    "whole steps": (lambda: solvable.FeatureScaling(1.5, 0.5).predict([1e50]), r"GiB.*exponential-midpoint"),
+    "whole steps": (lambda: solvable.FeatureScaling(1.5, 0.5).predict([1e15]), r"GiB.*exponential-midpoint"),
     "features": (
         lambda: solvable.FeatureScaling(1.5, 0.5, features=16, modes=50).simulate([1e12]),
         "fewer seeds or a smaller system",

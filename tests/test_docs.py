@@ -203,7 +203,7 @@ def test_a_gallery_script_shows_text_picture_claims_and_source(tmp_path):
     assert docstring.startswith("Eq. 12: the printed grokking time")
     assert "solvable reproduce linear-grokking eq12" in docstring
     assert ".. image:: /pictures/linear-grokking/eq12.png" in docstring
-    assert "- a\\|b\\*\n     - 1.5\n     - nan\n     - 0.1\n     - **failed**" in docstring
+    assert "- a\\|b\\*\n     - 1.5\n     - –\n     - 0.1\n     - **failed**" in docstring
     assert "- c\n     - 3\n     - ≥ 2\n     - \n     - passed" in docstring
     assert "from solvable.models.linear_estimator import LinearEstimator" in text
     assert 'papers.reproduce("linear-grokking", "eq12")' in text

@@ -71,9 +71,9 @@ def test_memory_that_cannot_be_kept_is_refused() -> None:
 
 def test_simulations_do_not_depend_on_chunks_or_seeds() -> None:
     model, steps = LinearEstimator(aspect_ratio=0.5, label_noise=0.1), [0, 10, 100]
-    whole = model.simulate(steps, inputs=30, seeds=5, key=2)
-    chunked = model.simulate(steps, inputs=30, seeds=5, key=2, memory_limit=2e5)
-    fewer = model.simulate(steps, inputs=30, seeds=2, key=2)
+    whole = model.simulate(steps, dimension=30, seeds=5, key=2)
+    chunked = model.simulate(steps, dimension=30, seeds=5, key=2, memory_limit=2e5)
+    fewer = model.simulate(steps, dimension=30, seeds=2, key=2)
     for name in whole.data_vars:
         np.testing.assert_allclose(chunked[name], whole[name], rtol=1e-12)
         np.testing.assert_allclose(fewer[name], whole[name][:2], rtol=1e-12)
@@ -84,9 +84,9 @@ import json, jax, solvable
 model = solvable.LinearEstimator(aspect_ratio=0.5, label_noise=0.1)
 results = {"devices": jax.local_device_count()}
 # Enough factorisations at once to have deadlocked devices that do not take turns.
-results["exact"] = model.simulate([10], inputs=120, seeds=60, key=2).test_loss.values[:6].tolist()
+results["exact"] = model.simulate([10], dimension=120, seeds=60, key=2).test_loss.values[:6].tolist()
 # Past the check of stability, which would be one more program to compile for each device.
-run = model.simulate([0, 10], inputs=30, seeds=6, key=2, method="descent", allow_divergence=True)
+run = model.simulate([0, 10], dimension=30, seeds=6, key=2, solver="steps", on_divergence="keep")
 results["descent"] = run.test_loss.values.tolist()
 print(json.dumps(results))
 """
@@ -101,7 +101,7 @@ def test_several_devices_give_the_same_runs(devices: int) -> None:
     results = json.loads(done.stdout)
     assert results["devices"] == devices
     model = LinearEstimator(aspect_ratio=0.5, label_noise=0.1)
-    single = model.simulate([10], inputs=120, seeds=6, key=2)
+    single = model.simulate([10], dimension=120, seeds=6, key=2)
     np.testing.assert_allclose(results["exact"], single.test_loss, rtol=1e-11)
-    single = model.simulate([0, 10], inputs=30, seeds=6, key=2, method="descent")
+    single = model.simulate([0, 10], dimension=30, seeds=6, key=2, solver="steps")
     np.testing.assert_allclose(results["descent"], single.test_loss, rtol=1e-11)

@@ -217,3 +217,16 @@ def test_a_stranger_that_comes_between_is_spared(tmp_path: Path, monkeypatch: py
         assert list(tmp_path.iterdir()) == [path]
         shutil.rmtree(path)
         solvable.save(noise(0, 5), path)
+
+
+def test_a_clean_up_that_is_interrupted_is_finished() -> None:
+    done: list[int] = []
+
+    def clean_up() -> None:
+        done.append(len(done))
+        if len(done) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        atomic.insist(clean_up)
+    assert done == [0, 1]

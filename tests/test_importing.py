@@ -253,7 +253,7 @@ targets = [0.5, 1.0, 2.0, 4.0]
 swept = solvable.sweep("scalar-network", {{"target": targets}}, "kernel_ratio", engine={engine!r}, progress=False)
 alone = [solvable.ScalarNetwork(target=target).kernel_ratio() for target in targets]
 values = next(iter(swept.data_vars.values())).values
-found = str(values.dtype), values, np.array([float(value) for value in alone])
+found = str(values.dtype), values, np.array([float(value.kernel_ratio) for value in alone])
 """
     dtype, swept, alone = in_new_process(script, folder=tmp_path)
     assert dtype == "float64"

@@ -9,7 +9,7 @@ import shutil
 import stat
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Less free space than this is refused before the work: even a small dataset would not fit.
@@ -94,15 +94,24 @@ def new_draft(path: Path, folder: bool) -> Iterator[Path]:
 
     It is locked meanwhile: what a killed process left is known by having no lock, and is removed here.
     """
-    _remove_abandoned(path.parent)
+    remove_abandoned(path.parent)
     draft, handle = _make_locked(path, folder)
     try:
         yield draft
     finally:
         with contextlib.suppress(OSError):
             if is_same(handle, draft):
-                _remove(draft)
+                insist(lambda: _remove(draft))
         os.close(handle)
+
+
+def insist(clean_up: Callable[[], None]) -> None:
+    """Clean up to the end: an interrupt (Ctrl-C) in the middle of it is raised after a second try."""
+    try:
+        clean_up()
+    except BaseException:
+        clean_up()
+        raise
 
 
 def _make_locked(path: Path, folder: bool) -> tuple[Path, int]:
@@ -118,13 +127,21 @@ def _make_locked(path: Path, folder: bool) -> tuple[Path, int]:
             if folder and path.parent.is_dir():
                 continue
             raise
-        lock(handle, wait=True)
-        if is_same(handle, draft):
-            return draft, handle
+        except KeyboardInterrupt:
+            _remove(draft)
+            raise
+        try:
+            lock(handle, wait=True)
+            if is_same(handle, draft):
+                return draft, handle
+        except KeyboardInterrupt:
+            _remove(draft)
+            raise
         os.close(handle)
 
 
-def _remove_abandoned(folder: Path) -> None:
+def remove_abandoned(folder: Path) -> None:
+    """Remove the drafts in a folder that no process holds."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in [entry for entry in entries if _DRAFT_NAME.fullmatch(entry.name)]:
             with contextlib.suppress(OSError):

@@ -14,7 +14,17 @@ import uuid
 from pathlib import Path
 
 from solvable.files import folders
-from solvable.files.atomic import draft_path, explained, is_same, lock, new_draft, real_path, write_file
+from solvable.files.atomic import (
+    draft_path,
+    explained,
+    insist,
+    is_same,
+    lock,
+    new_draft,
+    real_path,
+    remove_abandoned,
+    write_file,
+)
 from solvable.files.sealing import Found
 
 _AT_FDCWD = -100
@@ -25,12 +35,21 @@ _CAME_BETWEEN = "something else was put there while it was written"
 
 def write_folder(path: Path, files: folders.Files) -> None:
     """Write a dataset's folder, or leave everything as it was."""
-    with explained(path), new_draft(path, folder=True) as draft:
-        for name, data in files.items():
-            (draft / name).parent.mkdir(parents=True, exist_ok=True)
-            write_file(draft / name, data)
-        _put_in_place(draft, path)
+    try:
+        with explained(path), new_draft(path, folder=True) as draft:
+            for name, data in files.items():
+                (draft / name).parent.mkdir(parents=True, exist_ok=True)
+                write_file(draft / name, data)
+            _put_in_place(draft, path)
+    finally:
+        # Also after an interrupt (Ctrl-C) between two of the steps above.
+        insist(lambda: _clear(path))
+
+
+def _clear(path: Path) -> None:
+    """Remove what this or a killed process left beside a path: old folders, and drafts."""
     _discard_abandoned(path)
+    remove_abandoned(path.parent)
 
 
 def _put_in_place(draft: Path, path: Path) -> None:
@@ -111,7 +130,7 @@ def discard(folder: Path) -> None:
     with contextlib.suppress(OSError):
         if folders.is_ours(folder):
             os.rename(folder, doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
+            insist(lambda: shutil.rmtree(doomed, ignore_errors=True))
 
 
 def _discard_abandoned(path: Path) -> None:
