@@ -40,10 +40,10 @@ test: $(VENV)/stamp-test$(comma)torch
 # The slow tests of physics, with the compiler's optimisations. Those of the machinery are left out, and so are the
 # figures, which "make claims" reproduces. What has not begun after LIMIT seconds is skipped, and listed.
 LIMIT ?= 3600
-MACHINERY := cli docs explorer files image interrupts papers report sweep
+MACHINERY := cli explorer files papers project sweeps
 slow: $(VENV)/stamp-test$(comma)torch
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --slow -m slow --begin-within $(LIMIT) \
-	    $(MACHINERY:%=--ignore-glob="tests/test_%*") $(PYTEST_ARGS)
+	    $(MACHINERY:%=--ignore=tests/%) $(PYTEST_ARGS)
 
 # The claims of every figure at quick scale; fails for those that are not in .ci/known-failures.txt.
 FIGURES ?= all

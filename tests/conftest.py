@@ -39,7 +39,7 @@ def modules_with_shapes() -> list[str]:
 # Every jaxtyping annotation in the package is checked by beartype when a test calls the function.
 install_import_hook(modules_with_shapes(), "shapes.check")
 # Tests differentiate and vectorise theory, and call the numerics below it: that takes float64 throughout. That users
-# need not switch anything is tested in processes of their own (test_importing.py).
+# need not switch anything is tested in processes of their own (project/test_importing.py).
 jax.config.update("jax_enable_x64", True)
 
 # The same examples in every run; more of them where there is time.

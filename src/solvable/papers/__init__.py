@@ -1,9 +1,9 @@
-"""The source papers, one folder each, one file a figure or table; every file states claims that can fail.
+"""The source papers: one folder per paper, one file per figure or table, and in every file claims that can fail.
 
-A figure file has a docstring (its first line is the title) and three functions: ``compute(scale)`` makes datasets,
-``claims(data)`` and ``draw(data)`` only read them, so that a claim or a picture is tested without training. What a
-paper has wrong in print is in its folder too, in ``errata.md`` (and ``errata-*.md``): the documentation and the report
-show these files, so that they are written once.
+A figure file has a docstring, whose first line is the title, and three functions. ``compute(scale)`` runs models and
+trains networks, and returns datasets by name. ``claims(data)`` and ``draw(data)`` only read these datasets, which may
+come from a file, so that a claim or a picture can be tested, mended or redrawn without training anything again.
+Misprints of a paper are listed in ``errata.md`` in its folder; the documentation and the report show that file.
 """
 
 import difflib
@@ -13,19 +13,24 @@ from fnmatch import fnmatch
 from importlib.resources import files
 from types import ModuleType
 
-from solvable.papers.claims import Claim, Reproduction, Scale
+import xarray as xr
+
+from solvable.papers.claims import Claim, Reproduction, Scale, scale_of
 from solvable.precision import in_float64
 
 __all__ = [
     "Claim",
     "Reproduction",
+    "compute",
     "errata",
     "figures",
     "home",
+    "interpret",
     "load_figure",
     "papers",
     "reproduce",
     "reproduce_paper",
+    "scale_of",
     "title",
 ]
 
@@ -94,6 +99,42 @@ def load_figure(paper: str, figure: str) -> ModuleType:
 
 
 @in_float64
+def compute(paper: str, figure: str, scale: Scale = "quick") -> dict[str, xr.Dataset]:
+    """Compute the datasets of a figure, without testing its claims or drawing it.
+
+    Every dataset has the scale among its attributes (see :func:`scale_of`), so that claims and pictures made from a
+    file know which sizes they are looking at.
+
+    Parameters
+    ----------
+    paper, figure
+        Short names: see :func:`papers` and :func:`figures`.
+    scale
+        ``"quick"``, for two cores and minutes at most, or ``"full"``, the sizes of the paper.
+
+    >>> from solvable import papers
+    >>> data = papers.compute("linear-grokking", "eq12")
+    >>> sorted(data), papers.scale_of(data)
+    (['delay', 'times'], 'quick')
+    """
+    return {name: part.assign_attrs(scale=scale) for name, part in load_figure(paper, figure).compute(scale).items()}
+
+
+@in_float64
+def interpret(paper: str, figure: str, data: dict[str, xr.Dataset]) -> Reproduction:
+    """Test the claims of a figure on its datasets, and draw it.
+
+    Parameters
+    ----------
+    paper, figure
+        Short names: see :func:`papers` and :func:`figures`.
+    data
+        What :func:`compute` returned, now or in an earlier session.
+    """
+    module = load_figure(paper, figure)
+    return Reproduction(data, module.draw(data), module.claims(data))
+
+
 def reproduce(paper: str, figure: str, scale: Scale = "quick") -> Reproduction:
     """Reproduce a figure: compute its data, test its claims and draw it.
 
@@ -109,15 +150,19 @@ def reproduce(paper: str, figure: str, scale: Scale = "quick") -> Reproduction:
     >>> all(claim.passed for claim in result.claims)
     True
     """
-    module = load_figure(paper, figure)
-    if not hasattr(module, "compute"):
-        return module.reproduce(scale)
-    data = module.compute(scale)
-    return Reproduction(data, module.draw(data), module.claims(data))
+    return interpret(paper, figure, compute(paper, figure, scale))
 
 
 def reproduce_paper(paper: str, scale: Scale = "quick") -> dict[str, Reproduction]:
-    """Reproduce every figure of a paper, one after the other; the results by figure."""
+    """Reproduce every figure of a paper, one after the other.
+
+    Parameters
+    ----------
+    paper
+        Short name of the paper: see :func:`papers`.
+    scale
+        ``"quick"``, for two cores and minutes at most, or ``"full"``, the sizes of the paper.
+    """
     return {figure: reproduce(paper, figure, scale) for figure in figures(paper)}
 
 

@@ -5,8 +5,8 @@ import dataclasses
 import io
 import itertools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import xarray as xr
 
@@ -21,6 +21,21 @@ Kind = Literal["equals", "at_least", "at_most", "ordered", "agrees"]
 # How often a claim of agreement fails although theory is right. All papers together have fewer than a thousand of them,
 # so that one of them fails by chance in less than one of a hundred reproductions with other seeds.
 FALSE_ALARMS = 1e-5
+
+
+def scale_of(data: Mapping[str, xr.Dataset]) -> Scale:
+    """The scale at which the datasets of a figure were computed, from their attributes.
+
+    >>> import xarray as xr
+    >>> from solvable.papers import scale_of
+    >>> scale_of({"curve": xr.Dataset(attrs={"scale": "quick"})})
+    'quick'
+    """
+    found = {part.attrs.get("scale") for part in data.values()}
+    if len(found) != 1 or not found <= {"quick", "full"}:
+        shown = ", ".join(sorted(map(str, found))) or "no dataset"
+        raise ValueError(f"the datasets of a figure have one scale, 'quick' or 'full', and not {shown}")
+    return cast(Scale, found.pop())
 
 
 @dataclasses.dataclass(frozen=True)

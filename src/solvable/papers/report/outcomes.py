@@ -18,9 +18,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from solvable.files import data_ending, save, write_atomically
+from solvable.files import data_ending, load, save, write_atomically
 from solvable.numerics.cost import unlimited
-from solvable.papers import home, reproduce
+from solvable.papers import compute as compute_data
+from solvable.papers import home, interpret
 from solvable.papers.claims import Scale
 from solvable.papers.report.environment import now
 from solvable.plotting import save_figure
@@ -127,14 +128,16 @@ def title(paper: str, figure: str) -> str:
 
 
 def _run(task: Task) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    # The sizes of a figure are chosen and its duration is told; no estimate is to stop it.
-    with unlimited():
-        result = reproduce(task.paper, task.figure, cast(Scale, task.scale))
-    claims = [claim.to_dict() for claim in result.claims]
     draft = Path(tempfile.mkdtemp(prefix=f".{task.figure}.", dir=task.folder))
     try:
-        for part, dataset in result.datasets.items():
+        # The sizes of a figure are chosen and its duration is told; no estimate is to stop it.
+        with unlimited():
+            data = compute_data(task.paper, task.figure, cast(Scale, task.scale))
+        for part, dataset in data.items():
             save(dataset, draft / f"{task.figure}-{part}{data_ending()}")
+        # Claims and picture are made from what was saved, as they are when somebody loads it later.
+        saved = {part: load(draft / f"{task.figure}-{part}{data_ending()}") for part in data}
+        result = interpret(task.paper, task.figure, saved)
         save_figure(result.figure, draft / f"{task.figure}.png")
         clear(task)
         files = {path.name: str(_checksum(path)) for path in sorted(draft.iterdir())}
@@ -142,7 +145,7 @@ def _run(task: Task) -> tuple[list[dict[str, Any]], dict[str, str]]:
             os.replace(draft / name, task.folder / name)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return claims, files
+    return [claim.to_dict() for claim in result.claims], files
 
 
 def _checksum(path: Path) -> str | None:

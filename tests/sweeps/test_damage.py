@@ -16,13 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import SOURCE, TESTS
 
 pytest.importorskip("zarr")
 
 import sweep_cells as cells
 from sweep_cells import fill
 
-from solvable.sweeps import lock, recovery, schema
+from solvable.sweeps import lock, recovery
 from solvable.sweeps.execution import run
 from solvable.sweeps.schema import DamagedStoreError, LockedStoreError
 from solvable.sweeps.store import Axis, Output, Store, open_store, read_status
@@ -183,9 +184,7 @@ def test_the_heartbeat_beats(path, monkeypatch):
 
 def run_script(script, path, **options):
     """A coordinator in a process of its own, with limits or rights of its own."""
-    here = Path(__file__).parent
-    source = Path(schema.__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{here}"}
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}"}
     command = [sys.executable, "-c", textwrap.dedent(script), str(path)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, **options)
 

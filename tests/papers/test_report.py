@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from paths import DOCS
 
 from solvable import papers
 from solvable.cli import main
@@ -17,7 +18,6 @@ from solvable.papers.report import fingerprint
 from solvable.papers.report.markup import html_of
 from solvable.papers.report.mathml import mathml
 
-DOCS = Path(__file__).parent.parent / "docs"
 SHARED = """
 from pathlib import Path
 import xarray as xr

@@ -1,10 +1,10 @@
 """The contract test: every registered model passes it, the example of the docs as well, and broken models do not."""
 
 import sys
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from paths import EXAMPLE
 
 import solvable
 from solvable import models
@@ -13,9 +13,8 @@ from solvable.controls import Controls, Slider, Summary
 from solvable.model import parameter
 from solvable.models import ContractError, check_model
 
-EXAMPLE = Path(__file__).parents[1] / "docs" / "how-to" / "example"
 sys.path.insert(0, str(EXAMPLE))
-from single_weight import SingleWeight  # noqa: E402
+from single_weight import SingleWeight
 
 
 @pytest.mark.parametrize("name", models.names())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from projections import minimum_projection
 
 from solvable.diagnostics import FeatureReport, FeatureStatistics, features
 from solvable.diagnostics.features import minimum_projection_distance
@@ -137,19 +138,6 @@ def test_an_output_bias_far_above_its_spread_changes_nothing() -> None:
     np.testing.assert_allclose(biased.utilisation, plain.utilisation, rtol=1e-8)
     assert biased.mp_distance == pytest.approx(plain.mp_distance, rel=1e-8)
     assert biased.output_rank == plain.output_rank == 4
-
-
-def minimum_projection(classes: int, each: int, constant: float, projection: float, seed: int = 0):
-    """Features whose operator is a₁|1⟩⟨1| + a₂P on the indicators of balanced classes (Definition 1), turned at random.
-
-    P = Σ_i C|f_i⟩⟨f_i| because ⟨f_i|f_j⟩ = δ_ij/C.
-    """
-    labels = np.tile(np.arange(classes), each)
-    indicators = np.eye(classes)[labels]
-    plain = np.hstack([np.full((labels.size, 1), np.sqrt(constant)), np.sqrt(projection * classes) * indicators])
-    plain = np.hstack([plain, np.zeros((labels.size, 3))])
-    rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=(plain.shape[1],) * 2))[0]
-    return plain @ rotation, indicators, labels
 
 
 @pytest.mark.parametrize(("classes", "constant", "projection"), [(2, 1.0, 1.0), (5, 3.0, 0.7), (10, 0.2, 40.0)])

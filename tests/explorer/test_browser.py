@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import TESTS
 
 import solvable
 from solvable.ranges import parse_range
@@ -30,7 +31,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium found: apt-get install chromium")
 expect = playwright.expect
 
-ARTIFACTS = Path(os.environ.get("SOLVABLE_SCREENSHOTS", Path(__file__).parent / "artifacts"))
+ARTIFACTS = Path(os.environ.get("SOLVABLE_SCREENSHOTS", TESTS / "artifacts"))
 # A busy machine compiles slowly; on an idle one nothing here takes a tenth of it.
 PATIENCE = 60_000
 _ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from paths import SOURCE
 
 from solvable import models
-
-SOURCE = Path(__file__).parents[1] / "src"
 
 # A user's program. It draws, makes arrays and sums without naming a dtype: float64 anywhere would change every number.
 USER = """

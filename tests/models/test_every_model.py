@@ -1,7 +1,7 @@
 """What every model keeps beyond the contract test: frozen values, refusals that name the parameter, finite curves.
 
-That every registered model keeps the contract is tested in ``test_contract.py``, that none depends on JAX's precision
-in ``test_importing.py``.
+That every registered model keeps the contract is tested in ``models/test_contract.py``, that none depends on the
+precision of JAX in ``project/test_importing.py``.
 """
 
 import dataclasses

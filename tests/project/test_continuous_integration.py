@@ -7,8 +7,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from paths import ROOT
 
-SCRIPT = Path(__file__).parents[1] / ".ci" / "claims.py"
+SCRIPT = ROOT / ".ci" / "claims.py"
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 import solvable
 from solvable import models, papers, plotting, sweeps
 
-ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 PAGES = sorted(path for path in (ROOT / "docs/api").glob("*.md") if ">>>" in path.read_text())
 OPTIONAL = {"solvable.torch": "torch"}

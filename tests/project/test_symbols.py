@@ -2,15 +2,13 @@
 
 import dataclasses
 import importlib.util
-from pathlib import Path
 
 import pytest
+from paths import DOCS
 
 from solvable import models
 from solvable.dataset import VARIABLES
 from solvable.training import TRAININGS
-
-DOCS = Path(__file__).parent.parent / "docs"
 
 
 @pytest.fixture(scope="module")

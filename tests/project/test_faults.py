@@ -20,56 +20,56 @@ import numpy as np
 import optax
 import pytest
 import xarray as xr
+from paths import TESTS
 
 import solvable
 from solvable import networks, papers
 from solvable.cli import main
 from solvable.networks import checkpoints
 
-HERE = Path(__file__).parent
 PATIENCE = 120
 COVERED = {
     "SIGKILL": {
-        "save": "test_faults.py::test_saving_killed_at_random",
-        "sweep": "test_sweep_crashes.py::test_coordinator_killed_at_twenty_random_moments",
-        "reproduce": "test_faults.py::test_a_report_that_is_killed_keeps_its_figures",
-        "train": "test_networks_training.py::test_killed_at_random_and_resumed_is_the_same_bit_for_bit",
-        "explore": "test_faults.py::test_workers_end_with_a_page_that_is_killed",
+        "save": "project/test_faults.py::test_saving_killed_at_random",
+        "sweep": "sweeps/test_crashes.py::test_coordinator_killed_at_twenty_random_moments",
+        "reproduce": "project/test_faults.py::test_a_report_that_is_killed_keeps_its_figures",
+        "train": "networks/test_training.py::test_killed_at_random_and_resumed_is_the_same_bit_for_bit",
+        "explore": "project/test_faults.py::test_workers_end_with_a_page_that_is_killed",
     },
     "SIGINT": {
-        "save": "test_faults.py::test_saving_interrupted_at_random",
-        "sweep": "test_cli_sweep.py::test_ctrl_c_leaves_a_store_that_resumes",
-        "reproduce": "test_interrupts.py::test_a_report_keeps_what_is_finished",
-        "train": "test_networks_training.py::test_interrupted_and_resumed_is_the_same_bit_for_bit",
-        "explore": "test_explorer_browser.py::test_z_a_lost_connection_is_said",
+        "save": "project/test_faults.py::test_saving_interrupted_at_random",
+        "sweep": "cli/test_sweep.py::test_ctrl_c_leaves_a_store_that_resumes",
+        "reproduce": "cli/test_interrupts.py::test_a_report_keeps_what_is_finished",
+        "train": "networks/test_training.py::test_interrupted_and_resumed_is_the_same_bit_for_bit",
+        "explore": "explorer/test_browser.py::test_z_a_lost_connection_is_said",
     },
     "full disk": {
-        "save": "test_faults.py::test_saving_to_a_full_disk",
-        "sweep": "test_sweep_damage.py::test_a_disk_that_is_full",
-        "reproduce": "test_faults.py::test_a_report_on_a_full_disk",
-        "train": "test_faults.py::test_a_checkpoint_on_a_full_disk",
-        "explore": "test_faults.py::test_a_page_needs_no_disk",
+        "save": "project/test_faults.py::test_saving_to_a_full_disk",
+        "sweep": "sweeps/test_damage.py::test_a_disk_that_is_full",
+        "reproduce": "project/test_faults.py::test_a_report_on_a_full_disk",
+        "train": "project/test_faults.py::test_a_checkpoint_on_a_full_disk",
+        "explore": "project/test_faults.py::test_a_page_needs_no_disk",
     },
     "closed pipe": {
-        "save": "test_faults.py::test_a_closed_pipe_loses_no_file",
-        "sweep": "test_faults.py::test_a_closed_pipe_loses_no_file",
-        "reproduce": "test_faults.py::test_a_closed_pipe_loses_no_file",
-        "train": "test_faults.py::test_progress_into_a_closed_pipe",
-        "explore": "test_faults.py::test_a_closed_pipe_loses_no_file",
+        "save": "project/test_faults.py::test_a_closed_pipe_loses_no_file",
+        "sweep": "project/test_faults.py::test_a_closed_pipe_loses_no_file",
+        "reproduce": "project/test_faults.py::test_a_closed_pipe_loses_no_file",
+        "train": "project/test_faults.py::test_progress_into_a_closed_pipe",
+        "explore": "project/test_faults.py::test_a_closed_pipe_loses_no_file",
     },
     "read-only folder": {
-        "save": "test_faults.py::test_saving_into_a_read_only_folder",
-        "sweep": "test_sweep_damage.py::test_an_unwritable_folder",
-        "reproduce": "test_faults.py::test_a_report_into_a_read_only_folder",
-        "train": "test_faults.py::test_a_checkpoint_in_a_read_only_folder_is_refused_before_training",
-        "explore": "test_faults.py::test_a_page_needs_no_disk",
+        "save": "project/test_faults.py::test_saving_into_a_read_only_folder",
+        "sweep": "sweeps/test_damage.py::test_an_unwritable_folder",
+        "reproduce": "project/test_faults.py::test_a_report_into_a_read_only_folder",
+        "train": "project/test_faults.py::test_a_checkpoint_in_a_read_only_folder_is_refused_before_training",
+        "explore": "project/test_faults.py::test_a_page_needs_no_disk",
     },
     "damaged file": {
-        "save": "test_files_damage.py::test_a_flipped_bit_anywhere_is_noticed",
-        "sweep": "test_sweep_damage.py::test_damage_is_found_named_and_mended",
-        "reproduce": "test_faults.py::test_damaged_results_are_computed_again",
-        "train": "test_faults.py::test_a_damaged_checkpoint_is_refused",
-        "explore": "test_explorer.py::test_what_is_no_npz_is_not_even_kept",
+        "save": "files/test_damage.py::test_a_flipped_bit_anywhere_is_noticed",
+        "sweep": "sweeps/test_damage.py::test_damage_is_found_named_and_mended",
+        "reproduce": "project/test_faults.py::test_damaged_results_are_computed_again",
+        "train": "project/test_faults.py::test_a_damaged_checkpoint_is_refused",
+        "explore": "explorer/test_explorer.py::test_what_is_no_npz_is_not_even_kept",
     },
 }
 PAPER = {
@@ -119,7 +119,7 @@ def test_every_fault_is_covered_for_every_command() -> None:
         assert set(tests) == commands, fault
         for test in tests.values():
             file, name = test.split("::")
-            tree = ast.parse((HERE / file).read_text("utf-8"))
+            tree = ast.parse((TESTS / file).read_text("utf-8"))
             functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
             assert name in functions, test
 

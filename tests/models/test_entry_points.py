@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import EXAMPLE
 
 from solvable import models, sweep
 from solvable.cli import main
@@ -18,7 +19,7 @@ from solvable.explorer.fields import fields_of
 from solvable.explorer.settings import Setting, theory_of
 from solvable.explorer.summaries import cards
 
-EXAMPLE = Path(__file__).parent.parent / "docs" / "how-to" / "example" / "single_weight.py"
+MODEL = EXAMPLE / "single_weight.py"
 OURS = set(models.names())
 
 
@@ -28,7 +29,7 @@ def install(folder: Path, points: str, package: str = "my_models") -> None:
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\nSummary: one weight\n")
     (about / "entry_points.txt").write_text(f"[solvable.models]\n{points}\n")
-    (folder / f"{package}.py").write_text(EXAMPLE.read_text("utf-8") + "\nNUMBER = 3\n")
+    (folder / f"{package}.py").write_text(MODEL.read_text("utf-8") + "\nNUMBER = 3\n")
 
 
 @pytest.fixture

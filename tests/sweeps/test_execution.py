@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import SOURCE, TESTS
 
 pytest.importorskip("zarr")
 
 import sweep_cells as cells
 
-from solvable.sweeps import schema
 from solvable.sweeps.execution import SweepInterrupted, evaluate, run, stack_rows
 from solvable.sweeps.memory import MemoryStore
 from solvable.sweeps.schema import Axis, Output
@@ -232,8 +232,7 @@ def test_ctrl_c_ends_the_workers():
 class Cluster:
     def __init__(self, folder):
         pytest.importorskip("distributed")
-        source = Path(schema.__file__).parents[2]
-        path = os.pathsep.join([str(source), str(Path(__file__).parent)])
+        path = os.pathsep.join([str(SOURCE), str(TESTS)])
         self._environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
         # How long the scheduler tries to reach a dead worker that had results.
         self._environment["DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT"] = "3s"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_diagnostics_features import minimum_projection
+from projections import minimum_projection
 
 from solvable.diagnostics import FeatureStatistics, collapse
 

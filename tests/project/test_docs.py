@@ -9,13 +9,12 @@ import posixpath
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from check_links import broken_links, problem_outside
 from paper_gallery import as_restructured_text, write_gallery
+from paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "docs" / "how-to" / "example"
 PAGES = [
     ROOT / "docs" / "quick-start.md",

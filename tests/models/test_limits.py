@@ -1,11 +1,11 @@
 """What docs/limits.md says the library does at the edge of a theory, it does."""
 
 import math
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from paths import DOCS
 
 from solvable import (
     SGD,
@@ -23,7 +23,7 @@ from solvable import (
     models,
 )
 
-PAGE = Path(__file__).parent.parent / "docs" / "limits.md"
+PAGE = DOCS / "limits.md"
 
 
 @pytest.mark.parametrize("name", models.names())
