@@ -109,8 +109,8 @@ def draw_both(ax: "Axes", theory: xr.Dataset, simulation: xr.Dataset, colour: st
     draw_curve(ax, simulation.test_loss, colour)
 
 
-def finish(ax: "Axes", title: str, xlabel: str, ylabel: str, **legend: Any) -> None:
-    """Give a panel logarithmic axes with names, a title and a legend."""
+def finish(ax: "Axes", title: str, xlabel: str, ylabel: str, /, **legend: Any) -> None:
+    """Give a panel a title, logarithmic axes with names, and a legend with these options of matplotlib."""
     ax.set(xscale="log", xlabel=xlabel, ylabel=ylabel)
     ax.set_title(title, fontsize="medium")
     log_losses(ax)
