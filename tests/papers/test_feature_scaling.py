@@ -13,6 +13,7 @@ import xarray as xr
 
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.feature_scaling import (
+    circle_bottleneck,
     eq8,
     fig3,
     fig5,
@@ -146,6 +147,32 @@ def test_a_spike_that_grows_as_printed_fails() -> None:
 def test_largest_growth_is_that_of_the_documentation() -> None:
     assert sgd_noise.largest_growth(0.01) == pytest.approx(19.3, abs=0.05)
     assert sgd_noise.largest_growth(0.05) == pytest.approx(4.47, abs=0.005)
+
+
+def bottleneck(excess: float, growth: float) -> Data:
+    """An excess ``t^growth / N^excess``, the same for all tasks."""
+    times, widths, count = circle_bottleneck.TIMES, circle_bottleneck.WIDTHS["full"], 4
+    tasks = list(circle_bottleneck.SOURCES)
+    infinite = xr.DataArray([times**-source for source in tasks], dims=("task", "time"))
+    infinite = infinite.assign_coords(task=tasks, time=times)
+    relative = np.stack([seeds_of(times**growth / width**excess, count) for width in widths])
+    ratio = 1 + xr.DataArray(relative, dims=("width", "seed", "time"), coords={"width": list(widths), "time": times})
+    curves = (infinite * ratio).transpose("width", "task", "seed", "time")
+    onsets = circle_bottleneck._onsets(curves / infinite)
+    data = {"curves": curves.to_dataset(name="loss"), "infinite": infinite.to_dataset(name="loss"), "onsets": onsets}
+    return at_scale("full", data)
+
+
+def test_onsets_and_excess_of_a_bottleneck_that_is_known() -> None:
+    data = bottleneck(excess=1.0, growth=0.7)
+    assert not failing(circle_bottleneck, data)
+    expected = (0.5 * data["onsets"].width) ** (1 / 0.7)
+    np.testing.assert_allclose(data["onsets"].onset[0], np.where(expected < 1e5, expected, np.inf), rtol=1e-2)
+    claims = circle_bottleneck.claims(data)
+    assert claims[0].measured == pytest.approx(1.0, abs=1e-6)
+    assert claims[1].measured == pytest.approx(1 / 0.7, abs=0.01)
+    failed = failing(circle_bottleneck, bottleneck(excess=1.25, growth=0.7))
+    assert len([name for name in failed if "excess at t = 1000" in name]) == len(circle_bottleneck.SOURCES)
 
 
 def circle_networks(rich: Any) -> Data:

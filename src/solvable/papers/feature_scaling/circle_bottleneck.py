@@ -55,27 +55,33 @@ def compute(scale: Scale) -> dict[str, xr.Dataset]:
 
 
 def _onsets(ratio: xr.DataArray, resamples: int = 200) -> xr.Dataset:
-    """When the mean over seeds first exceeds the infinite width so much, and its error from resampled seeds."""
+    """When the mean over seeds first exceeds the infinite width so much, and its error from resampled seeds.
+
+    Where there is no crossing, the onset is infinite and has no error.
+    """
     generator = np.random.default_rng(3)
     runs = ratio.transpose("task", "width", "seed", "time").values
     draws = generator.integers(0, runs.shape[2], (resamples, runs.shape[2]))
     central = _crossing(runs.mean(2))
     again = np.stack([_crossing(runs[:, :, draw].mean(2)) for draw in draws])
+    with np.errstate(invalid="ignore"):
+        error = central * np.log(again).std(0)
     dims, about = ("task", "width"), {"long_name": f"time at which the loss is {ONSET:g} times that of infinite width"}
     return xr.Dataset(
-        {"onset": (dims, central, about), "onset_error": (dims, central * np.log(again).std(0))},
+        {"onset": (dims, central, about), "onset_error": (dims, error)},
         {"task": ratio.task, "width": ratio.width},
     )
 
 
 def _crossing(ratios: np.ndarray) -> np.ndarray:
     """Times of the first crossing, between two points by a power law; infinite where there is none."""
+    crosses = (ratios > ONSET).any(-1)
     first = np.maximum(np.argmax(ratios > ONSET, axis=-1), 1)
     below, above = (np.take_along_axis(ratios, (first - shift)[..., None], -1)[..., 0] for shift in (1, 0))
-    fraction = np.log(ONSET / below) / np.log(above / below)
+    fraction = np.where(crosses, np.log(ONSET / below) / np.log(above / below), 0.0)
     logarithms = np.log(TIMES)
     times = np.exp(logarithms[first - 1] + fraction * (logarithms[first] - logarithms[first - 1]))
-    return np.where((ratios > ONSET).any(-1), times, np.inf)
+    return np.where(crosses, times, np.inf)
 
 
 def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
