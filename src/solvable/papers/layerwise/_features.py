@@ -48,7 +48,7 @@ def draw_overfitting(data: Mapping[str, xr.Dataset], target_mode: int) -> "Figur
 
 
 def _draw_fit(axes: "np.ndarray[tuple[int], np.dtype[np.object_]]", run: xr.Dataset, target: np.ndarray) -> None:
-    """The learned function with its training points, its head, and its tail, each beside the target."""
+    """The learned function with its training samples, and its parts in the head and in the tail."""
     coefficients = run.limit_coefficient
     whole, head, tail = (
         sine_function(coefficients),
@@ -75,10 +75,10 @@ def _draw_phases(ax: "Axes", theory: xr.Dataset, phases: xr.Dataset) -> None:
     for name, label, colour in (("signal_fit", "signal learned", 0), ("noise_fit", "noise fitted", 1)):
         ax.plot(theory.time, theory[name], color=COLOURS[colour], label=label)
         ax.axvline(float(phases[name.replace("fit", "time")]), color=COLOURS[colour], linestyle=":", linewidth=1)
-    ax.plot(theory.time, theory.test_loss / theory.test_loss[0], color=COLOURS[6], label="test loss / its start")
+    ax.plot(theory.time, theory.test_loss / theory.test_loss[0], color=COLOURS[6], label="test loss / initial loss")
     ax.set_xscale("log")
     ax.set_xlabel("training time, t")
-    ax.set_ylabel("share")
+    ax.set_ylabel("fraction")
     ax.legend(fontsize="small", loc="center right")
 
 

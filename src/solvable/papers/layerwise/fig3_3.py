@@ -87,5 +87,5 @@ def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
         panel.set_title(title)
         set_axis(panel, "x", theory.time)
         panel.set_ylabel(f"strength of the mode, {label}")
-        panel.legend(title="lines: theory, points: descent")
+        panel.legend(title="lines: theory\npoints: gradient descent")
     return figure

@@ -36,8 +36,8 @@ MEANINGS = {
     "final_growth": ("final growth", "γ₊"),
     "distance_from_linear": ("largest distance from the linearised network", ""),
     "target": ("target", "S"),
-    "size": ("size at the start", "Σ₀"),
-    "alignment": ("alignment at the start, ρ", "S₀/Σ₀"),
+    "size": ("initial size", "Σ₀"),
+    "alignment": ("initial alignment, ρ", "S₀/Σ₀"),
 }
 
 

@@ -103,7 +103,7 @@ def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
         gradient_panel.plot(time, theory.gradient_size, color=colour)
     points = on_flow_time(data["simulation"]).test_loss
     points = points.assign_coords(time=points.time / _waiting(SIMULATED))
-    draw_curve(loss_panel, points, COLOURS[1], "descent")
+    draw_curve(loss_panel, points, COLOURS[1], "gradient descent")
     for level in LEVELS:
         loss_panel.axhline(level, color="grey", linewidth=0.7, linestyle=":")
     loss_panel.set_yscale("log")

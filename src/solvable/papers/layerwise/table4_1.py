@@ -82,7 +82,7 @@ def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
             panel.plot(alpha, exponent, **styles[name])
     panel.plot([], [], "ko", markersize=5, label="fitted to exact sums")
     panel.plot([], [], "ks", markersize=8, markerfacecolor="none", label="fitted to exact sums, data")
-    panel.set_xlabel("exponent of the skills' frequencies less one, α")
+    panel.set_xlabel("exponent of the skills' frequencies minus one, α")
     panel.set_ylabel("exponent with which the loss falls")
     panel.legend(fontsize="small")
     return figure

@@ -82,7 +82,7 @@ def digits(sizes: np.ndarray) -> xr.Dataset:
             "stable": variable(("layers", "initial_size"), errors[..., 0], "relative error of γ, stable form"),
             "textbook": variable(("layers", "initial_size"), errors[..., 1], "relative error of γ, corrected eq. 6.12"),
         },
-        {"layers": list(SHAPES), "initial_size": variable("initial_size", sizes, "size of the layers at the start")},
+        {"layers": list(SHAPES), "initial_size": variable("initial_size", sizes, "initial size of the layers")},
     )
 
 
@@ -159,7 +159,7 @@ def _draw_digits(panel: "Axes", errors: xr.Dataset) -> None:
         stable, textbook = np.maximum(chosen.stable, 1e-17), np.clip(chosen.textbook, 1e-17, 1e4)
         panel.loglog(errors.initial_size, stable, "o-", color=colour, label=f"{label}: stable form")
         panel.loglog(errors.initial_size, textbook, "s--", color=colour, label=f"{label}: corrected eq. 6.12")
-    panel.set_xlabel("size of the layers at the start")
+    panel.set_xlabel("initial size of the layers")
     panel.set_ylabel("relative error of γ")
     panel.set_ylim(1e-25, 1e5)
     panel.legend(fontsize="small", loc="lower left")
