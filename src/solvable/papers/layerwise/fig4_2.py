@@ -1,7 +1,7 @@
 """Fig. 4.2: the loss of the multilinear model as a power law of time, data and parameters."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,8 +28,12 @@ def compute(scale: Scale) -> dict[str, xr.Dataset]:
     data = {}
     for alpha in EXPONENTS:
         model = SkillModel(alpha, skills=math.inf)
-        methods = (model.predict, model.data_emergence, model.parameter_emergence)
-        for name, method in zip(RESOURCES, methods, strict=True):
+        methods: dict[str, Callable[..., xr.Dataset]] = {
+            "time": model.predict,
+            "samples": model.data_emergence,
+            "basis": model.parameter_emergence,
+        }
+        for name, method in methods.items():
             data[f"{name}-{alpha:g}"] = method(grids[name])
             data[f"{name}-{alpha:g}-decade"] = method(decades[name])
     return data

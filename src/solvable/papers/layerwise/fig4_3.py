@@ -89,8 +89,8 @@ def _draw(panel: "Axes", colour: str, alpha: float, loss: xr.DataArray, best: xr
     panel.plot(budgets, best.test_loss, color="black", linewidth=1.6, label="best N")
     model = SkillModel(alpha, skills=math.inf)
     law = float(model.prefactors().budget) * budgets ** -float(model.exponents().budget)
-    style = {"color": COLOURS[3], "linestyle": ":", "linewidth": 2.4, "zorder": 3}
-    panel.plot(budgets, law, label="power law with its prefactor", **style)
+    label = "power law with its prefactor"
+    panel.plot(budgets, law, color=COLOURS[3], linestyle=":", linewidth=2.4, zorder=3, label=label)
     panel.set_title(f"α = {alpha:g}")
     set_axis(panel, "x", best.budget, log=True)
     set_axis(panel, "y", best.test_loss, log=True)

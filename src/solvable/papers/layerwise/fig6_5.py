@@ -257,5 +257,5 @@ def _draw_delays(panel: "Axes", table: xr.Dataset, epochs: int) -> None:
     panel.set_xscale("log")
     panel.set_yscale("log")
     panel.set_xlabel("growth of the scalar network, γ₊ - 1")
-    panel.set_ylabel("delay: epoch of generalisation / epoch of fit")
+    panel.set_ylabel("delay: generalisation / fit, in epochs")
     panel.legend(fontsize="x-small")

@@ -54,7 +54,7 @@ def compute(scale: Scale) -> dict[str, xr.Dataset]:
         runs = model.simulate(times, initial="random", seeds=seeds, key=6, weights=True)
         measures = collapse_measures(task, runs.isel(time=-1))
         strongest = variable((), model.modes[0], "strongest singular value of the correlation")
-        data[_file(name)] = runs.drop_vars(["first", "second"]).assign(strongest_mode=strongest, **measures)
+        data[_file(name)] = runs.drop_vars(["first", "second"]).assign({"strongest_mode": strongest, **measures})
         if OUTPUTS[name] > 1:
             data[f"{_file(name)}-balanced"] = model.predict(times)
     task = tasks()["true labels"]

@@ -26,9 +26,9 @@ NAMES = {"time": "time T", "samples": "data D", "basis": "parameters N", "budget
 
 
 def compute(scale: Scale) -> dict[str, xr.Dataset]:
-    """The printed exponents, and the exact loss over a decade of each resource: T and D from 1e5, N 1e3, C 1e8."""
+    """The printed exponents, and the exact loss over a decade: T and D from 1e5, N from 1e3, C from 1e8."""
     large, medium, budgets = np.geomspace(1e5, 1e6, 5), np.geomspace(1e3, 1e4, 5), np.geomspace(1e8, 1e9, 5)
-    data = {}
+    data: dict[str, xr.Dataset] = {}
     for alpha in EXPONENTS[scale]:
         model = SkillModel(alpha, skills=math.inf)
         curves = {
