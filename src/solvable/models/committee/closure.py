@@ -42,8 +42,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from solvable.models.committee.gaussian import sobol_normals
 from solvable.models.committee.problem import Problem
+from solvable.numerics.sobol import sobol_normals
 
 _BLOCK = 128
 _EVEN_BLOCKS = 2
