@@ -9,7 +9,7 @@ array([1.    , 0.3679, 0.1353])
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -44,7 +44,6 @@ class TrainingProblem(NamedTuple):
 
 @in_float64
 def simulate_runs(
-    name: str,
     draw: Callable[[jax.Array], TrainingProblem],
     times: Float[np.ndarray, "time"],
     training: Training,
@@ -52,19 +51,12 @@ def simulate_runs(
     stable_rate: float,
     excess: float = 1.0,
     operations: float,
-    bytes_per_run: float,
-    seeds: int,
-    key: int,
-    devices: Sequence[jax.Device] | None = None,
-    memory_limit: float | None = None,
-    progress: bool | None = None,
+    **options: Any,
 ) -> dict[str, np.ndarray]:
     """Train once for each seed; every measured value and its ``<name>_error``, with the axes (seed, time, ...).
 
     Parameters
     ----------
-    name
-        Name of the model, for messages and the progress bar.
     draw
         Draws the training problem of one run from its random key.
     times
@@ -76,30 +68,18 @@ def simulate_runs(
     excess
         By how much the curvature of a drawn training set may exceed that of the population.
     operations
-        Operations of one step, and
-    bytes_per_run
-        memory of one run, both roughly.
-    seeds, key, devices, memory_limit, progress
-        As in :func:`solvable.numerics.ensemble.ensemble`.
+        Operations of one step, roughly.
+    **options
+        Options of :func:`solvable.numerics.ensemble.ensemble`: ``seeds``, ``key``, ``bytes_per_run`` and others.
     """
-    check_count("seeds", seeds)
-    check_count("key", key, 0)
     check_stable(training, stable_rate, times[-1])
-    check_training_cost(name, times, training, stable_rate / excess, seeds, operations)
+    label = options.get("label", "simulating")
+    check_training_cost(label, times, training, stable_rate / excess, options["seeds"], operations)
 
     def run(key: jax.Array) -> tuple[PyTree, PyTree]:
         return train_with_error(*draw(key), times, training, stable_rate / excess)
 
-    values, errors = ensemble(
-        run,
-        seeds=seeds,
-        key=key,
-        bytes_per_run=bytes_per_run,
-        memory_limit=memory_limit,
-        devices=devices,
-        progress=progress,
-        label=f"simulating {name}",
-    )
+    values, errors = ensemble(run, **options)
     if not all(np.isfinite(value).all() for value in values.values()):
         raise ValueError(f"training diverged with {training!r}: lower learning_rate, or raise samples")
     return values | {f"{name}_error": error for name, error in errors.items()}
@@ -172,7 +152,7 @@ def flow_steps(
 
 
 def check_training_cost(
-    name: str,
+    label: str,
     times: Float[np.ndarray, "time"],
     training: Training,
     stable_rate: float,
@@ -186,7 +166,7 @@ def check_training_cost(
         longest = _FLOW_STEP * _decayed_rate(stable_rate, training)
         steps, evaluations = float(training.flow_time(times[-1:])[0]) / longest, 12
     check_cost(
-        f"simulating {name} for {steps:.3g} steps and {seeds:.3g} seeds",
+        f"{label} for {steps:.3g} steps and {seeds:.3g} seeds",
         operations=evaluations * steps * (STEP + seeds * operations),
         remedy="ask for earlier times or fewer seeds",
     )

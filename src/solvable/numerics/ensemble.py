@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from solvable.checks import check_count
 from solvable.numerics.cost import STEP, check_cost
 from solvable.numerics.memory import memory_limit as chosen_limit
 from solvable.progress import progress_bar
@@ -41,6 +42,20 @@ def seeds_from(first: int) -> Iterator[None]:
         yield
     finally:
         _first_seed.reset(token)
+
+
+def run_options(
+    name: str, seeds: int, key: int, devices: Any, memory_limit: float | None, progress: bool | None
+) -> dict[str, Any]:
+    """The options of a model's ``simulate``, checked, as options of :func:`ensemble` and :func:`trajectories`."""
+    return {
+        "seeds": check_count("seeds", seeds),
+        "key": check_count("key", key, 0),
+        "devices": devices,
+        "memory_limit": memory_limit,
+        "progress": progress,
+        "label": f"simulating {name}",
+    }
 
 
 def ensemble(

@@ -19,9 +19,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from solvable.checks import check_count
-from solvable.dataset import Stopwatch, make_dataset, provenance
-from solvable.models.feature_scaling.meanings import MEANINGS
-from solvable.models.feature_scaling.spectrum import listed
+from solvable.models.feature_scaling.mode_quadrature import listed
 from solvable.models.feature_scaling.theory import batch_size
 from solvable.numerics.ensemble import trajectories
 from solvable.training import GradientDescent, Schedule, Training
@@ -171,14 +169,12 @@ def simulated(
     network: str,
     times: Any,
     training: Training | None,
-    seeds: int,
     modes: int | None,
     options: dict[str, Any],
 ) -> xr.Dataset:
     """Check, train the ``"projected"`` network of eq. 4 or the ``"linear"`` one, and label what was measured."""
-    watch = Stopwatch()
     times, training = model.check_run(times, training, "simulate")
-    seeds = check_count("seeds", seeds)
+    seeds = options["seeds"]
     trained = _with_modes(model, modes)
     eigenvalues, target = listed(trained)
     features, batch, samples = (
@@ -190,18 +186,19 @@ def simulated(
     linear = network == "linear"
     random = linear or features or batch or samples
     runs = seeds if random else 1
-    found = (run_linear if linear else run)(plan, times, {"seeds": runs, **options})
+    found = (run_linear if linear else run)(plan, times, {**options, "seeds": runs})
     settings = {"modes": target.size, "seeds": seeds, "runs": runs, "key": options["key"]}
     # Each step adds sums over the modes to the weights, rounded by the machine precision; errors of steps add up.
     rounding = float(np.finfo(float).eps) * (target.size + float(times[-1]))
     system = {"modes": target.size, "network": network}
-    attributes = provenance(trained, "simulation", settings, watch, rounding, training=training, system=system)
-    return make_dataset(
-        {name: (("seed", "time"), np.repeat(values, seeds // runs, 0)) for name, values in found.items()},
+    return trained.dataset(
+        "simulation",
+        {name: np.repeat(values, seeds // runs, 0) for name, values in found.items()},
         {"seed": np.arange(seeds), "time": times},
-        attributes,
-        MEANINGS,
+        settings,
         training=training,
+        system=system,
+        error=rounding,
     )
 
 
