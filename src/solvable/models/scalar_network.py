@@ -17,6 +17,7 @@ from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.numerics import layer_product
 from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
 from solvable.numerics.ensemble import run_options
+from solvable.numerics.roots import minimum
 from solvable.training import Covers, Training
 
 WAYS = ("target", "input", "weights", "output")
@@ -47,7 +48,7 @@ CONTROLS = Controls(
 _MEANINGS: Mapping[str, Meaning] = {
     "test_loss": Meaning("test loss", "1", "L"),
     "train_loss": Meaning("training loss", "1", "L_tr"),
-    # Without any aligned part it grows beyond all bounds.
+    # Without any aligned part it grows without bound.
     "growth": Meaning("growth factor of the aligned parts, squared", "1", "γ", may_be_infinite=True),
     "output": Meaning("slope of the output", "1", "θ"),
     "linear_output": Meaning("slope of the output of the linearised network", "1", "θ_lin"),
@@ -353,17 +354,11 @@ def _largest_deviation(aligned: Array, opposed: Array, target: Array, points: in
 
     grid = jnp.linspace(low, high, points)
     best = grid[jnp.argmax(deviation(grid))]
-    width, golden = (high - low) / (points - 1), (np.sqrt(5) - 1) / 2
-
-    def shrink(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
-        left, right = bracket
-        inner_left, inner_right = right - golden * (right - left), left + golden * (right - left)
-        rises = deviation(inner_left) < deviation(inner_right)
-        return jnp.where(rises, inner_left, left), jnp.where(rises, right, inner_right)
-
+    width = (high - low) / (points - 1)
     # At a maximum the place does not matter to first order, so derivatives need not pass through the search.
-    left, right = jax.lax.fori_loop(0, 40, shrink, jax.lax.stop_gradient((best - width, best + width)))
-    return jnp.where(moves, deviation(jax.lax.stop_gradient((left + right) / 2)), 0.0)
+    bracket = jax.lax.stop_gradient((best - width, best + width))
+    place = minimum(lambda log_clock: -jax.lax.stop_gradient(deviation(log_clock)), *bracket, iterations=40)
+    return jnp.where(moves, deviation(jax.lax.stop_gradient(place)), 0.0)
 
 
 def _gaussian(width: int, key: int) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,6 @@ from solvable.dataset import VARIABLES, Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models.linear_estimator import grokking, late_time, simulation, theory, two_layer
 from solvable.models.linear_estimator.curves import loss_curve
-from solvable.models.linear_estimator.phase_diagram import checked_axes, times_on_grid
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.linear_estimator.stability import batch_ratio_of, check_smooth, check_width, stable_rate
 from solvable.models.linear_estimator.theory import AnyTraining
@@ -210,7 +209,7 @@ class LinearEstimator(Model):
         dimension
             Input dimension. The training set has ``dimension / aspect_ratio`` samples, rounded.
         solver
-            ``"eigenmodes"`` evolves each eigenmode of the drawn data in closed form, to any time at once; it is for
+            ``"eigenmodes"`` evolves each eigenmode of the drawn data in closed form, directly to any time; it is for
             one layer, full batches and a constant learning rate. ``"steps"`` takes the gradient-descent steps. On the
             same key both train the same systems.
         test_samples
@@ -292,9 +291,9 @@ class LinearEstimator(Model):
         check_cost(f"a phase diagram of {cells:.3g} cells", operations=1e6 * cells, memory=40 * cells, remedy=remedy)
         if self.width is not None:
             raise ValueError("phase diagrams are for one layer (width=None): loop over grokking_time instead")
-        grids = checked_axes(self, training, axes)
+        grids = grokking.checked_axes(self, training, axes)
         noisy = _is_noisy(self.label_noise) or "label_noise" in grids
-        times = times_on_grid(self, training, grids, accuracy, noisy=noisy)
+        times = grokking.times_on_grid(self, training, grids, accuracy, noisy=noisy)
         return self._times_dataset(times, grids, {"accuracy": accuracy, "axes": list(grids)}, training)
 
     def limit(self, training: Training | None = None) -> xr.Dataset:

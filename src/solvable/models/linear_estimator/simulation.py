@@ -1,4 +1,4 @@
-"""How the finite-size systems are run: with which solver, how many at once, and whether training is stable."""
+"""How the finite-size systems are run: the choice of the solver, the runs themselves, and whether they are stable."""
 
 import dataclasses
 from collections.abc import Callable
@@ -109,7 +109,7 @@ def simulate(
         descent = cast(GradientDescent, training)
         check_steps(times[-1], seeds, sizes.bytes_per_run, run_options["label"])
         if check:
-            # Before the steps, so that an unstable run is refused at once.
+            # Before the steps, so that an unstable run is refused immediately.
             curvature = ensemble(partial(steps.largest_curvature, model, sizes), **{**run_options, "progress": False})
             check_stable(training, _drawn_stable_rate(model, training, curvature), times[-1])
         measured = trajectories(
