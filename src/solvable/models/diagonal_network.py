@@ -100,8 +100,8 @@ class DiagonalNetwork(Model):
         Model.__check_init__(self)
         lengths = {name: np.shape(values) for name, values in self.parameters().items()}
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name} has {shape[0]}" for name, shape in lengths.items())
-            raise ValueError(f"the lists must be equally long, with one entry for each mode, but {told}")
+            listed = ", ".join(f"{name} has {shape[0]}" for name, shape in lengths.items())
+            raise ValueError(f"the lists must be equally long, with one entry for each mode, but {listed}")
         for name, values in self.parameters().items():
             layer_product.check_sizes(name, values)
 

@@ -20,7 +20,7 @@ from solvable.training import Training
 
 # A direction of the features counts for their rank when it is at least this strong, relative to the strongest.
 RANK_CUTOFF = 1e-2
-# The error of the integrator is estimated with a tolerance that is so many times larger, for what theory gives too.
+# The error of the integrator is estimated with a tolerance larger by this factor, for what theory gives as well.
 _LOOSER = 100.0
 _COMPARED = ("strength", "test_loss", "feature_dimension")
 # Learned if nothing else is given.
@@ -213,7 +213,7 @@ class LinearNetwork(Model):
         initial
             The layers at the start. ``"balanced"``: aligned with the modes and of equal size, as in ``predict``, with a
             random rotation of the hidden units for each seed. ``"random"``: independent Gaussian entries, whose curves
-            differ from those of ``predict`` by the luck of the draw.
+            fluctuate about those of ``predict``.
         """
         times, training = self.check_run(times, training, "simulate")
         options = run_options(self.name, seeds, key, devices, memory_limit, progress)
@@ -307,7 +307,7 @@ def _train(
 
     Neither layer leaves the span of the incoming and outgoing weights of the start, so that a wide network is one with
     as many units as inputs and outputs together, exactly. The error never grows: once it is below the tolerance nothing
-    is left to integrate, which an explicit method would do in steps of one length for ever.
+    is left to integrate, which an explicit method would do in steps of one length forever.
     """
     import diffrax
 

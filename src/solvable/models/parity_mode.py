@@ -246,7 +246,7 @@ def _integrate(model: ParityMode, times: Array, tolerance: Array, max_steps: int
     """Logarithms of the squared weights, and the offset: in logarithms a small start keeps its digits.
 
     Near its end the flow is linear, and it is continued there in closed form: the integrator is explicit, and would
-    take steps of one length for ever, however little moves.
+    take steps of one length forever, however little moves.
     """
     import diffrax
 

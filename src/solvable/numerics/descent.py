@@ -121,8 +121,8 @@ def train_with_error(
     values, errors
         The measured values and their estimated numerical errors. Gradient descent has no error but rounding. The flow
         is computed with two step lengths, whose difference is about fifteen times the error of the finer one. Rounding
-        adds up to at most N times the machine precision over N steps; what that changes in the measured values is
-        tried out.
+        adds up to at most N times the machine precision over N steps; its effect on the measured values is estimated by
+        perturbing the states.
     """
     if isinstance(training, GradientDescent):
         states = _descended(gradient, state, times.astype(int), training)
@@ -159,7 +159,7 @@ def check_training_cost(
     seeds: int,
     operations: float,
 ) -> None:
-    """Refuse a run whose steps, of so many operations each, would take too long."""
+    """Refuse a run whose steps, each of the given number of operations, would take too long."""
     if isinstance(training, GradientDescent):
         steps, evaluations = float(times[-1]), 1
     else:
@@ -193,20 +193,35 @@ def _decayed_rate(stable_rate: float, training: Any) -> float:
     return 2 / (2 / stable_rate + float(training.weight_decay))
 
 
+def optimiser_step(
+    training: GradientDescent, position: PyTree, velocity: PyTree, gradient: PyTree, rate: Any
+) -> tuple[PyTree, PyTree]:
+    """Position and velocity after one step of gradient descent, with the momentum of a training.
+
+    Parameters
+    ----------
+    training
+        The training. Its weight decay must be part of the gradient.
+    position, velocity, gradient
+        PyTrees of one structure. The velocity is zero at the start; it may be None where there is no momentum.
+    rate
+        Learning rate of the step: see :meth:`GradientDescent.rate_at`.
+    """
+    if velocity is None:
+        return _moved(position, gradient, -rate), None
+    velocity = _moved(gradient, velocity, training.momentum)
+    move = _moved(gradient, velocity, training.momentum) if training.nesterov else velocity
+    return _moved(position, move, -rate), velocity
+
+
 def _descended(
     gradient: Callable[[PyTree], PyTree], state: PyTree, steps: Int[np.ndarray, "time"], training: GradientDescent
 ) -> PyTree:
     """The state after each number of steps."""
-    rate, momentum = training.learning_rate, training.momentum
     pull = _decayed(gradient, training)
 
     def step(count: Any, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-        position, velocity = carry
-        slope = pull(position)
-        velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, slope)
-        move = jax.tree.map(lambda v, g: g + momentum * v, velocity, slope) if training.nesterov else velocity
-        length = rate(count) if isinstance(rate, Schedule) else rate
-        return _moved(position, move, -length), velocity
+        return optimiser_step(training, *carry, pull(carry[0]), training.rate_at(count))
 
     def stretch(carry: tuple[PyTree, PyTree], ends: tuple[Any, Any]) -> tuple[tuple[PyTree, PyTree], PyTree]:
         carry = jax.lax.fori_loop(ends[0], ends[1], step, carry)

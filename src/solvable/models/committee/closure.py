@@ -235,7 +235,7 @@ def _evaluate(
     unused = jax.lax.dynamic_slice(latents, (0, count), (samples, neurons))
 
     # Samples come first, and are taken in chunks that stay in a CPU's cache, so that the arrays are read from memory
-    # once a pass: the passes are what evaluation costs.
+    # once per pass: the passes dominate the cost.
     def signal(rows: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], tuple[Array]]:
         latent, direction, fresh = rows
         moving, error = problem.signals((latent @ weights.T).T, latent[:, :indices].T)

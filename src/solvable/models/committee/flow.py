@@ -134,7 +134,7 @@ class Flow(ClosureSolver):
 
 
 class _Place:
-    """Weights on a flow, with what the samples say of them."""
+    """Weights along the flow, with their evaluation on the samples."""
 
     def __init__(self, problem: Problem, closure: LatentClosure, weights: Array | None = None) -> None:
         training: Any = problem.training

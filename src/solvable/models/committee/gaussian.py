@@ -32,7 +32,7 @@ from solvable.numerics.sobol import sobol_normals
 _REACH = 8.5
 # Added to conditional variances, in units of the variance, so that derivatives exist where fields are collinear.
 _FLOOR = 1e-14
-# Added to variances, so that a neuron without weights is no division by zero.
+# Added to variances, so that a neuron with zero weights causes no division by zero.
 _TINY = 1e-30
 
 
@@ -193,7 +193,7 @@ def over_neurons(function: Callable[..., Array], *rows: Array) -> Array:
 
 
 def _safe(vector: Array) -> Array:
-    """The vector, moved off zero by less than counts, so that its norm has a derivative."""
+    """The vector, moved off zero by a negligible amount, so that its norm has a derivative."""
     return vector + _TINY
 
 

@@ -20,12 +20,12 @@ from solvable.numerics.cost import check_cost
 from solvable.numerics.memory import device_memory
 from solvable.training import Covers, GradientDescent
 
-# How many steps may go by before the loss is looked at; looking makes an accelerator wait.
+# Steps between two checks for divergence; a check makes an accelerator wait.
 _LOOK_EVERY = 64
 _DEFAULT_MEMORY = 4.0 * 2**30
 # A loss this many times the first one has diverged.
 _DIVERGED = 1e6
-# Directions that a latent basis has grown to on long runs, and what it costs to start one evaluation from Python.
+# Typical rank of the latent basis on long runs, and the overhead of an evaluation from Python in operations.
 _USUAL_RANK, _CALL = 64, 1e6
 
 
@@ -204,7 +204,7 @@ class Recorder:
         return True
 
     def finish(self, times: np.ndarray) -> None:
-        """Take the numbers off the device and release the samples."""
+        """Copy the numbers from the device and release the samples."""
         bad = [i for i, loss in enumerate(self._losses) if not float(loss) < _DIVERGED * max(self._first or 0, 1e-300)]
         if bad and self.stopped is None:
             before = self._weights[max(bad[0] - 1, 0)]

@@ -29,7 +29,7 @@ from solvable.models.committee.problem import (
 from solvable.numerics.ensemble import run_options
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training, check_training
 
-# The default setting groks: the training loss falls at once, the test loss when the neurons turn to the teacher.
+# The default setting groks: the training loss falls immediately, the test loss when the neurons turn to the teacher.
 _START_OVERLAP = ((1.0, 0.0), (0.0, 1.0))
 _START_ALIGNMENT = ((0.2,), (-0.2,))
 _PLAIN = (Covers(GradientDescent, options=("weight_decay",)), *Flow.covers)

@@ -316,8 +316,8 @@ def escape_time(problem: Problem) -> float:
 def recovery(problem: Problem) -> Float[np.ndarray, "neuron 1"]:
     """Alignments a_k of weights ``w_k = a_k beta`` of zero loss: alternating signs, sizes near 1/sqrt(alpha eps).
 
-    ``sum_k a_k = 0`` and ``sum_k a_k^2 = N / (alpha eps)``; with N = 2 there is no other but its mirror image. With an
-    odd number one neuron stays at zero.
+    ``sum_k a_k = 0`` and ``sum_k a_k^2 = N / (alpha eps)``; with N = 2 its mirror image is the only other solution.
+    With an odd number one neuron stays at zero.
     """
     epsilon, output_scale, _ = quadratic_setting(problem)
     neurons = problem.neurons

@@ -1,4 +1,4 @@
-"""What every solver and the simulation are handed, and what solvers are asked for and hand back.
+"""The input of all solvers and of the simulation, and the interface of the solvers: what is requested and returned.
 
 ========================  =====================  ==================================================================
 symbol                    name                   meaning
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # Tells the progress bar how much more is done, as a fraction of the whole.
 Advance = Callable[[float], None]
-# The size of the tangent kernel is exact up to so many samples, and from this many random probes beyond.
+# The norm of the tangent kernel is exact up to this many samples, and estimated from random probes beyond.
 EXACT_SAMPLES, PROBES = 256, 16
 # Relative to the largest overlap, how far below zero an eigenvalue may be and still count as rounding.
 _ROUNDING = 1e-10
@@ -320,7 +320,7 @@ def check_activation(activation: Callable[..., Any]) -> None:
         raise ValueError(f"activation must give one number for one number, not {out}")
     try:
         jump = _jump_of(activation)
-    except TypeError:  # A function that cannot be hashed is looked at each time.
+    except TypeError:  # A function that cannot be hashed is examined every time.
         jump = _jump_of.__wrapped__(activation)
     if jump is not None:
         raise ValueError(
@@ -343,7 +343,7 @@ def check_teacher(teacher: Callable[..., Any], indices: int) -> None:
         raise ValueError(f"teacher must give one number for its {indices} index fields, not the shape {out.shape}")
 
 
-# Models of one activation are built by the hundred, in sweeps and by ``replace``: it is looked at once.
+# Sweeps and ``replace`` build many models with the same activation, which is examined once.
 @functools.lru_cache(maxsize=64)
 def _jump_of(activation: Callable[..., Any]) -> float | None:
     return find_jump(lambda fields: np.asarray(jax.vmap(activation)(jnp.asarray(fields))))

@@ -123,7 +123,7 @@ class Response(TwoTimeSolver):
         for replicate in range(self.replicates):
             count = latents.shape[1] + steps * latents.shape[0]
             march = March(problem, latents, sobol_normals(self.samples, count, (key, replicate)).T, steps)
-            # A run that grows beyond all bounds is reported at its first step that is not finite.
+            # A run that diverges is reported at its first step that is not finite.
             with np.errstate(over="ignore", invalid="ignore"):
                 runs.append(march.run())
         return _stacked(runs)
@@ -341,7 +341,7 @@ def _mixed(old: tuple[np.ndarray, ...], new: tuple[np.ndarray, ...], damping: fl
 
 
 def _online_start(problem: Problem, steps: int, count: int, generator: np.random.Generator) -> tuple[Weights, Signals]:
-    """All functions at infinitely many samples, where nothing responds but at once."""
+    """All functions at infinitely many samples, where responses are instantaneous."""
     latents = np.asarray(descent_latents(problem, steps))
     normals = generator.standard_normal((latents.shape[2], count))
     response = np.zeros((steps + 1, steps + 1, problem.neurons, problem.neurons))

@@ -5,8 +5,8 @@ left: ``h = W X^T``, ``A = W[:, :K]`` (the index vectors are the first K axes, w
 as good as any), ``C = W W^T``, and the step ``w += (dt/gamma) sum_mu g x`` (delayed-features, eq. 6) is
 ``W += (dt/P) g X`` with ``gamma = P/D``. There are two forms of the same step, which differ in what they read:
 
-* ``Primal`` keeps the weights and reads X twice a step.
-* ``Dual`` keeps the fields and reads the P x P matrix ``X X^T`` once a step: less wherever P < 2 D.
+* ``Primal`` keeps the weights and reads X twice per step.
+* ``Dual`` keeps the fields and reads the P x P matrix ``X X^T`` once per step: less wherever P < 2 D.
 
 One-pass stochastic gradient descent, ``w <- (1 - eta d / D) w + eta g x`` with a fresh input at every step, is
 ``W <- (1 - eta d / D) W + (eta / D) g X^T``. D steps pass a flow time of eta (Saad and Solla's scaling).
@@ -26,7 +26,6 @@ from solvable.divergence import DivergedError
 from solvable.models.committee.gaussian import test_loss
 from solvable.models.committee.problem import EXACT_SAMPLES, PROBES, Problem, initial_weights
 from solvable.numerics.ensemble import trajectories
-from solvable.training import Schedule
 
 _POWER_ITERATIONS = 100
 # About how many operations a machine does in the time it reads one number: 30 (CPU) to 120 (H200, float64).
@@ -208,7 +207,7 @@ class Setup(NamedTuple):
 
 
 def set_up(problem: Problem, steps: int, *, dimension: int, dtype: str, form: str) -> Setup:
-    """Check the options of a simulation of so many steps, choose the form of a step and make the initial weights."""
+    """Check the options of a simulation, choose the form of a step by the number of steps, make the initial weights."""
     dimension = check_count("dimension", dimension)
     samples = _check_samples(problem.samples_per_dimension, dimension)
     check_choice("dtype", dtype, ("float32", "float64"))
@@ -276,9 +275,7 @@ def _start(setup: Setup, key: Array) -> Run:
 
 
 def _step(setup: Setup, run: Run, count: Array) -> Run:
-    training: Any = setup.problem.training
-    rate = training.learning_rate
-    student, error = run.student.moved(setup.problem, run.data, rate(count) if isinstance(rate, Schedule) else rate)
+    student, error = run.student.moved(setup.problem, run.data, setup.problem.training.rate_at(count))
     loss = jnp.mean(error**2)
     below = jnp.where(loss <= run.start_loss, count, run.below)
     diverged = jnp.where((run.diverged < 0) & ~jnp.isfinite(loss), count, run.diverged)

@@ -54,7 +54,7 @@ def fit_source_capacity(spectrum: Any, target: Any, *, first: int | None = None,
     order = np.argsort(-model.spectrum, kind="stable")
     eigenvalues, signal = model.spectrum[order], (model.spectrum * model.target**2)[order]
     if eigenvalues.size < 20:
-        raise ValueError(f"a power law cannot be told from {eigenvalues.size} modes: give at least 20")
+        raise ValueError(f"a power law cannot be fitted to {eigenvalues.size} modes: give at least 20")
     ranks, strengths, counts = _binned(eigenvalues)
     powers = _binned(signal)[1]
     if not (powers > 0).all():

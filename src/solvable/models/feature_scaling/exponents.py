@@ -119,7 +119,7 @@ def resolution(modes: Modes, count: float) -> float:
 
 
 def limit(modes: Modes, features: float, samples: float) -> Limit:
-    """Test and training loss as time goes to infinity without batch noise; features learning or not is all the same.
+    """Test and training loss as time goes to infinity without batch noise; the same whether features learn or not.
 
     With ``h = 1 / (1 + lambda r)``, ``d1 = sum lambda r h = min(N, P)`` and ``d2 = sum (lambda r h)^2`` the loss L and
     the variance x that the random features add are

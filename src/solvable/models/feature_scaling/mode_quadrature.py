@@ -35,7 +35,7 @@ _FEW = 64
 LONGEST_LIST = 100_000
 _PANEL = 8
 _CHEBYSHEV = 12
-# Exact modes at the head, nodes a decade of eigenvalues, and how far below 1 / time the spectrum is resolved.
+# Exact modes at the head, nodes per decade of eigenvalues, and how far below 1 / time the spectrum is resolved.
 _STANDARD = {"head": 12, "per_decade": 6.0, "reach": 1e2}
 _FINE = {"head": 24, "per_decade": 9.0, "reach": 1e4}
 
@@ -220,7 +220,7 @@ def static_error(nodes: Modes, finer: Modes, times: Float[np.ndarray, "time"]) -
         return np.stack(rows)
 
     coarse, fine = sums(nodes), sums(finer)
-    # What has decayed to nothing has no relative error worth telling.
+    # What has decayed to rounding has no meaningful relative error.
     seen = fine > 1e-12 * fine.max(axis=1, keepdims=True)
     return float(np.max(np.abs(coarse - fine)[seen] / fine[seen]))
 

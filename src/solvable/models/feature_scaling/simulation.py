@@ -21,8 +21,9 @@ from jaxtyping import Float
 from solvable.checks import check_count
 from solvable.models.feature_scaling.mode_quadrature import listed
 from solvable.models.feature_scaling.theory import batch_size
+from solvable.numerics.descent import optimiser_step
 from solvable.numerics.ensemble import trajectories
-from solvable.training import GradientDescent, Schedule, Training
+from solvable.training import GradientDescent, Training
 
 if TYPE_CHECKING:
     from solvable.models.feature_scaling.model import FeatureScaling
@@ -66,24 +67,16 @@ def start(plan: Plan, key: Any) -> dict[str, Any]:
 
 def _at_rest(plan: Plan, state: dict[str, Any], *moving: str) -> dict[str, Any]:
     """The state with velocities of zero for what moves, if there is momentum."""
-    if plan.training.momentum:
-        state |= {f"velocity of {name}": jnp.zeros_like(state[name]) for name in moving}
-    return state
+    zeros = {name: jnp.zeros_like(state[name]) for name in moving}
+    return {**state, "velocity": zeros if plan.training.momentum else None}
 
 
 def _moved(plan: Plan, state: dict[str, Any], pulls: dict[str, Any], count: Any) -> dict[str, Any]:
     """The state after a step of the optimiser along the negative gradients ``pulls``."""
-    training, new = plan.training, dict(state)
-    rate = training.learning_rate
-    rate = rate(count) if isinstance(rate, Schedule) else rate
-    for name, pull in pulls.items():
-        move = pull
-        if training.momentum:
-            velocity = training.momentum * state[f"velocity of {name}"] + pull
-            new[f"velocity of {name}"] = velocity
-            move = pull + training.momentum * velocity if training.nesterov else velocity
-        new[name] = state[name] + rate * move
-    return new
+    weights, gradient = {name: state[name] for name in pulls}, {name: -pull for name, pull in pulls.items()}
+    rate = plan.training.rate_at(count)
+    moved, velocity = optimiser_step(plan.training, weights, state["velocity"], gradient, rate)
+    return {**state, **moved, "velocity": velocity}
 
 
 def _gradient(plan: Plan, state: dict[str, Any], error: Any, count: Any) -> Any:
@@ -203,7 +196,7 @@ def simulated(
 
 
 def _with_modes(model: "FeatureScaling", modes: int | None) -> "FeatureScaling":
-    """The model that is trained: this one, or with so many modes of its infinitely many."""
+    """The model that is trained: this one, or the first ``modes`` of its infinitely many modes."""
     if modes is None:
         if model.mode_count == math.inf:
             raise ValueError(

@@ -378,7 +378,7 @@ def _state(intensities: Array, target: Array, samples: Array, noise: Array, time
 
 
 def _power(target: Array) -> Array:
-    """Total power of the target; 1 where there is none, so that shares of nothing are zero."""
+    """Total power of the target; 1 where there is none, so that fractions of it are zero."""
     power = jnp.sum(target**2)
     return jnp.where(power > 0, power, 1.0)
 
