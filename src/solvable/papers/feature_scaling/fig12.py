@@ -16,7 +16,7 @@ from solvable.papers.feature_scaling._linear import (
     mean_exponent,
     run_name,
 )
-from solvable.papers.feature_scaling._shared import draw_power, finish, rich_exponent, shades
+from solvable.papers.feature_scaling._shared import draw_power, rich_exponent, shades
 from solvable.plotting import draw_curve, new_figure
 
 if TYPE_CHECKING:
@@ -75,5 +75,7 @@ def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
                 (1 - 2 * source * (1 + source), "-.", "$t^{1-2\\beta(1+\\beta)}$, as printed"),
             ):
                 draw_power(panel, rich, -exponent, label, anchor=0.7, shift=1.6, first=100, linestyle=style)
-        finish(panel, f"{task}, β = {source:g}, α = {CAPACITY:g}", "steps", "spike, $|w|^2$", loc="upper left")
+        panel.set(xscale="log", yscale="log", xlabel="steps", ylabel="spike, $|w|^2$")
+        panel.set_title(f"{task}, β = {source:g}, α = {CAPACITY:g}", fontsize="medium")
+        panel.legend(fontsize="small", loc="upper left")
     return figure
