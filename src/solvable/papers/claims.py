@@ -71,7 +71,7 @@ class Claim:
     >>> claim = Claim("zero of a cosine", 1.5708, 3.14159265 / 2, 1e-4, "five digits")
     >>> claim.passed, claim.allowed
     (True, 0.0001)
-    >>> Claim.at_least("a delay", 7.5, 3.0, "seen at sight").passed
+    >>> Claim.at_least("a delay", 7.5, 3.0, "visible to the eye").passed
     True
     """
 
@@ -177,7 +177,7 @@ class Claim:
         return abs(self.measured - self.expected) <= self.allowed
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, which has no NaN and no infinity: those become text."""
+        """A dictionary for JSON, in which NaN and infinities become text."""
         values = {**dataclasses.asdict(self), "allowed": self.allowed, "passed": self.passed}
         values["values"] = [_jsonable(value) for value in self.values]
         return {key: _jsonable(value) for key, value in values.items()}
@@ -215,7 +215,7 @@ class Reproduction:
         return f'<img alt="figure" src="data:image/png;base64,{code}"/>{claims}'
 
 
-# What numbers that JSON does not have are written as.
+# How NaN and infinities, which JSON does not have, are shown.
 _SIGNS = {"nan": "–", "inf": "∞", "-inf": "−∞"}
 
 

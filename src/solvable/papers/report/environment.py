@@ -1,4 +1,4 @@
-"""What a report was made with."""
+"""The versions, the device and the machine with which a report was made."""
 
 import os
 import platform
@@ -7,12 +7,12 @@ from importlib import metadata
 
 from solvable._version import __version__
 
-# What computes and draws: a new version of one of these can change a figure.
+# Packages that compute and draw: a new version of one of them can change a figure.
 _PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optimistix", "optax", "numpy", "scipy", "xarray", "matplotlib")
 
 
 def computed_with() -> dict[str, str]:
-    """Versions and device: what a figure's numbers may depend on besides its source."""
+    """Versions and device, on which the numbers of a figure may depend besides its source."""
     import jax
 
     versions = {"solvable": __version__, "Python": platform.python_version()}
@@ -25,7 +25,7 @@ def computed_with() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """The same, and where and when."""
+    """What :func:`computed_with` returns, and where and when the report is made."""
     system = f"{platform.system()} {platform.machine()}"
     return computed_with() | {"cores": str(_cores()), "system": system, "date": now()}
 
@@ -35,5 +35,5 @@ def now() -> str:
 
 
 def _cores() -> int:
-    """Those this process may use, where the system says so."""
+    """The number of cores that this process may use; of the machine, if the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 _OURS = "solvable"
-# These load modules by names that no reading of their source can find: who uses them is taken to use everything.
+# These load modules by names that cannot be found in their source: a module that imports them may use everything.
 _LOAD_BY_NAME = ("solvable", "solvable.models", "solvable.papers")
 # A new version of these changes how a figure looks, but not its datasets.
 _DRAWING = {"matplotlib"}
@@ -74,7 +74,7 @@ def _parse(text: bytes) -> ast.Module:
     try:
         return ast.parse(text)
     except SyntaxError:
-        # Running it will say what is wrong.
+        # Importing it will raise the same error, which is then reported.
         return ast.Module([], [])
 
 

@@ -21,7 +21,7 @@ def counts(outcomes: Sequence[Outcome]) -> dict[str, int]:
 
 
 def by_paper(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
-    """The outcomes of each paper, in the order they have."""
+    """The outcomes of each paper, in their order."""
     papers: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         papers.setdefault(outcome.paper, []).append(outcome)
@@ -29,7 +29,7 @@ def by_paper(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
 
 
 def as_json(outcomes: Sequence[Outcome], scale: str, environment: Mapping[str, str]) -> str:
-    """The claims in one list, each with its figure; what raised or was reused is told by the list of figures."""
+    """All claims in one list, each with its figure. The list of figures says which raised and which were reused."""
     papers = list(by_paper(outcomes))
     found = counts(outcomes)
     content = {
@@ -101,14 +101,14 @@ def amount(number: int, noun: str) -> str:
 
 
 def number(value: Any) -> str:
-    """Five digits; a dash for "never". What is text stays text: infinities, and printed values in words."""
+    """Format a number with five digits, and NaN as a dash. Text, such as a printed value in words, is kept."""
     if isinstance(value, float | int) and not isinstance(value, bool):
         return f"{value:.5g}"
     return {"nan": "–", "inf": "∞", "-inf": "−∞", "None": ""}.get(str(value), str(value))
 
 
 def tolerance(claim: Mapping[str, Any]) -> tuple[str, str]:
-    """How far measured and expected may be apart, and as which fraction of the latter, if it is one."""
+    """How far measured and expected may be apart, and which fraction of the latter that is if it was given as one."""
     if claim.get("kind", "equals") != "equals":
         return "", ""
     share = f"({number(claim['tolerance'])} of it)" if claim["relative"] else ""
@@ -132,5 +132,5 @@ def _table(head: Sequence[str], rows: Any) -> list[str]:
 
 
 def _cell(value: Any) -> str:
-    """Nothing that comes from a claim may end its cell or its line, or be taken for HTML."""
+    """Escape a value, so that it neither ends its cell or its line nor is taken for HTML."""
     return " ".join(str(value).replace("|", "\\|").replace("<", "&lt;").split())

@@ -18,7 +18,7 @@ def html_of(text: str, heading: int = 4) -> str:
 
 
 def inline(text: str) -> str:
-    """Code, formulas and bold in a line of text; all else is escaped."""
+    """A line of text with code, formulas and bold as HTML; everything else is escaped."""
     parts: list[str] = []
     end = 0
     for found in _INLINE.finditer(text):
@@ -33,7 +33,7 @@ def inline(text: str) -> str:
 
 
 def _formula(tex: str) -> str:
-    """What cannot be drawn is shown as written."""
+    """A formula as MathML; one that cannot be drawn is shown as it is written."""
     try:
         return mathml(tex)
     except ValueError:

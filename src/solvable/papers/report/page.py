@@ -45,7 +45,7 @@ def page(
 
 
 def duration(seconds: float) -> str:
-    """As people say it."""
+    """Seconds, minutes or hours, in the unit that people would use."""
     if seconds < 100:
         return f"{seconds:.{1 if seconds < 10 else 0}f} s"
     minutes = round(seconds / 60)
@@ -99,7 +99,7 @@ def _navigation(outcomes: Sequence[Outcome], errata: Mapping[str, str]) -> str:
 
 
 def _verdict(outcome: Outcome) -> str:
-    """In words and signs, not in colour alone."""
+    """The verdict in words and signs, and not in colour alone."""
     if outcome.error is not None:
         return '<span class="bad">✗ raised</span>'
     if outcome.failed:
