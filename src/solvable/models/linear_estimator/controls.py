@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 
 from solvable.controls import Controls, Slider, Summary, log_slider, of_trained
+from solvable.models.linear_estimator.story import STORY, explain, system
 
 
 def _over(quantity: str) -> Any:
@@ -47,4 +48,7 @@ CONTROLS = Controls(
         ),
     ),
     plane=("delay", "aspect_ratio", "weight_decay"),
+    stories=(STORY,),
+    explain=explain,
+    system=system,
 )
