@@ -2,7 +2,7 @@
 
     .venv/bin/python .ci/claims.py SECONDS [all | PAPER [FIGURE ...]]
 
-What was not begun in time is listed, and is no failure. The report is in the folder ``report``.
+Figures that were not begun in time are listed, and do not count as failures. The report is in the folder ``report``.
 """
 
 import json
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from solvable.cli.reproduce import choose
+from solvable.papers.claims import relation
+from solvable.papers.report.ledger import tolerance
 
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "report"
@@ -55,7 +57,7 @@ def failures(ledger: dict[str, Any]) -> dict[str, str]:
     }
     failed = {
         f"{claim['paper']} {claim['figure']}: {claim['name']}": (
-            f"measured {claim['measured']}, expected {claim['expected']} within {claim['allowed']}"
+            f"measured {claim['measured']}, expected {relation(claim)} {tolerance(claim)[0]}".rstrip()
         )
         for claim in ledger["claims"]
         if not claim["passed"]

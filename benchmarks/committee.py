@@ -17,8 +17,7 @@ import numpy as np
 from benchmarks.timing import Result, seconds
 from solvable import Committee, GradientDescent, GradientFlow, activations, solvers
 from solvable.models.committee.latent import Latent
-from solvable.models.committee.outputs import OutputRequest
-from solvable.models.committee.problem import problem_of
+from solvable.models.committee.problem import OutputRequest, problem_of
 from solvable.precision import in_float64
 
 QUICK = Committee(

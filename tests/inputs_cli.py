@@ -95,7 +95,7 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     (("predict", "linear-features", "--intensities", "1,x", "--target", "1,1"), "must look like 1:1e5:200log"),
     (("predict", "linear-features", "--intensities", "", "--target", "1"), "must look like 1:1e5:200log"),
     (("predict", "linear-features", "--intensities", "1,2,3", "--target", "1,1"), "target"),
-    (("predict", "linear-network", "--correlation", "1,2;3"), "is no matrix"),
+    (("predict", "linear-network", "--correlation", "1,2;3"), "is not a matrix"),
     (("predict", "linear-network", "--singular-values", "1,2", "--width", "0"), "width must be"),
     (("predict", "linear-network", "--singular-values", "1,2", "--correlation", "1,0;0,1"), "not both"),
     (("predict", "parity-mode", "--target-scale", "0"), "target_scale must be"),

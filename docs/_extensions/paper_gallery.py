@@ -1,8 +1,8 @@
 """The gallery's scripts, one for each figure of the papers: title and text, the command, picture, claims, source.
 
 Nothing is run while the documentation is built. Pictures and claims are taken from a folder that
-``solvable reproduce all --out FOLDER`` has written, where there is one; that command is resumable, runs figures side by
-side and survives a figure that raises, none of which holds for scripts that are executed in the middle of a build.
+``solvable reproduce all --out FOLDER`` has written, if there is one; that command can be resumed and survives a figure
+that raises, neither of which holds for scripts that are executed in the middle of a build.
 """
 
 import ast
@@ -28,9 +28,9 @@ if the figures were drawn before the site was built (``make gallery``).
 
 
 def write_gallery(scripts: Path, pictures: Path, reproduced: Path, thumbnails: Path) -> None:
-    """One script for each figure under ``scripts``; the pictures and claims are those found in ``reproduced``.
+    """Write one script for each figure under ``scripts``, with the picture and the claims found in ``reproduced``.
 
-    In the overview a small picture stands for each, that is kept in ``thumbnails``.
+    The overview shows a small picture of each, which is kept in ``thumbnails``.
     """
     ledger = read_ledger(reproduced)
     written = {_write(scripts / "GALLERY_HEADER.rst", HEADER)}
@@ -58,7 +58,7 @@ def script(paper: str, figure: str, picture: Path | None, claims: list[dict[str,
     head += [f"On the command line: ``solvable reproduce {paper} {figure} --out reproduction``", ""]
     head += claims_table(claims)
     call = f'papers.reproduce("{paper}", "{figure}")'
-    last = ["", "# %%", "# To see the picture and the claims in a notebook:", "from solvable import papers", "", call]
+    last = ["", "# %%", "# The picture and the claims, in a notebook:", "from solvable import papers", "", call]
     return "\n".join(['r"""', *head, '"""', body, *last, ""])
 
 

@@ -1,4 +1,4 @@
-"""Rules for the values that users hand in, and errors that name the value, the rule and the remedy."""
+"""Rules for values given by users, and errors that name the value, the rule and the remedy."""
 
 import dataclasses
 import math
@@ -73,8 +73,8 @@ def check_value(name: str, value: Any, rule: Rule, optional: bool, help: str, in
         raise ValueError(f"{name} must be {rule.text}{other}, not {value!r} ({help})")
     if _LARGEST < abs(value) < math.inf:
         raise ValueError(
-            f"{name} must be at most {_LARGEST:g} in size, not {value:g}: its square must be a number, "
-            "too; change the units"
+            f"{name} must be at most {_LARGEST:g} in size, not {value:g}: its square must be a "
+            "number as well; change the units"
         )
 
 
@@ -84,8 +84,8 @@ def check_array(name: str, value: Any, rule: Rule) -> None:
         raise ValueError(f"{name} must be {rule.text}, not {value!r}")
     if value.ndim != rule.dimensions or value.size == 0:
         raise ValueError(f"{name} must be {rule.text}, not an array of shape {value.shape}")
-    # The rules are bounds: where the extremes keep them and all are finite, all do, and a million modes are checked
-    # as fast as two. Only a broken rule is worth looking for one by one.
+    # The rules are bounds: where the extremes keep them and all are finite, all entries do. Only where a rule is broken
+    # are the entries searched one by one.
     array = np.asarray(value)
     if np.isfinite(array).all() and rule.test(float(array.min())) and rule.test(float(array.max())):
         return

@@ -51,7 +51,7 @@ VARIABLES: Mapping[str, Meaning] = {
 
 
 def make_dataset(
-    variables: Mapping[str, tuple[tuple[str, ...], Any]],
+    variables: Mapping[str, Any],
     coordinates: Mapping[str, Any],
     attributes: Mapping[str, Any],
     meanings: Mapping[str, Meaning] = VARIABLES,
@@ -63,7 +63,8 @@ def make_dataset(
     Parameters
     ----------
     variables
-        Dimensions and values of each variable, by name.
+        Values of each variable by name, or a pair of its dimensions and its values. Values without dimensions run over
+        the first of the coordinates, as many as they have axes.
     coordinates
         Values of each coordinate, by name; each is its own dimension.
     attributes
@@ -87,8 +88,13 @@ def make_dataset(
             attrs["symbol"] = meaning.symbol
         return dims, values if isinstance(values, jax.core.Tracer) else np.asarray(values), attrs
 
+    axes = tuple(coordinates)
+    pairs = {
+        name: value if isinstance(value, tuple) else (axes[: np.ndim(value)], value)
+        for name, value in variables.items()
+    }
     dataset = xr.Dataset(
-        {name: described(name, dims, values) for name, (dims, values) in variables.items()},
+        {name: described(name, *pair) for name, pair in pairs.items()},
         coords={name: described(name, (name,), values) for name, values in coordinates.items()},
         attrs=dict(attributes),
     )
@@ -159,7 +165,7 @@ def _derived_meaning(name: str, meanings: Mapping[str, Meaning]) -> Meaning | No
 
 
 class Stopwatch:
-    """Seconds since it was made, which is where the work of every verb begins: with numbers that have their digits."""
+    """Seconds since it was made; made where work begins, which needs float64."""
 
     def __init__(self) -> None:
         require_float64()
@@ -187,7 +193,6 @@ def provenance(
     model: "Model",
     method: str,
     settings: Mapping[str, Any],
-    watch: Stopwatch,
     numerical_error: float | None = None,
     *,
     training: Training | None = None,
@@ -195,6 +200,8 @@ def provenance(
     system: Mapping[str, Any] | None = None,
 ) -> dict[str, str | float]:
     """Describe where a dataset came from, in attributes that every file format can hold.
+
+    Public methods of models add ``seconds``, how long they took.
 
     Parameters
     ----------
@@ -204,8 +211,6 @@ def provenance(
         ``"theory"``, ``"simulation"``, ``"asymptotic theory"`` or another short description.
     settings
         Options of the solver or of the simulation.
-    watch
-        Started when the work began; gives the seconds that it took.
     numerical_error
         Largest numerical error of the variables, relative to each value. Variables ``<name>_error`` say more where
         there are such, and are absolute.
@@ -226,7 +231,6 @@ def provenance(
         "solver": json.dumps(dict(settings), default=str),
         "version": __version__,
         "device": jax.devices()[0].device_kind,
-        "seconds": watch.seconds(),
     }
     if model.loss_convention:
         attributes["loss"] = model.loss_convention

@@ -1,9 +1,10 @@
 """The contract that every model keeps: validated parameters in, labelled and documented datasets out."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -12,10 +13,17 @@ import xarray as xr
 
 from solvable.checks import Rule, as_number, check_array, check_value
 from solvable.controls import Controls
+from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
 from solvable.display import table
+from solvable.docstrings import SHARED, describe_arguments, with_parameters
 from solvable.precision import in_float64
 from solvable.timegrid import check_times
 from solvable.training import Covers, GradientFlow, Training, check_training
+
+# Options that mean the same in every model, for the signatures of its methods.
+Seeds = Annotated[int, "number of independent runs"]
+Key = Annotated[int, "random seed of the first run"]
+MemoryLimit = Annotated[float | None, "memory in bytes for the runs that are trained together"]
 
 
 def parameter(
@@ -120,16 +128,31 @@ class Model(eqx.Module):
     vectorised_fields: ClassVar[tuple[str, ...]] = ()
     # What the page shows of the model: sliders, cards, planes.
     controls: ClassVar[Controls] = Controls()
+    # What the variables of its datasets are, where they are not those of every model.
+    meanings: ClassVar[Mapping[str, Meaning]] = VARIABLES
 
     def __init_subclass__(cls, **options: Any) -> None:
+        """Public methods run in float64, stamp their datasets with the seconds they took, and are fully documented."""
         super().__init_subclass__(**options)
+        fields = getattr(cls, "__dataclass_fields__", {})
         for name, attribute in list(vars(cls).items()):
-            if name.startswith("_"):
+            if isinstance(attribute, dataclasses.Field):
+                fields = {**fields, name: attribute}
+            elif name.startswith("_"):
                 continue
-            if isinstance(attribute, property) and attribute.fget is not None:
+            elif isinstance(attribute, property) and attribute.fget is not None:
                 setattr(cls, name, property(in_float64(attribute.fget), doc=attribute.__doc__))
             elif callable(attribute) and not isinstance(attribute, type):
-                setattr(cls, name, in_float64(attribute))
+                describe_arguments(attribute, {**SHARED, "training": cls._trainings_text(name)})
+                setattr(cls, name, in_float64(_timed(attribute)))
+        texts = {name: field.metadata["help"] for name, field in fields.items() if "help" in field.metadata}
+        if cls.__doc__ and texts:
+            cls.__doc__ = with_parameters(cls.__doc__, texts)
+
+    @classmethod
+    def _trainings_text(cls, method: str) -> str:
+        covers = cls.simulation_covers if method.startswith("simulate") else cls.theory_covers
+        return f"how the model is trained: {'; '.join(map(str, covers))}; by default {cls.default_training!r}"
 
     def __check_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -172,6 +195,49 @@ class Model(eqx.Module):
             return False
         return True
 
+    def dataset(
+        self,
+        method: str,
+        variables: Mapping[str, Any],
+        coordinates: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        training: Training | None = None,
+        system: Mapping[str, Any] | None = None,
+        error: float | None = None,
+        error_scale: str = "value",
+        meanings: Mapping[str, Meaning] | None = None,
+        may_diverge: bool = False,
+    ) -> xr.Dataset:
+        """Label results of this model: names, units and provenance. For the methods of models.
+
+        Parameters
+        ----------
+        method
+            ``"theory"``, ``"simulation"``, ``"asymptotic theory"`` or another short description.
+        variables
+            Values of each variable by name, or a pair of its dimensions and its values. Values without dimensions run
+            over the first of the coordinates, as many as they have axes.
+        coordinates
+            Values of each coordinate, by name; each is its own dimension.
+        settings
+            Options of the solver or of the simulation.
+        training
+            How the model was trained. It gives ``time`` its unit, and the coordinate ``flow_time`` beside it.
+        system, error, error_scale
+            As in :func:`solvable.dataset.provenance`, where the error is called ``numerical_error``.
+        meanings
+            What the variables are; by default those of the class variable ``meanings``.
+        may_diverge
+            Whether curves over time may be infinite or NaN.
+        """
+        attributes = provenance(
+            self, method, settings or {}, error, training=training, error_scale=error_scale, system=system
+        )
+        return make_dataset(
+            variables, coordinates or {}, attributes, meanings or self.meanings, may_diverge, training=training
+        )
+
     def parameters(self) -> dict[str, Any]:
         """The parameters by name, as plain numbers."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -204,6 +270,20 @@ class Model(eqx.Module):
             for name, about in ((field.name, field.metadata) for field in dataclasses.fields(self))
         ]
         return table(f"{type(self).__name__} ({self.name})", ("symbol", "parameter", "value", "meaning"), rows)
+
+
+def _timed(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method; the datasets that it returns say how many seconds it took."""
+
+    @functools.wraps(method)
+    def call(*arguments: Any, **options: Any) -> Any:
+        watch = Stopwatch()
+        found = method(*arguments, **options)
+        if isinstance(found, xr.Dataset):
+            found.attrs["seconds"] = watch.seconds()
+        return found
+
+    return call
 
 
 def _short(value: Any) -> str:

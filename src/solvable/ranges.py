@@ -6,7 +6,7 @@ import numpy as np
 
 from solvable.numerics.cost import in_bytes
 
-# Longer lists than this are a slip of the pen: by themselves they take 80 MB, and what is computed at each much more.
+# Longer lists are typing errors: they take 80 MB, and the results at each of their values much more.
 _MOST_VALUES = 10_000_000
 
 
@@ -56,7 +56,7 @@ def parse_matrix(text: str, what: str) -> np.ndarray:
     try:
         return np.array([[float(number) for number in row.split(",")] for row in text.split(";")])
     except ValueError as error:
-        raise ValueError(f"{what} {text!r} is no matrix: write equally long rows as 1,0.2;0.2,1") from error
+        raise ValueError(f"{what} {text!r} is not a matrix: write equally long rows as 1,0.2;0.2,1") from error
 
 
 def parse_values(text: str, what: str) -> list[Any]:

@@ -7,10 +7,9 @@
 (2,)
 """
 
-from solvable.models.committee.fixed_point import FixedPoint
 from solvable.models.committee.flow import Flow
 from solvable.models.committee.latent import Latent
 from solvable.models.committee.online import Online
-from solvable.models.committee.response import Response
+from solvable.models.committee.response import FixedPoint, Response
 
 __all__ = ["FixedPoint", "Flow", "Latent", "Online", "Response"]

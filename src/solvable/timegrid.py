@@ -1,4 +1,4 @@
-"""Time grids, and the rules that times handed in by a user must keep.
+"""Time grids, and the rules for times given by a user.
 
 >>> from solvable.timegrid import log_times, whole_steps
 >>> whole_steps(log_times(1, 1000, 7))
@@ -19,8 +19,8 @@ _MOST_STEPS = 2.0**62
 def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
     """Times as a float64 array: one-dimensional, not empty, finite, not negative, increasing, and whole if asked.
 
-    Only real numbers are times: complex ones, dates, durations, strings, truth values, and masked arrays with entries
-    that are not there, are refused although NumPy would make numbers of them.
+    Only real numbers are times: complex numbers, dates, durations, strings, truth values and masked entries are
+    refused, although NumPy would convert them to numbers.
     """
     array = np.atleast_1d(_real_numbers(times))
     if array.ndim != 1:

@@ -121,6 +121,11 @@ class Training(eqx.Module):
         """The learning rate of each step from ``first`` up to, but not including, ``last``; checked step by step."""
         return self._scheduled("learning_rate", first, last)
 
+    def rate_at(self, step: Any) -> Any:
+        """The learning rate of one step, whose number may be traced by JAX."""
+        rate: Any = self.learning_rate  # type: ignore[attr-defined]
+        return rate(step) if isinstance(rate, Schedule) else rate
+
     def flow_time(self, times: Any) -> Any:
         """The flow time ``sum_s learning_rate(s)`` that has passed at each time."""
         times = np.asarray(times, float)

@@ -106,7 +106,7 @@ def make_training(model: "type[Model]", values: Mapping[str, Any]) -> Training:
     options |= {name: value for name, value in given.items() if name != "training"}
     known = {field.name for field in dataclasses.fields(kind)}
     for name in set(options) - known:
-        # A default of another kind of training is not said by anybody.
+        # A default of another kind of training was not asked for.
         if name in given and given[name] not in (None, 0, False):
             raise ValueError(f"{name} is not an option of {kind.__name__}; it has {', '.join(sorted(known))}")
         del options[name]

@@ -328,7 +328,7 @@ def test_reproduce_writes_the_ledger(capsys: pytest.CaptureFixture, tmp_path: Pa
     assert ledger["passed"] == len(ledger["claims"]) == 7
     wrong = next(claim for claim in ledger["claims"] if claim["printed"] == 1.0)
     assert wrong["measured"] > 50
-    figure = {"fig6.png", "fig6.json", "fig6-exact.nc", "fig6-late.nc"}
+    figure = {"fig6.png", "fig6.json", "fig6.data.json", "fig6-exact.nc", "fig6-late.nc"}
     assert {path.name for path in out.iterdir()} == figure | {"claims.json", "claims.md", "index.html"}
 
 

@@ -19,16 +19,19 @@ jax.config.update("jax_cpu_enable_async_dispatch", {asynchronous})
 run_for_ever = jax.jit(lambda x: jax.lax.while_loop(lambda y: y[0, 0] >= 0, lambda y: y @ y / y.sum() + 1, x))
 compiled = run_for_ever.lower(jnp.ones((8, 8))).compile()
 """
-PAPER = """
-import sys, types
+FIGURE = """
 import xarray as xr
-from solvable import cli, papers
-from solvable.papers.claims import Claim, Reproduction
+from solvable.papers.claims import Claim
 from solvable.plotting import new_figure
 
-def good(scale):
-    data = {"curve": xr.Dataset({"y": ("x", [1.0])})}
-    return Reproduction(data, new_figure()[0], [Claim("one is one", 1.0, 1.0, 0.1, "by definition")])
+def compute(scale):
+    return {"curve": xr.Dataset({"y": ("x", [1.0])})}
+
+def claims(data):
+    return [Claim("one is one", float(data["curve"].y[0]), 1.0, 0.1, "by definition")]
+
+def draw(data):
+    return new_figure()[0]
 """
 
 
@@ -84,13 +87,12 @@ def test_a_report_keeps_what_is_finished(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "__init__.py").write_text('"""A paper."""\n')
     (folder / "errata.md").write_text("none\n")
-    body = PAPER.replace("import sys, types\n", "").replace("from solvable import cli, papers\n", "")
-    (folder / "fig1.py").write_text('"""Fig. 1."""\n' + body + "\nreproduce = good\n")
+    (folder / "fig1.py").write_text('"""Fig. 1."""\n' + FIGURE)
     (folder / "fig2.py").write_text(
         '"""Fig. 2."""\n'
-        + body
+        + FIGURE
         + ENDLESS.format(asynchronous=False)
-        + "\ndef reproduce(scale):\n    print('ready', flush=True)\n    return compiled(jnp.ones((8, 8)))\n"
+        + "\ndef compute(scale):\n    print('ready', flush=True)\n    return compiled(jnp.ones((8, 8)))\n"
     )
     code = (
         "import sys\n"

@@ -138,7 +138,7 @@ def test_an_output_bias_that_is_off_stays_zero_and_divergence_is_noted() -> None
     assert float(training.network(0, 0, step=0).layers[-1].bias[0]) == 0
     start, end = (float(training.network(0, 1, step=step).layers[-1].bias[0]) for step in (0, 40))
     assert start != 0 != end - start
-    found = fig2_2._searched(training, setting)
+    found = fig2_2.searched(training)
     assert (found.diverged_at[:2] < 0).all()
     assert (found.diverged_at[2] >= 0).all()
     for name in _step.NAMES:

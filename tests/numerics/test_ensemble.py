@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from solvable import LinearEstimator
-from solvable.numerics.ensemble import _remembered, ensemble, trajectories
+from solvable.numerics.ensemble import _remembered, ensemble, run_options, trajectories
 
 
 def gaussian_norm(key: jax.Array) -> dict:
@@ -105,3 +105,14 @@ def test_several_devices_give_the_same_runs(devices: int) -> None:
     np.testing.assert_allclose(results["exact"], single.test_loss, rtol=1e-11)
     single = model.simulate([0, 10], dimension=30, seeds=6, key=2, solver="steps")
     np.testing.assert_allclose(results["descent"], single.test_loss, rtol=1e-11)
+
+
+def test_options_of_runs_are_checked() -> None:
+    options = run_options("quadratic", 3, 1, None, 1e6, False)
+    assert ensemble(gaussian_norm, **options)["norm"].shape == (3,)
+    for seeds, key, message in (
+        (0, 0, "seeds must be a whole number, 1 or more"),
+        (2, -1, "key must be a whole number, 0 or more"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run_options("quadratic", seeds, key, None, None, None)

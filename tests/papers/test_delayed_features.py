@@ -1,10 +1,10 @@
-"""What the figures of delayed-features share: times of falling losses, bounds, and the printed equations."""
+"""Delayed-features: times of falling losses, the printed equations, and claims on made-up data."""
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from solvable.papers.delayed_features import _shared, eq15, eq20, wide
+from solvable.papers.delayed_features import _shared, agreement, delay_map, eq15, eq18, eq20, fig1, fig3, wide
 
 TIMES = np.geomspace(1, 1000, 7)
 
@@ -82,3 +82,83 @@ def test_wide_networks_begin_with_weights_that_exist(neurons: int) -> None:
     alignment, overlap = wide.start(neurons)
     assert np.linalg.eigvalsh(overlap - np.outer(alignment, alignment)).min() == pytest.approx(1, rel=1e-12)
     assert alignment.sum() == pytest.approx(0, abs=1e-12)
+
+
+# Claims on made-up data -----------------------------------------------------------------------------------------------
+
+
+def test_the_gap_is_taken_without_what_sampling_puts_there() -> None:
+    """Losses that differ by 3/γ and a sampling error of 0.1, where the formula says 1/γ."""
+    times = {"time": np.arange(1.0, 4.0)}
+
+    def losses(gap: float, formula: float) -> xr.Dataset:
+        curves = {"train_loss": 1.0, "test_loss": 1.1 + gap, "loss_gap": formula}
+        return xr.Dataset({name: ("time", np.full(3, value)) for name, value in curves.items()}, times)
+
+    data = {f"theory-{gamma:g}": losses(3 / gamma, 1 / gamma) for gamma in eq18.GAMMAS} | {"no-gap": losses(0, 1)}
+    for gamma in eq18.GAMMAS:
+        np.testing.assert_allclose(eq18.true_gap(data, gamma), 3 / gamma, rtol=1e-12)
+        np.testing.assert_allclose(eq18.ratio_to_formula(data, gamma), 3, rtol=1e-12)
+    measured = {claim.name: claim.measured for claim in eq18.claims(data)}
+    assert measured["γ = 2, t = 6: true gap over eq. 18"] == pytest.approx(3)
+
+
+def test_half_of_the_final_alignment() -> None:
+    """Exponential growth by 1/2 until it stops at t = 10: half of that was there at 10 - 2 ln 2."""
+    times = np.linspace(0, 20, 41)
+    values = np.exp(np.minimum(times, 10) / 2)[:, None, None]
+    data = {"online-0.001-0.01": xr.Dataset({"alignment": (("time", "neuron", "index"), values)}, {"time": times})}
+    assert eq20.half_time(data, 1e-3, 0.01) == pytest.approx(10 - 2 * np.log(2), rel=1e-12)
+
+
+def test_an_overlap_of_two_neurons_counts_once() -> None:
+    scores = {name: xr.zeros_like(curve(TIMES)) for name in ("train_loss", "test_loss")}
+    scores["alignment"] = xr.DataArray(np.zeros((7, 2, 1)), dims=("time", "neuron", "index"))
+    overlap = np.zeros((7, 2, 2))
+    overlap[3, 0, 1] = overlap[3, 1, 0] = -4.0
+    scores["overlap"] = xr.DataArray(overlap, dims=("time", "neuron", "other_neuron"))
+    comparison = xr.Dataset({name: part.expand_dims(statistic=["z_score"]) for name, part in scores.items()})
+    (claim,) = agreement.claims({"comparison-0": comparison.assign_attrs(setting="any", scale="quick")})
+    assert claim.name == "any: largest |z| of 49 order parameters"
+    assert claim.measured == 4
+    assert not claim.passed
+
+
+@pytest.mark.parametrize(
+    ("delay", "steps", "rows"),
+    [
+        ([[np.nan, np.nan], [5.0, 9.0], [3.0, 4.0]], 1.0, 1.0),
+        ([[np.nan, np.nan], [5.0, 9.0], [6.0, 4.0]], 0.75, 0.5),
+        ([[2.0, 3.0], [5.0, np.nan], [3.0, 4.0]], 2 / 3, 1.0),
+    ],
+)
+def test_delays_fall_with_samples_and_grow_with_the_output_scale(
+    delay: list[list[float]], steps: float, rows: float
+) -> None:
+    """Steps up in γ among cells that learn, and γ whose last α learns; never is the longest delay."""
+    plane = xr.Dataset({"delay": (("gamma", "alpha"), delay)})
+    assert [claim.measured for claim in delay_map.claims({"delay": plane})] == pytest.approx([steps, rows])
+
+
+def test_a_share_that_falls_as_one_over_gamma() -> None:
+    gammas = [fig3.GAMMA, *fig3.MANY]
+    shares = xr.DataArray(1 / np.array(gammas), dims="gamma", coords={"gamma": gammas})
+    first, power = fig3._share_claims(shares)
+    assert first.measured == 1 / fig3.GAMMA
+    assert power.measured == pytest.approx(1)
+
+
+def test_delays_of_a_wide_network_are_claimed_dataset_by_dataset() -> None:
+    """Losses 1/t times what fits or learns when it should; the second dataset is learned at once, or never."""
+
+    def run(learned: list[float], kernel: list[float]) -> xr.Dataset:
+        times = np.geomspace(1, 1e5, 200)
+        level = _shared.LEARNED
+        losses = {"train_loss": [10.0, 10.0], "test_loss": learned}
+        data = {name: (("seed", "time"), level * np.outer(at, 1 / times)) for name, at in losses.items()}
+        return xr.Dataset({**data, "kernel_alignment": (("seed", "time"), np.outer(kernel, times))}, {"time": times})
+
+    data = {"simulation-0.5": run([1500.0, 20.0], [2.0, 2.0]), "simulation-2": run([4000.0, 1e9], [1.0, 3.0])}
+    measured = [claim.measured for claim in fig1.claims(data)]
+    steps = np.log10((1490 + 10) / 2 / fig1.LEARNING_RATE[0.5])
+    assert measured == pytest.approx([0.5, 1.0, steps, 1.0, 0.5], rel=1e-6)

@@ -6,7 +6,8 @@ import pytest
 import xarray as xr
 from hypothesis import given
 
-from solvable.papers import load_figure
+from solvable import papers
+from solvable.files import load, save
 from solvable.papers.layerwise import (
     _along_training,
     _epoch_experiments,
@@ -15,7 +16,6 @@ from solvable.papers.layerwise import (
     fig7_1,
     fig7_4,
     fig7_5,
-    fig7_6,
     fig7_7,
 )
 
@@ -281,7 +281,7 @@ def made_up(experiment):
 
 def test_sizes_with_different_seeds_make_one_curve(monkeypatch):
     monkeypatch.setattr(fig7_1, "trained", made_up)
-    found = fig7_1.learning_curves(fig7_1.SETTINGS["full"].plain)
+    found = fig7_1.learning_curves(_epoch_experiments.SIZES["full"])
     assert found["size"].values.tolist() == SIZES.tolist()
     assert found.error.notnull().sum("seed").values.tolist() == [2] * 5 + [1] * 3
     # κ = 0.1 (n / 5000)^-0.3 was put in.
@@ -289,13 +289,19 @@ def test_sizes_with_different_seeds_make_one_curve(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("figure", [fig7_1, fig7_4, fig7_5, fig7_6, fig7_7, collapse_epochs])
-def test_full_scale_is_drawn_and_claimed(figure, monkeypatch):
-    """Everything but the training, at the settings of the GPU."""
-    monkeypatch.setattr(figure, "trained", made_up)
-    result = figure.reproduce("full")
+@pytest.mark.parametrize("name", ["fig7-1", "fig7-4", "fig7-5", "fig7-6", "fig7-7", "collapse-epochs"])
+def test_full_scale_is_saved_drawn_and_claimed(name, monkeypatch, tmp_path):
+    """Everything except the training, with the settings of the full scale; claims and picture are made from files."""
+    monkeypatch.setattr(papers.load_figure("layerwise", name), "trained", made_up)
+    data = papers.compute("layerwise", name, "full")
+    for part, dataset in data.items():
+        save(dataset, tmp_path / f"{part}.npz")
+    result = papers.interpret("layerwise", name, {part: load(tmp_path / f"{part}.npz") for part in data})
     assert len(result.claims) >= 3
     assert all(isinstance(claim.passed, bool) for claim in result.claims)
+    assert [claim.measured for claim in result.claims] == pytest.approx(
+        [claim.measured for claim in papers.load_figure("layerwise", name).claims(data)], nan_ok=True
+    )
     result.figure.canvas.draw()
 
 
@@ -307,10 +313,3 @@ def test_experiments_have_titles_and_share_trainings():
     for setting in (_epoch_experiments.SIZES["full"], _epoch_experiments.AUGMENTED_SIZES["full"]):
         sizes = [_epoch_experiments.images_of(one) for one in setting]
         assert sizes == sorted(set(sizes))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fig7-1", "fig7-4", "fig7-5", "fig7-6", "fig7-7", "collapse-epochs"])
-def test_quick_scale(name):
-    result = load_figure("layerwise", name).reproduce("quick")
-    assert all(passed(result.claims)), [claim for claim in result.claims if not claim.passed]

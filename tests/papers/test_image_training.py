@@ -126,7 +126,7 @@ def test_only_the_last_layer_moves_where_that_is_asked() -> None:
 
 def test_a_small_set_is_repeated_to_the_size_of_the_whole() -> None:
     experiment = Experiment("cnn-small", "digits", train=200, classes=5)
-    loaded = images.loaded(experiment)
+    loaded = images.load_experiment(experiment)
     data, own = images.training_set(loaded, experiment)
     whole = networks.load_images("digits").train_inputs.shape[0] // 2
     assert own == 200
@@ -149,7 +149,7 @@ def test_a_small_set_is_repeated_to_the_size_of_the_whole() -> None:
 def test_experiments_that_cannot_be(change: dict, message: str) -> None:
     experiment = Experiment("cnn-small", "digits")._replace(**change)
     with pytest.raises(ValueError, match=message):
-        images.training_set(images.loaded(experiment), experiment)
+        images.training_set(images.load_experiment(experiment), experiment)
     with pytest.raises(ValueError, match="schedule must be thesis"):
         images.optimiser_of(Experiment(schedule="sine"), 0.1, 0.0, 1.0).update(
             jnp.ones(1),
@@ -171,22 +171,22 @@ def test_long_trainings_are_kept_and_short_ones_are_not(tmp_path, monkeypatch: p
 
     setting = Experiment()
     for _ in range(2):
-        store.kept(setting, make(1.0))
+        store.stored(setting, make(1.0))
     assert len(made) == 2
-    first = store.kept(setting, make(100.0))
-    assert store.kept(setting, make(100.0)).identical(first)
+    first = store.stored(setting, make(100.0))
+    assert store.stored(setting, make(100.0)).identical(first)
     assert len(made) == 3
-    store.kept(setting._replace(rate=0.2), make(100.0))
+    store.stored(setting._replace(rate=0.2), make(100.0))
     assert len(made) == 4
     # What cannot be read is said and trained anew; what other code made is not taken.
     for file in (tmp_path / "trainings").iterdir():
         file.write_bytes(b"damaged")
     with pytest.warns(UserWarning, match="trained anew"):
-        store.kept(setting, make(100.0))
+        store.stored(setting, make(100.0))
     monkeypatch.setattr(store, "_code", lambda: "other")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        store.kept(setting, make(100.0))
+        store.stored(setting, make(100.0))
     assert len(made) == 6
 
 
@@ -198,8 +198,8 @@ def test_a_training_is_measured_on_few_points_on_the_way_and_on_all_at_the_end()
     data = images._train(experiment)
     assert dict(data.mp_distance.sizes) == {"seed": 2, "step": 3}
     np.testing.assert_array_equal(data.epoch, [0, 4, 8])
-    loaded = images.loaded(experiment)
-    network = images.made(experiment, loaded, jax.random.split(jax.random.fold_in(jax.random.key(0), 1), 3)[0])
+    loaded = images.load_experiment(experiment)
+    network = images.new_network(experiment, loaded, jax.random.split(jax.random.fold_in(jax.random.key(0), 1), 3)[0])
     outputs = jax.vmap(network)(loaded.train_inputs[:80])
     # Accuracies of 80 and of 100 images: the second seed before training, and what fractions there can be.
     truth = np.mean(np.argmax(outputs, 1) == loaded.train_labels[:80])

@@ -21,34 +21,52 @@ from solvable.papers.report.mathml import mathml
 SHARED = """
 from pathlib import Path
 import xarray as xr
-from solvable.papers.claims import Claim, Reproduction
+from solvable.papers.claims import Claim
 from solvable.plotting import new_figure
 
-def reproduction(name, *claims, size=1):
+def called(name):
     with open(Path(__file__).parent / "calls.txt", "a") as file:
         file.write(name + "\\n")
-    return Reproduction({"curve": xr.Dataset({"y": ("x", [1.0] * size)})}, new_figure()[0], list(claims))
+
+def curve(name):
+    called(name)
+    return {"curve": xr.Dataset({"y": ("x", [1.0])})}
+
+def picture(data):
+    return new_figure()[0]
 """
 GOOD = '''"""Fig. 1: a <good> figure."""
-from {package}._shared import Claim, reproduction
+from {package}._shared import Claim, curve, picture
 
-def reproduce(scale):
-    return reproduction("good", Claim("one | <b>is</b> one", 1.0, 1.0, 0.1, "by \\"definition\\" & <i>", printed=2.5))
+def compute(scale):
+    return curve("good")
+
+def claims(data):
+    (curve,) = data.values()
+    return [Claim("one | <b>is</b> one", curve.y[0], 1.0, 0.1, "by \\"definition\\" & <i>", printed=2.5)]
+
+def draw(data):
+    return picture(data)
 '''
 WRONG = '''"""Fig. 2: one claim holds, one fails and one says never."""
 from solvable.papers.claims import Claim
-from {package}._shared import reproduction
+from {package}._shared import curve, picture
 
-def reproduce(scale):
+def compute(scale):
+    return curve("wrong")
+
+def claims(data):
     nan = float("nan")
-    claims = [Claim("holds", 1, 1, 0, "a"), Claim("breaks", 1, 2, 0.1, "b", True), Claim("never", nan, nan, 0, "c")]
-    return reproduction("wrong", *claims)
+    return [Claim("holds", 1, 1, 0, "a"), Claim("breaks", 1, 2, 0.1, "b", True), Claim("never", nan, nan, 0, "c")]
+
+draw = picture
 '''
 RAISES = '''"""Fig. 3: raises."""
 
-def reproduce(scale):
+def compute(scale):
     raise ZeroDivisionError("no <number> here")
 '''
+DATA = fingerprint.data_fingerprint
 ERRATA = """## Misprints
 
 | eq. | printed | correct | evidence |
@@ -123,6 +141,14 @@ def calls(folder: Path) -> list[str]:
     found = (folder / "calls.txt").read_text().split() if (folder / "calls.txt").exists() else []
     (folder / "calls.txt").unlink(missing_ok=True)
     return found
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """Change a figure's source, and forget that it was imported."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    forget(f"{path.parent.name}.{path.stem}")
 
 
 def forget(*names: str) -> None:
@@ -221,12 +247,21 @@ def test_finished_figures_are_reused(fakes: Callable[..., Path], tmp_path: Path)
     assert calls(folder) == ["good", "wrong"]
     reproduce("first", "--out", out, "--scale", "full")
     assert calls(folder) == ["good", "wrong"]
-    (out / "good-curve.nc").unlink()
-    reproduce("first", "--out", out, "--scale", "full")
-    assert calls(folder) == ["good"]
-    (out / "good.json").write_text("{")
-    reproduce("first", "--out", out, "--scale", "full")
-    assert calls(folder) == ["good"]
+
+
+@pytest.mark.parametrize("victim", ["good-curve.nc", "good.json", "good.png"])
+def test_what_is_lost_is_made_again(fakes: Callable[..., Path], tmp_path: Path, victim: str) -> None:
+    """Only from whole datasets are claims and picture made again without computing."""
+    folder = fakes("first", good=GOOD)
+    out = tmp_path / "report"
+    for damage in (Path.unlink, lambda path: path.write_text("{")):
+        reproduce("first", "--out", out)
+        files = {path.name for path in out.iterdir()}
+        calls(folder)
+        damage(out / victim)
+        assert reproduce("first", "--out", out) == 0
+        assert calls(folder) == ["good"] * (victim == "good-curve.nc")
+        assert {path.name for path in out.iterdir()} == files
 
 
 def test_what_changed_is_computed_again(fakes: Callable[..., Path], tmp_path: Path) -> None:
@@ -234,16 +269,15 @@ def test_what_changed_is_computed_again(fakes: Callable[..., Path], tmp_path: Pa
     out = tmp_path / "report"
     reproduce("first", "--out", out)
     calls(folder)
-    (folder / "wrong.py").write_text((folder / "wrong.py").read_text().replace("1, 2, 0.1", "1, 1, 0.1"))
-    forget("fake_first.wrong")
-    assert reproduce("first", "--out", out) == 0
-    assert calls(folder) == ["wrong"]
+    edit(folder / "wrong.py", 'curve("wrong")', 'curve("other")')
+    assert reproduce("first", "--out", out) == 1
+    assert calls(folder) == ["other"]
     # What both import; the dataset gets another name, and the file with the old one goes.
-    (folder / "_shared.py").write_text(SHARED.replace('"curve"', '"line"'))
-    forget("fake_first.wrong", "fake_first.good", "fake_first._shared")
+    edit(folder / "_shared.py", '"curve"', '"line"')
+    forget("fake_first.good")
     assert reproduce("first", "good", "--out", out) == 0
     assert calls(folder) == ["good"]
-    assert {path.name for path in out.glob("good*")} == {"good.json", "good.png", "good-line.nc"}
+    assert {path.name for path in out.glob("good*")} == {"good.data.json", "good.json", "good.png", "good-line.nc"}
     # A figure that now raises leaves nothing of what it was.
     (folder / "good.py").write_text(RAISES)
     forget("fake_first.good")
@@ -251,16 +285,98 @@ def test_what_changed_is_computed_again(fakes: Callable[..., Path], tmp_path: Pa
     assert not list(out.glob("good*"))
 
 
+def test_claims_and_pictures_change_without_computing_again(fakes: Callable[..., Path], tmp_path: Path) -> None:
+    """In the figure's file, and in one that it shares with others; the report says how old the datasets are."""
+    folder = fakes("first", good=GOOD, wrong=WRONG)
+    out = tmp_path / "report"
+    reproduce("first", "--out", out)
+    seconds = json.loads((out / "claims.json").read_text())["figures"][0]["seconds"]
+    calls(folder)
+    edit(folder / "wrong.py", "1, 2, 0.1", "1, 1, 0.1")
+    assert reproduce("first", "--out", out) == 0
+    edit(folder / "_shared.py", "new_figure()", "new_figure(2)")
+    forget("fake_first.good", "fake_first.wrong")
+    before = (out / "good.png").read_bytes()
+    assert reproduce("first", "--out", out) == 0
+    assert calls(folder) == []
+    assert (out / "good.png").read_bytes() != before
+    figure = json.loads((out / "claims.json").read_text())["figures"][0]
+    assert figure["data_from"]
+    assert not figure["reused"]
+    assert figure["seconds"] >= seconds - 0.1, "those of the datasets are counted"
+    assert "datasets kept from" in (out / "index.html").read_text()
+
+
+@pytest.mark.parametrize("stage", ["claims", "draw"])
+def test_datasets_outlive_claims_and_pictures_that_raise(
+    fakes: Callable[..., Path], tmp_path: Path, stage: str
+) -> None:
+    """A figure that took hours to compute: its datasets stay, and once it is corrected it goes on from them."""
+    folder = fakes("first", good=GOOD, other=GOOD)
+    edit(folder / "good.py", f"def {stage}(data):", f"def {stage}(data):\n    raise ZeroDivisionError('no number')")
+    out = tmp_path / "report"
+    assert reproduce("first", "--out", out) == 1
+    figure, other = json.loads((out / "claims.json").read_text())["figures"]
+    assert figure["error"].endswith("ZeroDivisionError: no number")
+    assert list(figure["files"]) == ["good-curve.nc"]
+    assert other["passed"] == 1
+    assert {path.name for path in out.glob("good*")} == {"good.data.json", "good-curve.nc"}
+    assert "Claims or picture raised; the datasets are kept" in Page((out / "index.html").read_text()).text
+    assert papers.load_data("first", "good", out)["curve"].y.values.tolist() == [1.0]
+    calls(folder)
+    # The same again, without computing; and then with a mended figure.
+    assert reproduce("first", "--out", out) == 1
+    edit(folder / "good.py", "    raise ZeroDivisionError('no number')\n", "")
+    assert reproduce("first", "--out", out) == 0
+    assert calls(folder) == []
+    assert (out / "good.png").exists()
+
+
+def test_a_picture_that_raises_replaces_the_one_there_was(fakes: Callable[..., Path], tmp_path: Path) -> None:
+    folder = fakes("first", good=GOOD)
+    out = tmp_path / "report"
+    reproduce("first", "--out", out)
+    edit(folder / "good.py", "return picture(data)", "raise ZeroDivisionError")
+    assert reproduce("first", "--out", out) == 1
+    assert {path.name for path in out.glob("good*")} == {"good.data.json", "good-curve.nc"}
+
+
+def test_saved_datasets_can_be_interpreted(fakes: Callable[..., Path], tmp_path: Path) -> None:
+    """Read back by name, from the folder of one paper or of several, and only those of the paper asked for."""
+    fakes("first", good=GOOD, wrong=WRONG)
+    fakes("second", good=GOOD, raises=RAISES)
+    reproduce("first", "--out", tmp_path / "one", "--scale", "full")
+    reproduce("all", "--out", tmp_path / "all")
+    for folder, scale in ((tmp_path / "one", "full"), (tmp_path / "all", "quick")):
+        data = papers.load_data("first", "good", folder)
+        assert list(data) == ["curve"]
+        assert papers.scale_of(data) == scale
+        assert papers.interpret("first", "good", data).claims[0].passed
+        assert not papers.interpret("first", "good", {"curve": data["curve"] + 1}).claims[0].passed
+    for paper, figure, folder in (
+        ("second", "good", tmp_path / "one"),
+        ("second", "raises", tmp_path / "all"),
+        ("first", "good", tmp_path / "nowhere"),
+    ):
+        with pytest.raises(ValueError, match=f"no datasets of {paper} {figure} in .*: solvable reproduce {paper}"):
+            papers.load_data(paper, figure, folder)
+    with pytest.raises(ValueError, match="did you mean 'good'"):
+        papers.load_data("first", "goood", tmp_path / "one")
+    (tmp_path / "one" / "good-curve.nc").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="cannot be read"):
+        papers.load_data("first", "good", tmp_path / "one")
+
+
 def test_an_interrupted_figure_leaves_nothing(
     fakes: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    stop = GOOD.replace("return reproduction(", "raise KeyboardInterrupt\n    return reproduction(")
+    stop = GOOD.replace("return curve(", "raise KeyboardInterrupt\n    return curve(")
     folder = fakes("first", good=GOOD, stop=stop, wrong=WRONG)
     out = tmp_path / "report"
     assert reproduce("first", "--out", out) == 130
     err = capsys.readouterr().err
     assert f"1 of 3 figures are finished and kept in {out}; the same command goes on" in err
-    files = {"claims.json", "claims.md", "good-curve.nc", "good.json", "good.png", "index.html"}
+    files = {"claims.json", "claims.md", "good-curve.nc", "good.data.json", "good.json", "good.png", "index.html"}
     assert {path.name for path in out.iterdir()} == files
     assert "first stop, first wrong" in Page((out / "index.html").read_text()).text
     (folder / "stop.py").write_text(GOOD.replace("{package}", "fake_first").replace('"good"', '"stop"'))
@@ -278,33 +394,45 @@ def test_an_interrupted_fresh_start_goes_on_without_it(
     out = tmp_path / "report"
     reproduce("first", "--out", out)
     other = sys.modules["fake_first.other"]
-    working = other.reproduce
+    working = other.compute
 
     def stop(scale: str) -> None:
         raise KeyboardInterrupt
 
-    other.reproduce = stop
+    other.compute = stop
     assert reproduce("first", "--out", out, "--fresh") == 130
     assert "without --fresh goes on" in capsys.readouterr().err
-    other.reproduce = working
+    other.compute = working
     calls(folder)
     assert reproduce("first", "--out", out) == 0
     assert calls(folder) == ["other"]
 
 
-def test_a_figure_interrupted_while_it_is_saved_leaves_nothing(
-    fakes: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("what", "left"),
+    [
+        ("report.outcomes.save_figure", {"good-curve.nc", "good.data.json"}),
+        ("storage.save", set()),
+        ("storage.write_atomically", set()),
+    ],
+)
+def test_a_figure_interrupted_while_it_is_saved_leaves_what_is_whole(
+    fakes: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, left: set[str]
 ) -> None:
-    fakes("first", good=GOOD)
+    """All of the datasets or none of them, and no picture."""
+    folder = fakes("first", good=GOOD)
     out = tmp_path / "report"
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("solvable.papers.report.outcomes.save_figure", stop)
+        patch.setattr(f"solvable.papers.{what}", stop)
         assert reproduce("first", "--out", out) == 130
-    assert {path.name for path in out.iterdir()} == {"index.html"}
+    assert {path.name for path in out.iterdir()} == {"index.html"} | left
+    calls(folder)
+    assert reproduce("first", "--out", out) == 0
+    assert calls(folder) == ([] if left else ["good"])
 
 
 def test_a_figure_that_cannot_be_read_does_not_stop_the_others(
@@ -318,15 +446,19 @@ def test_a_figure_that_cannot_be_read_does_not_stop_the_others(
     assert json.loads((tmp_path / "report" / "claims.json").read_text())["passed"] == 1
 
 
-def test_records_do_not_lead_out_of_their_folder(fakes: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [["../precious.txt"], {"../precious.txt": "no checksum"}, None])
+def test_records_do_not_lead_out_of_their_folder(fakes: Callable[..., Path], tmp_path: Path, files: object) -> None:
     folder = fakes("first", good=GOOD)
     out = tmp_path / "report"
     reproduce("first", "--out", out)
     precious = tmp_path / "precious.txt"
     precious.write_text("mine")
-    record = json.loads((out / "good.json").read_text())
-    (out / "good.json").write_text(json.dumps({**record, "files": ["../precious.txt"]}))
+    for name in ("good.json", "good.data.json"):
+        record = json.loads((out / name).read_text())
+        (out / name).write_text(json.dumps({**record, "files": files}))
     calls(folder)
+    with pytest.raises(ValueError, match="no datasets"):
+        papers.load_data("first", "good", out)
     reproduce("first", "--out", out)
     assert calls(folder) == ["good"]
     assert precious.exists()
@@ -400,6 +532,88 @@ def test_the_environment_is_part_of_the_fingerprint() -> None:
         for arguments in [(name, "quick", {"a": "1"}), (name, "full", {"a": "1"}), (name, "quick", {"a": "2"})]
     }
     assert len(marks) == 3
+
+
+COMPUTED = """
+import functools
+from typing import TYPE_CHECKING
+from {package} import _other
+from {package}._helpers import *
+from {package}._helpers import helper, painter
+if TYPE_CHECKING:
+    import solvable.models.skills
+SIZE = 3
+COLOUR = "red"
+TABLE = {}
+TABLE["entry"] = 4
+
+@functools.cache
+def compute(scale):
+    from {package}._late import late
+    return Inner.size(SIZE) + helper() + late() + _other.anything
+
+class Inner:
+    size = abs
+
+def draw(data):
+    return painter(COLOUR)
+"""
+COMPUTED_FILES = {
+    "_helpers": "from solvable.timegrid import log_times\nDEEP = 2\nPALE = 1\n"
+    "def helper(): return log_times(DEEP)\ndef painter(colour): return PALE\n",
+    "_other": "anything = 1\nunused = 2\n",
+    "_late": "def late(): return 7\ndef unused(): return 8\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "changes"),
+    [
+        ("figure", "SIZE = 3", "SIZE = 4", True),
+        ("figure", "size = abs", "size = int", True),
+        ("figure", "@functools.cache", "@functools.lru_cache", True),
+        ("figure", '["entry"] = 4', '["entry"] = 5', True),
+        ("figure", 'COLOUR = "red"', 'COLOUR = "blue"', False),
+        ("figure", "return painter(", "return 2 * painter(", False),
+        ("figure", "import solvable.models.skills", "import solvable.models.committee", False),
+        ("_helpers", "DEEP = 2", "DEEP = 3", True),
+        ("_helpers", "log_times\n", "whole_steps as log_times\n", True),
+        # Everything of a module of which everything is imported, and of one whose attributes are used.
+        ("_helpers", "PALE = 1", "PALE = 2", True),
+        ("_other", "unused = 2", "unused = 3", True),
+        ("_late", "return 7", "return 8", True),
+        ("_late", "return 8", "return 9", False),
+    ],
+)
+def test_datasets_depend_on_what_compute_needs(
+    fakes: Callable[..., Path], file: str, old: str, new: str, changes: bool
+) -> None:
+    folder = fakes("first", figure=COMPUTED, **COMPUTED_FILES)
+    before = {kind: kind("fake_first.figure", "quick", {}) for kind in (fingerprint.fingerprint, DATA)}
+    edit(folder / f"{file}.py", old, new)
+    assert fingerprint.fingerprint("fake_first.figure", "quick", {}) != before[fingerprint.fingerprint]
+    assert (DATA("fake_first.figure", "quick", {}) != before[DATA]) is changes
+
+
+def test_a_model_that_compute_uses_is_in_its_fingerprint() -> None:
+    """All modules that the models of a figure import, and none of those that draw."""
+    name = papers.home("linear-grokking", "fig1")
+    _, modules = fingerprint._needed(name, "compute")
+    found = set(fingerprint.sources(*modules))
+    assert set(fingerprint.sources("solvable.models.linear_estimator")) <= found
+    assert found < set(fingerprint.sources(name))
+    assert not any(module.startswith("solvable.plotting") for module in found)
+
+
+def test_a_new_matplotlib_draws_again_and_computes_nothing() -> None:
+    name = papers.home("linear-grokking", "eq12")
+    versions: list[dict[str, object]] = [{"matplotlib": "1", "jax": "1"}, {"matplotlib": "2", "jax": "1"}, {"jax": "2"}]
+    assert len({fingerprint.fingerprint(name, "quick", version) for version in versions}) == 3
+    assert [DATA(name, "quick", version) == DATA(name, "quick", versions[0]) for version in versions] == [
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("paper", papers.papers())

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from paths import ROOT
 
+from solvable.papers import Claim
+
 SCRIPT = ROOT / ".ci" / "claims.py"
 
 
@@ -26,8 +28,8 @@ def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def claim(name: str, passed: bool) -> dict[str, Any]:
-    where = {"paper": "linear-grokking", "figure": "eq12"}
-    return {**where, "name": name, "passed": passed, "measured": 1.0, "expected": 2.0, "allowed": 0.1}
+    made = Claim(name, 1.0, 1.05 if passed else 2.0, 0.1, "by definition")
+    return {"paper": "linear-grokking", "figure": "eq12", **made.to_dict()}
 
 
 def reproducing(judge: ModuleType, monkeypatch: pytest.MonkeyPatch, *claims: dict[str, Any], error: str = "") -> None:
@@ -59,13 +61,20 @@ def test_a_failure_must_be_known(
 ) -> None:
     reproducing(judge, monkeypatch, claim("delay", False), claim("plateau", True))
     assert judge.main(9, ["linear-grokking", "eq12"]) == 1
-    assert "failed:\n  linear-grokking eq12: delay (measured 1.0, expected 2.0 within 0.1)" in capsys.readouterr().out
+    assert "failed:\n  linear-grokking eq12: delay (measured 1.0, expected 2 ± 0.1)" in capsys.readouterr().out
     judge.KNOWN.write_text("linear-grokking eq12: delay\nlinear-grokking eq12: plateau\nlinear-grokking eq16: other\n")
     assert judge.main(9, ["linear-grokking", "eq12"]) == 0
     text = capsys.readouterr().out
     assert "(1 of these known)" in text
     # A figure that was not run says nothing about its failures.
     assert text.endswith("take them out of known-failures.txt:\n  linear-grokking eq12: plateau\n")
+
+
+def test_bounds_are_told_as_bounds(judge: ModuleType) -> None:
+    bound = Claim.at_least("ratio", 1.5, 3.0, "by definition")
+    where = {"paper": "linear-grokking", "figure": "eq12"}
+    found = judge.failures({"figures": [], "claims": [{**where, **bound.to_dict()}]})
+    assert found == {"linear-grokking eq12: ratio": "measured 1.5, expected ≥ 3"}
 
 
 def test_figures_that_raise(judge: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,14 @@ def test_the_import_chain_of_the_architecture_page_exists():
     for file, following in itertools.pairwise(listed):
         module = "solvable." + following.removesuffix(".py").replace("/", ".")
         assert module in imported_at_the_top(ROOT / "src/solvable" / file), f"{file} does not import {following}"
+    assert len(listed) == longest_chain(listed[0])
+
+
+def longest_chain(file):
+    """The number of files on the longest way from a file of the package to one that imports none of its modules."""
+    modules = [name.removeprefix("solvable.") for name in imported_at_the_top(ROOT / "src/solvable" / file)]
+    files = {f"{module.replace('.', '/')}.py" for module in modules}
+    return 1 + max((longest_chain(one) for one in files if (ROOT / "src/solvable" / one).exists()), default=0)
 
 
 def test_broken_links_are_found(tmp_path):

@@ -77,18 +77,21 @@ PAPER = {
     "errata.md": "none\n",
     "_shared.py": (
         "import xarray as xr\n"
-        "from solvable.papers.claims import Claim, Reproduction\n"
+        "from solvable.papers.claims import Claim\n"
         "from solvable.plotting import new_figure\n"
-        "def reproduction():\n"
-        "    data = {'curve': xr.Dataset({'y': ('x', list(range(1000)))})}\n"
-        "    return Reproduction(data, new_figure()[0], [Claim('one is one', 1.0, 1.0, 0.1, 'by definition')])\n"
+        "def curve():\n    return {'curve': xr.Dataset({'y': ('x', list(range(1000)))})}\n"
+        "def claims(data):\n    return [Claim('one is one', float(data['curve'].y[1]), 1.0, 0.1, 'by definition')]\n"
+        "def draw(data):\n    return new_figure()[0]\n"
     ),
-    "fig1.py": '"""Fig. 1."""\nfrom fake_paper._shared import reproduction\nreproduce = lambda scale: reproduction()\n',
+    "fig1.py": (
+        '"""Fig. 1."""\nfrom fake_paper._shared import claims, curve, draw\ndef compute(scale):\n    return curve()\n'
+    ),
     "fig2.py": (
-        '"""Fig. 2."""\nimport os, pathlib, time\nfrom fake_paper._shared import reproduction\n'
-        "def reproduce(scale):\n"
-        "    if 'HANG' in os.environ:\n        print('ready', flush=True)\n        time.sleep(1000)\n"
-        "    return reproduction()\n"
+        '"""Fig. 2."""\nimport os, time\nfrom fake_paper._shared import claims, curve, draw as picture\n'
+        "def hang(stage):\n"
+        "    if os.environ.get('HANG') == stage:\n        print('ready', flush=True)\n        time.sleep(1000)\n"
+        "def compute(scale):\n    hang('compute')\n    return curve()\n"
+        "def draw(data):\n    hang('draw')\n    return picture(data)\n"
     ),
 }
 # The command line of a process whose only paper is the one above.
@@ -272,16 +275,22 @@ def test_a_closed_pipe_loses_no_file(paper: Path, tmp_path: Path, command: str) 
 # reproduce ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_report_that_is_killed_keeps_its_figures(paper: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", ["compute", "draw"])
+def test_a_report_that_is_killed_keeps_its_figures(paper: Path, tmp_path: Path, stage: str) -> None:
+    """The first figure is not computed again; nor is the second one, if its datasets were saved."""
     out = tmp_path / "out"
-    process = start(COMMAND, paper, "reproduce", "paper", "--out", out, env={"HANG": "1"})
+    process = start(COMMAND, paper, "reproduce", "paper", "--out", out, env={"HANG": stage})
     until_ready(process)
     process.kill()
     process.communicate()
+    saved = out / "fig2.data.json"
+    assert saved.exists() == (stage == "draw")
+    before = saved.read_bytes() if saved.exists() else b""
     done = reproduce(paper, out)
     assert done.returncode == 0, done.stderr
     assert "[2/2] paper fig2" in done.stderr
     assert "fig1 …" not in done.stderr, "the first figure was finished and is not computed again"
+    assert (saved.read_bytes() == before) == (stage == "draw")
 
 
 def test_a_report_on_a_full_disk(paper: Path, small_disk: Path) -> None:
@@ -323,8 +332,9 @@ def test_damaged_results_are_computed_again(
     assert "…" not in run(), "what is whole is not computed again"
     victims = sorted(path for path in out.iterdir() if path.name.startswith("fig1"))
     assert {path.suffix for path in victims} >= {".json", ".png"}
-    assert len(victims) == 3
-    for victim in victims:
+    assert len(victims) == 4
+    # The record of the datasets is not needed while the figure is whole.
+    for victim in (path for path in victims if path.name != "fig1.data.json"):
         damaged = bytearray(victim.read_bytes())
         damaged[len(damaged) // 2] ^= 0xFF
         victim.write_bytes(bytes(damaged))

@@ -1,16 +1,15 @@
 """A single weight learns a slope from a few samples: every run is exponential, their mean is a power law."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from solvable.checks import check_count, rules
-from solvable.dataset import Stopwatch, make_dataset, provenance
-from solvable.model import Model, parameter
-from solvable.numerics.ensemble import ensemble
+from solvable.checks import rules
+from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
+from solvable.numerics.ensemble import ensemble, run_options
 from solvable.training import Training
 
 
@@ -33,54 +32,27 @@ class SingleWeight(Model):
     target: float = parameter("slope of the target", rules.finite, symbol="S", default=1.0)
 
     def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
-        """Predict the mean losses over training sets.
-
-        Parameters
-        ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow``, which is also the default.
-        """
-        watch = Stopwatch()
+        """Predict the mean losses over training sets."""
         times, training = self.check_run(times, training, "predict")
         stretched = 1 + 4 * jnp.asarray(training.flow_time(times)) / self.samples
         test = self.target**2 / 2 * stretched ** (-self.samples / 2)
-        return make_dataset(
-            {"train_loss": (("time",), test / stretched), "test_loss": (("time",), test)},
-            {"time": times},
-            provenance(self, "theory", {}, watch, training=training),
-            training=training,
-        )
+        losses = {"train_loss": test / stretched, "test_loss": test}
+        return self.dataset("theory", losses, {"time": times}, training=training)
 
     def simulate(
         self,
         times: Any,
         training: Training | None = None,
         *,
-        seeds: Annotated[int, "number of independent runs"] = 10,
-        key: Annotated[int, "random seed of the first run"] = 0,
+        seeds: Seeds = 10,
+        key: Key = 0,
+        devices: Any = None,
+        memory_limit: MemoryLimit = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
-        """Draw a training set for each seed and follow the flow on it.
-
-        Parameters
-        ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow``, which is also the default.
-        seeds
-            Number of independent runs.
-        key
-            Random seed of the first run.
-        progress
-            Whether to show a progress bar; by default on a terminal.
-        """
-        watch = Stopwatch()
+        """Draw a training set for each seed and follow the flow on it."""
         times, training = self.check_run(times, training, "simulate")
-        check_count("seeds", seeds)
-        check_count("key", key, 0)
+        options = run_options(self.name, seeds, key, devices, memory_limit, progress)
         clock = training.flow_time(times)
 
         def run(key: jax.Array) -> dict[str, jax.Array]:
@@ -88,10 +60,6 @@ class SingleWeight(Model):
             test = (self.target * jnp.exp(-power * clock)) ** 2 / 2
             return {"train_loss": power * test, "test_loss": test}
 
-        losses = ensemble(run, seeds=seeds, key=key, bytes_per_run=8 * (self.samples + times.size), progress=progress)
-        return make_dataset(
-            {name: (("seed", "time"), values) for name, values in losses.items()},
-            {"time": times, "seed": np.arange(seeds)},
-            provenance(self, "simulation", {"seeds": seeds, "key": key}, watch, training=training),
-            training=training,
-        )
+        losses = ensemble(run, bytes_per_run=8 * (self.samples + times.size), **options)
+        coordinates = {"seed": np.arange(seeds), "time": times}
+        return self.dataset("simulation", losses, coordinates, {"seeds": seeds, "key": key}, training=training)

@@ -16,7 +16,7 @@ from solvable.cli.streams import StdoutError, printing
 from solvable.files import write_atomically
 from solvable.papers.claims import relation
 from solvable.papers.report.environment import computed_with, environment
-from solvable.papers.report.fingerprint import fingerprint
+from solvable.papers.report.fingerprint import data_fingerprint, fingerprint
 from solvable.papers.report.ledger import as_json, as_markdown, number, sentence, tolerance
 from solvable.papers.report.outcomes import Outcome, Task, clear, compute, kept
 from solvable.papers.report.page import duration, page
@@ -69,11 +69,12 @@ def choose(names: Sequence[str]) -> dict[str, list[str]]:
 def _tasks(chosen: dict[str, list[str]], folders: dict[str, Path], scale: str) -> list[Task]:
     """All fingerprints before any work: source that changes later must not be taken for what was run."""
     made_with = computed_with()
-    return [
-        Task(paper, figure, scale, folders[paper], fingerprint(papers.home(paper, figure), scale, made_with))
-        for paper, figures in chosen.items()
-        for figure in figures
-    ]
+
+    def task(paper: str, figure: str) -> Task:
+        about = (papers.home(paper, figure), scale, made_with)
+        return Task(paper, figure, scale, folders[paper], fingerprint(*about), data_fingerprint(*about))
+
+    return [task(paper, figure) for paper, figures in chosen.items() for figure in figures]
 
 
 class _Run:

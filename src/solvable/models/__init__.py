@@ -5,7 +5,7 @@ Other packages add models through the entry-point group ``solvable.models``, in 
     [project.entry-points."solvable.models"]
     single-weight = "my_package.single_weight:SingleWeight"
 
-Once such a package is installed, the command line, the sweeps and the page know its models as they know our own.
+Once such a package is installed, its models are available on the command line, in sweeps and on the page.
 """
 
 import difflib
@@ -119,7 +119,7 @@ def _discover() -> None:
 
 
 def _summary_of(point: EntryPoint) -> str:
-    """What the package says of itself: the model's own words would have to be imported."""
+    """The summary of the package: that of the model would have to be imported."""
     if point.dist is None:
         return f"from {point.module}"
     summary = point.dist.metadata.json.get("summary")

@@ -12,10 +12,11 @@ from jaxtyping import Array
 
 from solvable.checks import check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider
-from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
-from solvable.model import Model, parameter
+from solvable.dataset import Meaning
+from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.numerics import layer_product
 from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
+from solvable.numerics.ensemble import run_options
 from solvable.training import Covers, Training
 
 
@@ -42,6 +43,23 @@ CONTROLS = Controls(
     plane=("overlap", "variances.1", "variances.2"),
 )
 
+_MEANINGS: Mapping[str, Meaning] = {
+    "test_loss": Meaning("test loss", "1", "L"),
+    "train_loss": Meaning("training loss", "1", "L_tr"),
+    "strength": Meaning("strength of the mode", "1", "ab"),
+    "first": Meaning("first layer", "1", "a"),
+    "second": Meaning("second layer", "1", "b"),
+    "imbalance": Meaning("difference of the squared layers", "1", "a² − b²"),
+    "linear_strength": Meaning("strength of the mode in the linear model", "1", "θ"),
+    "linear_test_loss": Meaning("test loss of the linear model", "1", "L_lin"),
+    "emergence_time": Meaning("time at which the mode emerges", "flow time", "τ_e"),
+    "saturation_time": Meaning("time from emergence to saturation", "flow time", "τ_s"),
+    "overlap": Meaning("overlap of a stage with the next", "1", "ε"),
+    "mode": Meaning("mode, counted from 1", "1", "i"),
+    "next_mode": Meaning("mode learned next", "1"),
+    "stage": Meaning("stage, counted from 1", "1"),
+}
+
 
 class DiagonalNetwork(Model):
     """``f(x) = sum_i x_i a_i b_i`` learns ``f*(x) = sum_i x_i S_i`` by gradient flow on ``E[(f - f*)^2] / 2``.
@@ -60,6 +78,7 @@ class DiagonalNetwork(Model):
     name: ClassVar[str] = "diagonal-network"
     loss_convention: ClassVar[str] = "E[(f - f*)^2] / 2: half of the mean square over inputs"
     controls: ClassVar[Controls] = CONTROLS
+    meanings: ClassVar[Mapping[str, Meaning]] = _MEANINGS
     simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
     # Modes emerge at 2.7, 3.8 and 7.0 with the default layers.
     usual_times: ClassVar[str] = "0:9:46"
@@ -81,8 +100,8 @@ class DiagonalNetwork(Model):
         Model.__check_init__(self)
         lengths = {name: np.shape(values) for name, values in self.parameters().items()}
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name} has {shape[0]}" for name, shape in lengths.items())
-            raise ValueError(f"the lists must be equally long, with one entry for each mode, but {told}")
+            listed = ", ".join(f"{name} has {shape[0]}" for name, shape in lengths.items())
+            raise ValueError(f"the lists must be equally long, with one entry for each mode, but {listed}")
         for name, values in self.parameters().items():
             layer_product.check_sizes(name, values)
 
@@ -110,16 +129,7 @@ class DiagonalNetwork(Model):
         return (self.initial_first + self.initial_second) * (self.initial_first - self.initial_second)
 
     def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
-        """Predict the exact curves, and those of the linear model ``f = sum_i x_i theta_i`` from zero (eq. 3.10).
-
-        Parameters
-        ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
-        """
-        watch = Stopwatch()
+        """Predict the exact curves, and those of the linear model ``f = sum_i x_i theta_i`` from zero (eq. 3.10)."""
         times, training = self.check_run(times, training, "predict")
         clock = training.flow_time(times)[:, None] * self.variances
         aligned, opposed = layer_product.aligned_and_opposed(self.initial_first, self.initial_second)
@@ -135,19 +145,11 @@ class DiagonalNetwork(Model):
             "linear_strength": -self.target_scales * jnp.expm1(-clock),
             "linear_test_loss": (self.variances * (self.target_scales * jnp.exp(-clock)) ** 2).sum(-1) / 2,
         }
-        return self._curves(variables, times, training, "theory", watch)
+        coordinates = {"time": times, "mode": self._numbers}
+        return self.dataset("theory", variables, coordinates, training=training, system={"samples": None})
 
     def sigmoid(self, times: Any, training: Training | None = None) -> xr.Dataset:
-        """Eq. 3.9: exact for layers of equal size, and an approximation for others. It needs ``0 < a b / S < 1``.
-
-        Parameters
-        ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
-        """
-        watch = Stopwatch()
+        """Eq. 3.9: exact for layers of equal size, and an approximation for others. It needs ``0 < a b / S < 1``."""
         times, training = self.check_run(times, training, "predict")
         _check_sigmoid(self.initial_first * self.initial_second, self.target_scales, "initial_first * initial_second")
         start = self.initial_first * self.initial_second / self.target_scales
@@ -158,7 +160,8 @@ class DiagonalNetwork(Model):
             "strength": self.target_scales / (1 + left),
             "test_loss": (self.variances * error**2).sum(-1) / 2,
         }
-        return self._curves(variables, times, training, "sigmoid theory", watch)
+        coordinates = {"time": times, "mode": self._numbers}
+        return self.dataset("sigmoid theory", variables, coordinates, training=training, system={"samples": None})
 
     def emergence_time(
         self, fraction: Annotated[float, "fraction of the target, between 0 and 1"] = 0.05
@@ -167,14 +170,10 @@ class DiagonalNetwork(Model):
 
         It is 0 where the mode starts beyond the fraction, and infinite where it never gets there: layers without an
         aligned part die out.
-
-        Parameters
-        ----------
-        fraction
-            Fraction of the target, between 0 and 1.
         """
-        watch, fraction = Stopwatch(), check_fraction(fraction)
-        return self._event("emergence_time", self._time_to_reach(fraction), fraction, watch)
+        fraction = check_fraction(fraction)
+        when = {"emergence_time": self._time_to_reach(fraction)}
+        return self.dataset("theory", when, {"mode": self._numbers}, {"fraction": fraction})
 
     def saturation_time(
         self, fraction: Annotated[float, "fraction of the target, below one half"] = 0.05
@@ -182,17 +181,12 @@ class DiagonalNetwork(Model):
         """``saturation_time``: how long each mode takes from a fraction of its target to one minus it (eq. 3.12).
 
         It is a flow time, counted from time 0 where the mode starts beyond the fraction.
-
-        Parameters
-        ----------
-        fraction
-            Fraction of the target, below one half.
         """
-        watch, fraction = Stopwatch(), check_fraction(fraction, below=0.5)
+        fraction = check_fraction(fraction, below=0.5)
         begin, end = self._time_to_reach(fraction), self._time_to_reach(1 - fraction)
         # A mode that never emerges never saturates: infinite, not infinity less infinity.
         lasting = jnp.where(jnp.isinf(end), jnp.inf, end - jnp.where(jnp.isinf(begin), 0.0, begin))
-        return self._event("saturation_time", lasting, fraction, watch)
+        return self.dataset("theory", {"saturation_time": lasting}, {"mode": self._numbers}, {"fraction": fraction})
 
     def stage_overlap(self) -> xr.Dataset:
         """``overlap``: the ``eps`` at which a mode saturates (``1 - eps``) just when the next one emerges (``eps``).
@@ -204,8 +198,7 @@ class DiagonalNetwork(Model):
         which for equal q is ``1 / (1 + q^((r_i - r_j)/(r_i + r_j)))``: eq. 3.13, corrected, see docs/errata. Small
         values mean stages; 1/2 means that both are learned at once. Needs equal layers with ``0 < a b / S < 1``.
         """
-        watch = Stopwatch()
-        if self._modes < 2:
+        if self._numbers.size < 2:
             raise ValueError("stages need at least 2 modes, not 1")
         _check_sigmoid(self.initial_first * self.initial_second, self.target_scales, "initial_first * initial_second")
         if not np.allclose(np.abs(self.initial_first), np.abs(self.initial_second), rtol=1e-6, atol=0):
@@ -217,16 +210,12 @@ class DiagonalNetwork(Model):
         rate = (self.variances * np.abs(self.target_scales))[order]
         log_start = np.log(self.target_scales / (self.initial_first * self.initial_second) - 1)[order]
         gap = (rate[:-1] * log_start[1:] - rate[1:] * log_start[:-1]) / (rate[:-1] + rate[1:])
-        return make_dataset(
-            {
-                "overlap": (("stage",), np.exp(-np.logaddexp(0, gap))),
-                "mode": (("stage",), order[:-1] + 1),
-                "next_mode": (("stage",), order[1:] + 1),
-            },
-            {"stage": np.arange(1, self._modes)},
-            provenance(self, "theory", {}, watch),
-            _MEANINGS,
-        )
+        variables = {
+            "overlap": np.exp(-np.logaddexp(0, gap)),
+            "mode": order[:-1] + 1,
+            "next_mode": order[1:] + 1,
+        }
+        return self.dataset("theory", variables, {"stage": self._numbers[:-1]})
 
     def simulate(
         self,
@@ -234,10 +223,10 @@ class DiagonalNetwork(Model):
         training: Training | None = None,
         *,
         samples: Annotated[int | None, "number of training samples (inf: the population)"] = 1000,
-        seeds: Annotated[int, "number of independent runs"] = 10,
-        key: Annotated[int, "random seed of the first run"] = 0,
+        seeds: Seeds = 10,
+        key: Key = 0,
         devices: Any = None,
-        memory_limit: Annotated[float | None, "memory in bytes for the runs that are trained together"] = None,
+        memory_limit: MemoryLimit = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
         """Train on Gaussian features with these variances, with a new training set for each seed.
@@ -245,31 +234,10 @@ class DiagonalNetwork(Model):
         Finite samples correlate the features, so that the modes interact. The test loss is that of the population.
         ``<name>_error`` is the estimated numerical error of each value: that of the integrator for gradient flow, and
         rounding.
-
-        Parameters
-        ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow`` (the default), or ``GradientDescent`` with or without momentum and schedules.
-        samples
-            Size of the training set; None or infinity stands for the population.
-        seeds
-            Number of independent runs.
-        key
-            Random seed of the first run.
-        devices
-            JAX devices to train on; by default all of the default kind.
-        memory_limit
-            Memory in bytes for the runs that are trained together.
-        progress
-            Whether to show a progress bar; by default on a terminal.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "simulate")
-        samples, modes = check_samples(samples), self._modes
+        samples, modes = check_samples(samples), self._numbers.size
         variables = simulate_runs(
-            self.name,
             partial(_draw, self, samples),
             times,
             training,
@@ -278,46 +246,16 @@ class DiagonalNetwork(Model):
             excess=1.0 if samples is None else (1 + (modes / samples) ** 0.5) ** 2,
             operations=2.0 * modes**2 + 20 * modes,
             bytes_per_run=8.0 * (2 * (samples or 1) * modes + 3 * modes**2 + 6 * times.size * modes),
-            seeds=seeds,
-            key=key,
-            devices=devices,
-            memory_limit=memory_limit,
-            progress=progress,
+            **run_options(self.name, seeds, key, devices, memory_limit, progress),
         )
-        settings = {"samples": samples, "seeds": seeds, "key": key}
-        return self._curves(variables, times, training, "simulation", watch, settings, samples)
+        coordinates = {"seed": np.arange(seeds), "time": times, "mode": self._numbers}
+        settings, system = {"samples": samples, "seeds": seeds, "key": key}, {"samples": samples}
+        return self.dataset("simulation", variables, coordinates, settings, training=training, system=system)
 
     @property
-    def _modes(self) -> int:
-        return self.variances.shape[0]
-
-    def _curves(
-        self,
-        variables: Mapping[str, Any],
-        times: np.ndarray,
-        training: Training,
-        method: str,
-        watch: Stopwatch,
-        settings: Mapping[str, Any] | None = None,
-        samples: int | None = None,
-    ) -> xr.Dataset:
-        """A dataset of curves over time, of one run or of many."""
-        runs = method == "simulation"
-        dims = ("seed", "time", "mode") if runs else ("time", "mode")
-        seeds = {"seed": np.arange(variables["test_loss"].shape[0])} if runs else {}
-        attributes = provenance(self, method, settings or {}, watch, training=training, system={"samples": samples})
-        return make_dataset(
-            {name: (dims[: values.ndim], values) for name, values in variables.items()},
-            {"time": times, "mode": np.arange(1, self._modes + 1), **seeds},
-            attributes,
-            _MEANINGS,
-            training=training,
-        )
-
-    def _event(self, name: str, values: Any, fraction: float, watch: Stopwatch) -> xr.Dataset:
-        """A dataset of one flow time for each mode."""
-        attributes = provenance(self, "theory", {"fraction": fraction}, watch)
-        return make_dataset({name: (("mode",), values)}, {"mode": np.arange(1, self._modes + 1)}, attributes, _MEANINGS)
+    def _numbers(self) -> np.ndarray:
+        """The modes, counted from 1."""
+        return np.arange(1, self.variances.shape[0] + 1)
 
     def _time_to_reach(self, fraction: float) -> Array:
         """The flow time at which each mode reaches a fraction of its target."""
@@ -375,21 +313,3 @@ def _check_sigmoid(strengths: Any, targets: Any, what: str) -> None:
                 f"the sigmoid of eq. 3.9 needs a start strictly between 0 and the target, but at mode {place + 1} "
                 f"{what} = {strength:g} and the target is {target:g}: use predict, which takes any start"
             )
-
-
-_MEANINGS: Mapping[str, Meaning] = {
-    "test_loss": Meaning("test loss", "1", "L"),
-    "train_loss": Meaning("training loss", "1", "L_tr"),
-    "strength": Meaning("strength of the mode", "1", "ab"),
-    "first": Meaning("first layer", "1", "a"),
-    "second": Meaning("second layer", "1", "b"),
-    "imbalance": Meaning("difference of the squared layers", "1", "a² − b²"),
-    "linear_strength": Meaning("strength of the mode in the linear model", "1", "θ"),
-    "linear_test_loss": Meaning("test loss of the linear model", "1", "L_lin"),
-    "emergence_time": Meaning("time at which the mode emerges", "flow time", "τ_e"),
-    "saturation_time": Meaning("time from emergence to saturation", "flow time", "τ_s"),
-    "overlap": Meaning("overlap of a stage with the next", "1", "ε"),
-    "mode": Meaning("mode, counted from 1", "1", "i"),
-    "next_mode": Meaning("mode learned next", "1"),
-    "stage": Meaning("stage, counted from 1", "1"),
-}

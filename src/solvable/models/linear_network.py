@@ -1,6 +1,6 @@
 """Two linear layers: singular modes learned one after the other, low rank, and neural collapse."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -10,17 +10,17 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from solvable.checks import check_choice, check_count, check_fraction, rules
+from solvable.checks import check_choice, check_fraction, rules
 from solvable.controls import Controls, Slider, Summary, log_slider
-from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
-from solvable.model import Model, parameter
-from solvable.numerics.ensemble import ensemble
+from solvable.dataset import VARIABLES, Meaning
+from solvable.model import Key, MemoryLimit, Model, parameter
+from solvable.numerics.ensemble import ensemble, run_options
 from solvable.numerics.kappa import effective_dimension
 from solvable.training import Training
 
 # A direction of the features counts for their rank when it is at least this strong, relative to the strongest.
 RANK_CUTOFF = 1e-2
-# The error of the integrator is estimated with a tolerance that is so many times larger, for what theory gives too.
+# The error of the integrator is estimated with a tolerance larger by this factor, for what theory gives as well.
 _LOOSER = 100.0
 _COMPARED = ("strength", "test_loss", "feature_dimension")
 # Learned if nothing else is given.
@@ -92,6 +92,7 @@ class LinearNetwork(Model):
     name: ClassVar[str] = "linear-network"
     loss_convention: ClassVar[str] = "E|f - f*|^2 / 2: half of the square, summed over outputs"
     controls: ClassVar[Controls] = CONTROLS
+    meanings: ClassVar[Mapping[str, Meaning]] = _MEANINGS
     usual_times: ClassVar[str] = "0:10:51"
 
     singular_values: np.ndarray | None = parameter(
@@ -157,26 +158,18 @@ class LinearNetwork(Model):
         return -jnp.sort(-jnp.asarray(self.singular_values))
 
     def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
-        """The exact solution from balanced layers: strengths, loss, rank and effective dimension of the features.
-
-        Parameters
-        ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
-        """
-        watch = Stopwatch()
+        """The exact solution from balanced layers: strengths, loss, rank and effective dimension of the features."""
         times, training = self.check_run(times, training, "predict")
         modes = self.modes
         strength = _sigmoid_growth(modes, self._start(), jnp.asarray(training.flow_time(times))[:, None])
         variables = {
-            "strength": (("time", "mode"), strength),
-            "test_loss": (("time",), jnp.sum((modes - strength) ** 2, axis=1) / 2),
-            "rank": (("time",), _rank(strength)),
-            "feature_dimension": (("time",), jax.jit(effective_dimension)(strength)),
+            "strength": strength,
+            "test_loss": jnp.sum((modes - strength) ** 2, axis=1) / 2,
+            "rank": _rank(strength),
+            "feature_dimension": jax.jit(effective_dimension)(strength),
         }
-        return self._curves(variables, {"time": times}, "theory", {}, watch, training, "balanced")
+        coordinates = {"time": times, "mode": self._numbers}
+        return self.dataset("theory", variables, coordinates, training=training, system={"initial": "balanced"})
 
     def emergence_time(
         self, fraction: Annotated[float, "fraction of the final strength, between 0 and 1"] = 0.5
@@ -184,25 +177,16 @@ class LinearNetwork(Model):
         """``emergence_time``: the flow time at which each mode reaches a fraction of its singular value.
 
         It is infinite for modes that are never learned: singular values of zero, and modes beyond the width.
-
-        Parameters
-        ----------
-        fraction
-            Fraction of the final strength, between 0 and 1.
         """
-        watch, fraction = Stopwatch(), check_fraction(fraction)
+        fraction = check_fraction(fraction)
         modes, start = self.modes, self._start()
         learned = (start > 0) & (modes > 0)
         ratio = jnp.where(learned, modes / jnp.where(start > 0, start, 1.0) - 1, 1.0)
         # A start beyond the fraction is there already; one above the target shrinks towards it.
         waits = ratio * fraction > 1 - fraction
         late = jnp.log(jnp.where(waits, ratio, 1.0) * fraction / (1 - fraction)) / (2 * jnp.where(learned, modes, 1.0))
-        return make_dataset(
-            {"emergence_time": (("mode",), jnp.where(learned, jnp.where(waits, late, 0.0), jnp.inf))},
-            {"mode": np.arange(1, modes.shape[0] + 1)},
-            provenance(self, "theory", {"fraction": fraction}, watch),
-            _MEANINGS,
-        )
+        when = {"emergence_time": jnp.where(learned, jnp.where(waits, late, 0.0), jnp.inf)}
+        return self.dataset("theory", when, {"mode": self._numbers}, {"fraction": fraction})
 
     def simulate(
         self,
@@ -211,11 +195,11 @@ class LinearNetwork(Model):
         *,
         initial: Annotated[Literal["balanced", "random"], "balanced layers, or independent entries"] = "balanced",
         seeds: Annotated[int, "number of independent starts"] = 10,
-        key: Annotated[int, "random seed of the first run"] = 0,
+        key: Key = 0,
         weights: Annotated[bool, "also return both layers at every time"] = False,
         tolerance: Annotated[float, "relative tolerance of the integrator"] = 1e-12,
         devices: Any = None,
-        memory_limit: Annotated[float | None, "memory in bytes for the runs that are trained together"] = None,
+        memory_limit: MemoryLimit = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
         """Train both matrices by gradient flow (adaptive eighth-order Runge-Kutta), once for each seed.
@@ -226,33 +210,13 @@ class LinearNetwork(Model):
 
         Parameters
         ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
         initial
             The layers at the start. ``"balanced"``: aligned with the modes and of equal size, as in ``predict``, with a
             random rotation of the hidden units for each seed. ``"random"``: independent Gaussian entries, whose curves
-            differ from those of ``predict`` by the luck of the draw.
-        seeds
-            Number of independent starts.
-        key
-            Random seed of the first run.
-        weights
-            Whether to return both layers at every time, too.
-        tolerance
-            Relative tolerance of the integrator.
-        devices
-            JAX devices to train on; by default all of the default kind.
-        memory_limit
-            Memory in bytes for the runs that are trained together.
-        progress
-            Whether to show a progress bar; by default on a terminal.
+            fluctuate about those of ``predict``.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "simulate")
-        seeds = check_count("seeds", seeds)
-        check_count("key", key, 0)
+        options = run_options(self.name, seeds, key, devices, memory_limit, progress)
         check_choice("initial", initial, _INITIAL)
         check_fraction(tolerance, "tolerance")
         target = _Target.of(self)
@@ -265,16 +229,8 @@ class LinearNetwork(Model):
             train = partial(_train, self, target, clock, initial, weights)
             return jax.vmap(lambda tolerance: train(tolerance, key))(tolerances)
 
-        both = ensemble(
-            run,
-            seeds=seeds,
-            key=key,
-            bytes_per_run=16.0 * (20 + 2 * len(times)) * self.width * (inputs + outputs),
-            memory_limit=memory_limit,
-            devices=devices,
-            progress=progress,
-            label=f"simulating {self.name}",
-        )
+        size = 16.0 * (20 + 2 * len(times)) * self.width * (inputs + outputs)
+        both = ensemble(run, bytes_per_run=size, **options)
         result, looser = ({name: values[:, place] for name, values in both.items()} for place in (0, 1))
         steps = result.pop("steps")
         if not np.isfinite(result["test_loss"]).all():
@@ -289,35 +245,22 @@ class LinearNetwork(Model):
             for name, values in (result | errors).items()
         }
         settings = {"tolerance": tolerance, "key": key, "most_steps": int(steps.max())}
-        coordinates = {"seed": np.arange(seeds), "time": times}
+        coordinates = {"seed": np.arange(seeds), "time": times, "mode": self._numbers}
         coordinates["direction"] = np.arange(1, result["singular_value"].shape[-1] + 1)
         if weights:
             coordinates["neuron"] = np.arange(1, self.width + 1)
-        return self._curves(variables, coordinates, "simulation", settings, watch, training, initial)
+        system = {"initial": initial}
+        return self.dataset("simulation", variables, coordinates, settings, training=training, system=system)
 
     def _start(self) -> Array:
         """``alpha_i(0)^2``: no more modes can be learned than there are hidden units."""
-        active = np.arange(self._shape[0]) < self.width
-        return jnp.where(active, jnp.asarray(self.initial_scale, float) ** 2, 0.0)
+        return jnp.where(self._numbers <= self.width, jnp.asarray(self.initial_scale, float) ** 2, 0.0)
 
     @property
-    def _shape(self) -> tuple[int, ...]:
+    def _numbers(self) -> np.ndarray:
+        """The modes, counted from 1."""
         given: Any = self.singular_values if self.correlation is None else self.correlation
-        return (min(np.shape(given)),)
-
-    def _curves(
-        self,
-        variables: dict[str, Any],
-        coordinates: dict[str, Any],
-        method: str,
-        settings: Any,
-        watch: Stopwatch,
-        training: Training,
-        initial: str,
-    ) -> xr.Dataset:
-        coordinates = {**coordinates, "mode": np.arange(1, self._shape[0] + 1)}
-        attributes = provenance(self, method, settings, watch, training=training, system={"initial": initial})
-        return make_dataset(variables, coordinates, attributes, _MEANINGS, training=training)
+        return np.arange(1, min(np.shape(given)) + 1)
 
 
 def _sigmoid_growth(modes: Array, start: Array, time: Array) -> Array:
@@ -364,7 +307,7 @@ def _train(
 
     Neither layer leaves the span of the incoming and outgoing weights of the start, so that a wide network is one with
     as many units as inputs and outputs together, exactly. The error never grows: once it is below the tolerance nothing
-    is left to integrate, which an explicit method would do in steps of one length for ever.
+    is left to integrate, which an explicit method would do in steps of one length forever.
     """
     import diffrax
 

@@ -12,9 +12,10 @@ from jaxtyping import Array, Float
 
 from solvable.checks import check_count, check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider
-from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
-from solvable.model import Model, choice, parameter
+from solvable.dataset import Meaning
+from solvable.model import Key, MemoryLimit, Model, Seeds, choice, parameter
 from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
+from solvable.numerics.ensemble import run_options
 from solvable.precision import in_float64
 from solvable.training import Covers, Training
 
@@ -50,6 +51,17 @@ CONTROLS = Controls(
     plane=("end_loss", "initial_first", "target_scale"),
 )
 
+_MEANINGS: Mapping[str, Meaning] = {
+    "test_loss": Meaning("test loss", "1", "L"),
+    "train_loss": Meaning("training loss", "1", "L_tr"),
+    "strength": Meaning("strength of the mode", "1", "R_q"),
+    "total_strength": Meaning("strength of the skill", "1", "R"),
+    "weight": Meaning("weight of the neuron", "1", "α, β, γ"),
+    "offset": Meaning("output offset", "1", "c"),
+    "emergence_time": Meaning("time at which the mode reaches a fraction of its end", "flow time", "τ_q"),
+    "mode": Meaning("mode, counted from 1", "1", "q"),
+}
+
 
 class ParityMode(Model):
     """``f(x) = w . relu(W x + b) + c`` with three neurons and shared weights learns ``S`` times the parity of 3 bits.
@@ -82,6 +94,7 @@ class ParityMode(Model):
         "E[(f - f*)^2] / 2: half of the mean square over the 8 inputs, whichever loss is minimised"
     )
     controls: ClassVar[Controls] = CONTROLS
+    meanings: ClassVar[Mapping[str, Meaning]] = _MEANINGS
     usual_times: ClassVar[str] = "0:30:61"
     simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
 
@@ -113,19 +126,7 @@ class ParityMode(Model):
         ``strength`` is how much of the parity each mode gives, ``Y . f_q / (8 S^2)`` (eq. C.13), and ``total_strength``
         their sum; the strengths end at 1/2, 1/4, 1/4. ``numerical_error`` is what a hundred times looser tolerance
         changes in the strengths.
-
-        Parameters
-        ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
-        tolerance
-            Relative error allowed in each integration step.
-        max_steps
-            Most steps that the integration may take.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "predict")
         if isinstance(tolerance, bool) or not 1e-14 <= tolerance <= 1e-3:
             raise ValueError(f"tolerance must lie between 1e-14 and 1e-3, not {tolerance!r}")
@@ -139,29 +140,16 @@ class ParityMode(Model):
             largest = float(np.max(_strengths(states, self)))
             error = float(np.max(np.abs(_strengths(states, self) - _strengths(looser, self)))) / largest
         settings = {"tolerance": tolerance, "max_steps": max_steps, "solver": "Dopri8, linearised at its end"}
-        attributes = provenance(
-            self,
-            "theory",
-            settings,
-            watch,
-            error,
-            training=training,
-            error_scale="maximum",
-            system={"samples": None},
-        )
-        return make_dataset(
-            {
-                "strength": (("time", "mode"), _strengths(states, self)),
-                "total_strength": (("time",), _strengths(states, self).sum(-1)),
-                "weight": (("time", "mode"), jnp.exp(states[:, :3] / 2)),
-                "offset": (("time",), states[:, 3]),
-                "test_loss": (("time",), jax.vmap(partial(_flow_loss, self))(states)),
-            },
-            {"time": times, "mode": np.arange(1, 4)},
-            attributes,
-            _MEANINGS,
-            training=training,
-        )
+        variables = {
+            "strength": _strengths(states, self),
+            "total_strength": _strengths(states, self).sum(-1),
+            "weight": jnp.exp(states[:, :3] / 2),
+            "offset": states[:, 3],
+            "test_loss": jax.vmap(partial(_flow_loss, self))(states),
+        }
+        about: dict[str, Any] = {"training": training, "system": {"samples": None}, "error_scale": "maximum"}
+        coordinates = {"time": times, "mode": np.arange(1, 4)}
+        return self.dataset("theory", variables, coordinates, settings, error=error, **about)
 
     def emergence_time(
         self, fraction: Annotated[float, "fraction of the final strength, between 0 and 1"] = 0.5
@@ -170,21 +158,12 @@ class ParityMode(Model):
 
         It is 0 where a mode starts beyond the fraction, and otherwise as accurate as the integration. Modes that take
         longer than ``1e4 / S`` (with ``loss="half_mean"``) are an error.
-
-        Parameters
-        ----------
-        fraction
-            Fraction of the final strength, between 0 and 1.
         """
-        watch, fraction = Stopwatch(), check_fraction(fraction)
+        fraction = check_fraction(fraction)
         grid = np.geomspace(1e-4, 1e4, 4000) / (self.target_scale * CLOCKS[self.loss])
         curves = self.predict(grid, tolerance=1e-12, max_steps=1_000_000).strength.values / FINAL_STRENGTHS
-        return make_dataset(
-            {"emergence_time": (("mode",), np.array([_first_crossing(grid, curve, fraction) for curve in curves.T]))},
-            {"mode": np.arange(1, 4)},
-            provenance(self, "theory", {"fraction": fraction}, watch),
-            _MEANINGS,
-        )
+        when = np.array([_first_crossing(grid, curve, fraction) for curve in curves.T])
+        return self.dataset("theory", {"emergence_time": when}, {"mode": np.arange(1, 4)}, {"fraction": fraction})
 
     def simulate(
         self,
@@ -192,10 +171,10 @@ class ParityMode(Model):
         training: Training | None = None,
         *,
         samples: Annotated[int | None, "training samples drawn from the 8 inputs (default: each input once)"] = None,
-        seeds: Annotated[int, "number of independent runs"] = 10,
-        key: Annotated[int, "random seed of the first run"] = 0,
+        seeds: Seeds = 10,
+        key: Key = 0,
         devices: Any = None,
-        memory_limit: Annotated[float | None, "memory in bytes for the runs that are trained together"] = None,
+        memory_limit: MemoryLimit = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
         """Train the network itself, with gradients by automatic differentiation through its ReLUs.
@@ -205,29 +184,13 @@ class ParityMode(Model):
 
         Parameters
         ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow`` (the default), or ``GradientDescent`` with or without momentum and schedules.
         samples
             Size of the training set of each seed, drawn from the 8 inputs with replacement. None or infinity stands
             for each input once, and all seeds are then alike.
-        seeds
-            Number of independent runs.
-        key
-            Random seed of the first run.
-        devices
-            JAX devices to train on; by default all of the default kind.
-        memory_limit
-            Memory in bytes for the runs that are trained together.
-        progress
-            Whether to show a progress bar; by default on a terminal.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "simulate")
         samples = check_samples(samples)
         variables = simulate_runs(
-            self.name,
             partial(_draw, self, samples),
             times,
             training,
@@ -236,21 +199,11 @@ class ParityMode(Model):
             excess=1.0 if samples is None else 4.0,
             operations=400.0,
             bytes_per_run=8.0 * (2 * (samples or 8) + 12 * times.size),
-            seeds=seeds,
-            key=key,
-            devices=devices,
-            memory_limit=memory_limit,
-            progress=progress,
+            **run_options(self.name, seeds, key, devices, memory_limit, progress),
         )
-        settings = {"samples": samples, "seeds": seeds, "key": key}
-        attributes = provenance(self, "simulation", settings, watch, training=training, system={"samples": samples})
-        return make_dataset(
-            {name: (("seed", "time", "mode")[: values.ndim], values) for name, values in variables.items()},
-            {"time": times, "mode": np.arange(1, 4), "seed": np.arange(seeds)},
-            attributes,
-            _MEANINGS,
-            training=training,
-        )
+        coordinates = {"seed": np.arange(seeds), "time": times, "mode": np.arange(1, 4)}
+        settings, system = {"samples": samples, "seeds": seeds, "key": key}, {"samples": samples}
+        return self.dataset("simulation", variables, coordinates, settings, training=training, system=system)
 
     @property
     def _start(self) -> tuple[float, ...]:
@@ -293,7 +246,7 @@ def _integrate(model: ParityMode, times: Array, tolerance: Array, max_steps: int
     """Logarithms of the squared weights, and the offset: in logarithms a small start keeps its digits.
 
     Near its end the flow is linear, and it is continued there in closed form: the integrator is explicit, and would
-    take steps of one length for ever, however little moves.
+    take steps of one length forever, however little moves.
     """
     import diffrax
 
@@ -418,15 +371,3 @@ def _first_crossing(times: np.ndarray, curve: np.ndarray, fraction: float) -> fl
         raise ValueError(f"a mode has not reached {fraction:g} by time {times[-1]:g}: start from larger weights")
     near = slice(max(int(above[0]) - 8, 0), int(above[0]) + 8)
     return float(np.exp(CubicSpline(np.log(times[near]), curve[near] - fraction).solve(0.0, extrapolate=False)[0]))
-
-
-_MEANINGS: Mapping[str, Meaning] = {
-    "test_loss": Meaning("test loss", "1", "L"),
-    "train_loss": Meaning("training loss", "1", "L_tr"),
-    "strength": Meaning("strength of the mode", "1", "R_q"),
-    "total_strength": Meaning("strength of the skill", "1", "R"),
-    "weight": Meaning("weight of the neuron", "1", "α, β, γ"),
-    "offset": Meaning("output offset", "1", "c"),
-    "emergence_time": Meaning("time at which the mode reaches a fraction of its end", "flow time", "τ_q"),
-    "mode": Meaning("mode, counted from 1", "1", "q"),
-}

@@ -12,10 +12,12 @@ from jaxtyping import Array
 
 from solvable.checks import check_choice, check_count, check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider, of_method
-from solvable.dataset import Meaning, Stopwatch, make_dataset, provenance
-from solvable.model import Model, parameter
+from solvable.dataset import Meaning
+from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.numerics import layer_product
 from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
+from solvable.numerics.ensemble import run_options
+from solvable.numerics.roots import minimum
 from solvable.training import Covers, Training
 
 WAYS = ("target", "input", "weights", "output")
@@ -43,6 +45,21 @@ CONTROLS = Controls(
     plane=("distance", "initial_first.1", "target"),
 )
 
+_MEANINGS: Mapping[str, Meaning] = {
+    "test_loss": Meaning("test loss", "1", "L"),
+    "train_loss": Meaning("training loss", "1", "L_tr"),
+    # Without any aligned part it grows without bound.
+    "growth": Meaning("growth factor of the aligned parts, squared", "1", "γ", may_be_infinite=True),
+    "output": Meaning("slope of the output", "1", "θ"),
+    "linear_output": Meaning("slope of the output of the linearised network", "1", "θ_lin"),
+    "first": Meaning("first layer", "1", "a"),
+    "second": Meaning("second layer", "1", "b"),
+    "kernel": Meaning("tangent kernel, averaged over inputs", "1", "Θ"),
+    "neuron": Meaning("hidden unit, counted from 1", "1", "i"),
+    "distance_from_linear": Meaning("largest distance from the linearised network, over the initial error", "1"),
+    "kernel_ratio": Meaning("tangent kernel at the end over that at the start", "1", "Θ(∞)/Θ(0)"),
+}
+
 
 class ScalarNetwork(Model):
     """``f(x) = x theta``, ``theta = sum_i a_i b_i / Z``, learns ``f*(x) = x S`` by flow on ``E[(f - f*)^2] / 2``.
@@ -63,6 +80,7 @@ class ScalarNetwork(Model):
     name: ClassVar[str] = "scalar-network"
     loss_convention: ClassVar[str] = "E[(f - f*)^2] / 2: half of the mean square over inputs"
     controls: ClassVar[Controls] = CONTROLS
+    meanings: ClassVar[Mapping[str, Meaning]] = _MEANINGS
     usual_times: ClassVar[str] = "0:6:31"
     simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
 
@@ -204,37 +222,24 @@ class ScalarNetwork(Model):
         return _plain((self.initial_first**2 + self.initial_second**2).sum() / (2 * self.output_scale))
 
     def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
-        """Predict the exact curves, and beside them the output of the network linearised at its start.
-
-        Parameters
-        ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
-        """
-        watch = Stopwatch()
+        """Predict the exact curves, and beside them the output of the network linearised at its start."""
         times, training = self.check_run(times, training, "predict")
         aligned, opposed = self._sums()
         clock = training.flow_time(times) * (self.input_power / self.output_scale)
         flow = layer_product.flow(aligned, opposed, self.target, clock)
         first, second = layer_product.layers_at(self.initial_first, self.initial_second, flow.growth[:, None])
         gap = self.target - self.initial_output
-        return make_dataset(
-            {
-                "growth": (("time",), flow.growth),
-                "output": (("time",), (first * second).sum(-1) / self.output_scale),
-                "first": (("time", "neuron"), first),
-                "second": (("time", "neuron"), second),
-                "test_loss": (("time",), self.input_power * (gap * flow.remaining) ** 2 / 2),
-                "kernel": (("time",), (first**2 + second**2).sum(-1) * (self.input_power / self.output_scale**2)),
-                "linear_output": (("time",), self.target - gap * jnp.exp(-(aligned + opposed) * clock)),
-            },
-            {"time": times, "neuron": np.arange(1, np.shape(self.initial_first)[0] + 1)},
-            provenance(self, "theory", {}, watch, training=training, system={"samples": None}),
-            _MEANINGS,
-            training=training,
-        )
+        variables = {
+            "growth": flow.growth,
+            "output": (first * second).sum(-1) / self.output_scale,
+            "first": first,
+            "second": second,
+            "test_loss": self.input_power * (gap * flow.remaining) ** 2 / 2,
+            "kernel": (first**2 + second**2).sum(-1) * (self.input_power / self.output_scale**2),
+            "linear_output": self.target - gap * jnp.exp(-(aligned + opposed) * clock),
+        }
+        coordinates = {"time": times, "neuron": np.arange(1, self._width + 1)}
+        return self.dataset("theory", variables, coordinates, training=training, system={"samples": None})
 
     def distance_from_linear(self) -> xr.Dataset:
         """The largest difference over all times between the output and that of the network linearised at its start.
@@ -243,14 +248,12 @@ class ScalarNetwork(Model):
         theta(0)|``: 0 for lazy learning, near 1 for rich learning. The linearised output relaxes as
         ``exp(-2 Sigma_0 E[x^2] t / Z)``.
         """
-        watch = Stopwatch()
         aligned, opposed = self._sums()
         distance = _largest_deviation(jnp.asarray(aligned), jnp.asarray(opposed), jnp.asarray(self.target))
-        return self._number("distance_from_linear", distance, watch)
+        return self.dataset("theory", {"distance_from_linear": distance})
 
     def kernel_ratio(self) -> xr.Dataset:
         """``kernel_ratio``: the tangent kernel at the end over that at the start, ``K / Sigma_0``; 1 if lazy."""
-        watch = Stopwatch()
         aligned, opposed = self._sums()
         if not is_traced(aligned) and aligned + opposed == 0:
             raise ValueError("the kernel of layers that are all zero is zero at the start: give layers that are not")
@@ -258,11 +261,7 @@ class ScalarNetwork(Model):
         # Nothing to learn and nothing opposed: the ratio is zero there, at the tip of a cone that has no derivative.
         moves = square > 0
         end = jnp.where(moves, 2 * jnp.sqrt(jnp.where(moves, square, 1.0)), 0.0)
-        return self._number("kernel_ratio", end / (aligned + opposed), watch)
-
-    def _number(self, name: str, value: Any, watch: Stopwatch) -> xr.Dataset:
-        """A dataset of one number."""
-        return make_dataset({name: ((), value)}, {}, provenance(self, "theory", {}, watch), _MEANINGS)
+        return self.dataset("theory", {"kernel_ratio": end / (aligned + opposed)})
 
     def simulate(
         self,
@@ -270,42 +269,20 @@ class ScalarNetwork(Model):
         training: Training | None = None,
         *,
         samples: Annotated[int | None, "number of training samples (inf: the population)"] = 1000,
-        seeds: Annotated[int, "number of independent runs"] = 10,
-        key: Annotated[int, "random seed of the first run"] = 0,
+        seeds: Seeds = 10,
+        key: Key = 0,
         devices: Any = None,
-        memory_limit: Annotated[float | None, "memory in bytes for the runs that are trained together"] = None,
+        memory_limit: MemoryLimit = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
         """Train on Gaussian inputs, with a new training set for each seed; the layers start as given.
 
         The test loss is that of the population. ``<name>_error`` is the estimated numerical error of each value: that
         of the integrator for gradient flow, and rounding.
-
-        Parameters
-        ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow`` (the default), or ``GradientDescent`` with or without momentum and schedules.
-        samples
-            Size of the training set; None or infinity stands for the population.
-        seeds
-            Number of independent runs.
-        key
-            Random seed of the first run.
-        devices
-            JAX devices to train on; by default all of the default kind.
-        memory_limit
-            Memory in bytes for the runs that are trained together.
-        progress
-            Whether to show a progress bar; by default on a terminal.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "simulate")
-        samples = check_samples(samples)
-        width = np.shape(self.initial_first)[0]
+        samples, width = check_samples(samples), self._width
         variables = simulate_runs(
-            self.name,
             partial(_draw, self, samples),
             times,
             training,
@@ -314,21 +291,15 @@ class ScalarNetwork(Model):
             excess=1.0 if samples is None else 1 + 3 * (2 / samples) ** 0.5,
             operations=20.0 * width,
             bytes_per_run=8.0 * (2 * (samples or 1) + 4 * times.size * width),
-            seeds=seeds,
-            key=key,
-            devices=devices,
-            memory_limit=memory_limit,
-            progress=progress,
+            **run_options(self.name, seeds, key, devices, memory_limit, progress),
         )
-        settings = {"samples": samples, "seeds": seeds, "key": key}
-        attributes = provenance(self, "simulation", settings, watch, training=training, system={"samples": samples})
-        return make_dataset(
-            {name: (("seed", "time", "neuron")[: values.ndim], values) for name, values in variables.items()},
-            {"time": times, "neuron": np.arange(1, width + 1), "seed": np.arange(seeds)},
-            attributes,
-            _MEANINGS,
-            training=training,
-        )
+        coordinates = {"seed": np.arange(seeds), "time": times, "neuron": np.arange(1, width + 1)}
+        settings, system = {"samples": samples, "seeds": seeds, "key": key}, {"samples": samples}
+        return self.dataset("simulation", variables, coordinates, settings, training=training, system=system)
+
+    @property
+    def _width(self) -> int:
+        return np.shape(self.initial_first)[0]
 
     def _sums(self) -> tuple[Array, Array]:
         """P and Q, from sums and differences of the layers."""
@@ -383,17 +354,11 @@ def _largest_deviation(aligned: Array, opposed: Array, target: Array, points: in
 
     grid = jnp.linspace(low, high, points)
     best = grid[jnp.argmax(deviation(grid))]
-    width, golden = (high - low) / (points - 1), (np.sqrt(5) - 1) / 2
-
-    def shrink(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
-        left, right = bracket
-        inner_left, inner_right = right - golden * (right - left), left + golden * (right - left)
-        rises = deviation(inner_left) < deviation(inner_right)
-        return jnp.where(rises, inner_left, left), jnp.where(rises, right, inner_right)
-
+    width = (high - low) / (points - 1)
     # At a maximum the place does not matter to first order, so derivatives need not pass through the search.
-    left, right = jax.lax.fori_loop(0, 40, shrink, jax.lax.stop_gradient((best - width, best + width)))
-    return jnp.where(moves, deviation(jax.lax.stop_gradient((left + right) / 2)), 0.0)
+    bracket = jax.lax.stop_gradient((best - width, best + width))
+    place = minimum(lambda log_clock: -jax.lax.stop_gradient(deviation(log_clock)), *bracket, iterations=40)
+    return jnp.where(moves, deviation(jax.lax.stop_gradient(place)), 0.0)
 
 
 def _gaussian(width: int, key: int) -> tuple[np.ndarray, np.ndarray]:
@@ -411,19 +376,3 @@ def _check_factor(factor: float) -> float:
 def _plain(value: Any) -> Any:
     """A Python number, unless it is traced."""
     return value if is_traced(value) else float(value)
-
-
-_MEANINGS: Mapping[str, Meaning] = {
-    "test_loss": Meaning("test loss", "1", "L"),
-    "train_loss": Meaning("training loss", "1", "L_tr"),
-    # Without any aligned part it grows beyond all bounds.
-    "growth": Meaning("growth factor of the aligned parts, squared", "1", "γ", may_be_infinite=True),
-    "output": Meaning("slope of the output", "1", "θ"),
-    "linear_output": Meaning("slope of the output of the linearised network", "1", "θ_lin"),
-    "first": Meaning("first layer", "1", "a"),
-    "second": Meaning("second layer", "1", "b"),
-    "kernel": Meaning("tangent kernel, averaged over inputs", "1", "Θ"),
-    "neuron": Meaning("hidden unit, counted from 1", "1", "i"),
-    "distance_from_linear": Meaning("largest distance from the linearised network, over the initial error", "1"),
-    "kernel_ratio": Meaning("tangent kernel at the end over that at the start", "1", "Θ(∞)/Θ(0)"),
-}

@@ -1,8 +1,8 @@
-"""Estimates of work, made before it is begun: what would take days or all memory is refused in words at once.
+"""Estimates of time and memory: work that would take days or all memory is refused before it begins.
 
-Two limits hold: six hours of work (:data:`LONGEST`), which one core of a CPU is taken to do at 2e9 operations a second
-and an accelerator at 1e12, and half of the memory that is free now. Estimates are rough, to a factor of a few; they
-tell seconds from years. Work that is wanted although it is long is begun inside :func:`unlimited`.
+There are two limits: six hours of work (:data:`LONGEST`), at an assumed 2e9 operations per second on one core of a CPU
+and 1e12 on an accelerator, and half of the memory that is free now. Estimates are good to a factor of a few, enough to
+distinguish seconds from years. Inside :func:`unlimited` nothing is refused.
 
 >>> from solvable.numerics.cost import check_cost
 >>> check_cost("a plane", seconds=60.0)
@@ -20,11 +20,11 @@ from pathlib import Path
 
 DAY = 86400.0
 LONGEST = DAY / 4
-# What one core of an ordinary CPU does with small arrays, and what an accelerator does, in operations a second.
+# Operations per second of one core of an ordinary CPU on small arrays, and of an accelerator.
 _SPEEDS = {"cpu": 2e9, "gpu": 1e12, "tpu": 1e12}
-# However small the arrays, a step of a compiled loop costs about as much as so many operations.
+# However small its arrays, a step of a compiled loop costs about as much as this many operations.
 STEP = 2e3
-# Part of the memory that is free now which results may take: computing them needs the rest.
+# Fraction of the free memory that results may take: computing them needs the rest.
 _SHARE = 0.5
 
 _unlimited: ContextVar[bool] = ContextVar("unlimited", default=False)
@@ -32,7 +32,7 @@ _unlimited: ContextVar[bool] = ContextVar("unlimited", default=False)
 
 @contextlib.contextmanager
 def unlimited() -> Iterator[None]:
-    """Work inside is begun however long it will take and however much memory it needs."""
+    """Work inside this context is started however long it will take and however much memory it needs."""
     token = _unlimited.set(True)
     try:
         yield
@@ -71,7 +71,7 @@ def check_cost(
 
 
 def in_bytes(count: float) -> str:
-    """A number of bytes for people.
+    """A number of bytes in readable units.
 
     >>> from solvable.numerics.cost import in_bytes
     >>> in_bytes(26e12)
@@ -85,7 +85,7 @@ def in_bytes(count: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """A time for people.
+    """A time in readable units.
 
     >>> from solvable.numerics.cost import in_time
     >>> in_time(7200)

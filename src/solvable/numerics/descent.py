@@ -9,7 +9,7 @@ array([1.    , 0.3679, 0.1353])
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -44,7 +44,6 @@ class TrainingProblem(NamedTuple):
 
 @in_float64
 def simulate_runs(
-    name: str,
     draw: Callable[[jax.Array], TrainingProblem],
     times: Float[np.ndarray, "time"],
     training: Training,
@@ -52,19 +51,12 @@ def simulate_runs(
     stable_rate: float,
     excess: float = 1.0,
     operations: float,
-    bytes_per_run: float,
-    seeds: int,
-    key: int,
-    devices: Sequence[jax.Device] | None = None,
-    memory_limit: float | None = None,
-    progress: bool | None = None,
+    **options: Any,
 ) -> dict[str, np.ndarray]:
     """Train once for each seed; every measured value and its ``<name>_error``, with the axes (seed, time, ...).
 
     Parameters
     ----------
-    name
-        Name of the model, for messages and the progress bar.
     draw
         Draws the training problem of one run from its random key.
     times
@@ -76,30 +68,18 @@ def simulate_runs(
     excess
         By how much the curvature of a drawn training set may exceed that of the population.
     operations
-        Operations of one step, and
-    bytes_per_run
-        memory of one run, both roughly.
-    seeds, key, devices, memory_limit, progress
-        As in :func:`solvable.numerics.ensemble.ensemble`.
+        Operations of one step, roughly.
+    **options
+        Options of :func:`solvable.numerics.ensemble.ensemble`: ``seeds``, ``key``, ``bytes_per_run`` and others.
     """
-    check_count("seeds", seeds)
-    check_count("key", key, 0)
     check_stable(training, stable_rate, times[-1])
-    check_training_cost(name, times, training, stable_rate / excess, seeds, operations)
+    label = options.get("label", "simulating")
+    check_training_cost(label, times, training, stable_rate / excess, options["seeds"], operations)
 
     def run(key: jax.Array) -> tuple[PyTree, PyTree]:
         return train_with_error(*draw(key), times, training, stable_rate / excess)
 
-    values, errors = ensemble(
-        run,
-        seeds=seeds,
-        key=key,
-        bytes_per_run=bytes_per_run,
-        memory_limit=memory_limit,
-        devices=devices,
-        progress=progress,
-        label=f"simulating {name}",
-    )
+    values, errors = ensemble(run, **options)
     if not all(np.isfinite(value).all() for value in values.values()):
         raise ValueError(f"training diverged with {training!r}: lower learning_rate, or raise samples")
     return values | {f"{name}_error": error for name, error in errors.items()}
@@ -141,8 +121,8 @@ def train_with_error(
     values, errors
         The measured values and their estimated numerical errors. Gradient descent has no error but rounding. The flow
         is computed with two step lengths, whose difference is about fifteen times the error of the finer one. Rounding
-        adds up to at most N times the machine precision over N steps; what that changes in the measured values is
-        tried out.
+        adds up to at most N times the machine precision over N steps; its effect on the measured values is estimated by
+        perturbing the states.
     """
     if isinstance(training, GradientDescent):
         states = _descended(gradient, state, times.astype(int), training)
@@ -172,21 +152,21 @@ def flow_steps(
 
 
 def check_training_cost(
-    name: str,
+    label: str,
     times: Float[np.ndarray, "time"],
     training: Training,
     stable_rate: float,
     seeds: int,
     operations: float,
 ) -> None:
-    """Refuse a run whose steps, of so many operations each, would take too long."""
+    """Refuse a run whose steps, each of the given number of operations, would take too long."""
     if isinstance(training, GradientDescent):
         steps, evaluations = float(times[-1]), 1
     else:
         longest = _FLOW_STEP * _decayed_rate(stable_rate, training)
         steps, evaluations = float(training.flow_time(times[-1:])[0]) / longest, 12
     check_cost(
-        f"simulating {name} for {steps:.3g} steps and {seeds:.3g} seeds",
+        f"{label} for {steps:.3g} steps and {seeds:.3g} seeds",
         operations=evaluations * steps * (STEP + seeds * operations),
         remedy="ask for earlier times or fewer seeds",
     )
@@ -213,20 +193,35 @@ def _decayed_rate(stable_rate: float, training: Any) -> float:
     return 2 / (2 / stable_rate + float(training.weight_decay))
 
 
+def optimiser_step(
+    training: GradientDescent, position: PyTree, velocity: PyTree, gradient: PyTree, rate: Any
+) -> tuple[PyTree, PyTree]:
+    """Position and velocity after one step of gradient descent, with the momentum of a training.
+
+    Parameters
+    ----------
+    training
+        The training. Its weight decay must be part of the gradient.
+    position, velocity, gradient
+        PyTrees of one structure. The velocity is zero at the start; it may be None where there is no momentum.
+    rate
+        Learning rate of the step: see :meth:`GradientDescent.rate_at`.
+    """
+    if velocity is None:
+        return _moved(position, gradient, -rate), None
+    velocity = _moved(gradient, velocity, training.momentum)
+    move = _moved(gradient, velocity, training.momentum) if training.nesterov else velocity
+    return _moved(position, move, -rate), velocity
+
+
 def _descended(
     gradient: Callable[[PyTree], PyTree], state: PyTree, steps: Int[np.ndarray, "time"], training: GradientDescent
 ) -> PyTree:
     """The state after each number of steps."""
-    rate, momentum = training.learning_rate, training.momentum
     pull = _decayed(gradient, training)
 
     def step(count: Any, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-        position, velocity = carry
-        slope = pull(position)
-        velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, slope)
-        move = jax.tree.map(lambda v, g: g + momentum * v, velocity, slope) if training.nesterov else velocity
-        length = rate(count) if isinstance(rate, Schedule) else rate
-        return _moved(position, move, -length), velocity
+        return optimiser_step(training, *carry, pull(carry[0]), training.rate_at(count))
 
     def stretch(carry: tuple[PyTree, PyTree], ends: tuple[Any, Any]) -> tuple[tuple[PyTree, PyTree], PyTree]:
         carry = jax.lax.fori_loop(ends[0], ends[1], step, carry)

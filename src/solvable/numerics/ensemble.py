@@ -3,9 +3,9 @@
 Seed ``i`` always draws from ``fold_in(key, i)``, so a run does not depend on how many others there are, on the chunk
 it falls into or on the number of devices.
 
-Runs need nothing of each other, so each device is handed its share of a chunk as a call of its own, and accelerators
-work at the same time. Several CPU devices (there are such if XLA is told so) take turns: they share one thread pool,
-and factorising matrices on two of them at once, sharded or not, makes each wait for the other for ever.
+Runs are independent, so each device gets its part of a chunk in a call of its own, and accelerators work at the same
+time. Several CPU devices (XLA can be configured to have them) take turns: they share one thread pool, and factorising
+matrices on two of them at the same time, sharded or not, ends in a deadlock.
 
 >>> import jax
 >>> from solvable.numerics.ensemble import ensemble
@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from solvable.checks import check_count
 from solvable.numerics.cost import STEP, check_cost
 from solvable.numerics.memory import memory_limit as chosen_limit
 from solvable.progress import progress_bar
@@ -35,12 +36,26 @@ _first_seed: ContextVar[int] = ContextVar("first_seed", default=0)
 
 @contextlib.contextmanager
 def seeds_from(first: int) -> Iterator[None]:
-    """Runs inside are those of the seeds ``first``, ``first + 1``, ...: a long ensemble can be had piece by piece."""
+    """Runs inside are those of the seeds ``first``, ``first + 1``, ...: a long ensemble can be computed in parts."""
     token = _first_seed.set(first)
     try:
         yield
     finally:
         _first_seed.reset(token)
+
+
+def run_options(
+    name: str, seeds: int, key: int, devices: Any, memory_limit: float | None, progress: bool | None
+) -> dict[str, Any]:
+    """The options of a model's ``simulate``, checked, as options of :func:`ensemble` and :func:`trajectories`."""
+    return {
+        "seeds": check_count("seeds", seeds),
+        "key": check_count("key", key, 0),
+        "devices": devices,
+        "memory_limit": memory_limit,
+        "progress": progress,
+        "label": f"simulating {name}",
+    }
 
 
 def ensemble(
@@ -56,8 +71,8 @@ def ensemble(
 ) -> PyTree:
     """``run(key)`` for each seed; the results as NumPy arrays with the seed as first axis.
 
-    ``bytes_per_run`` is what one run needs at its peak; chunks are made so that ``memory_limit`` (2 GiB on a CPU, 60 %
-    of the memory of the accelerators elsewhere) is kept.
+    ``bytes_per_run`` is the peak memory of one run; chunks are as large as ``memory_limit`` (2 GiB on a CPU, 60 %
+    of the memory of the accelerators elsewhere) allows.
     """
     devices = _devices(devices)
     chunked = _vectorised(run)
@@ -87,7 +102,7 @@ def trajectories(
 
     ``count`` is the number of steps taken before. Results have axes (seed, time). Long stretches are cut into
     segments, so that the bar moves and the work can be interrupted. Work that would take many hours is refused before
-    it begins: a step is taken to read what a run holds in memory about once.
+    it begins, on the assumption that a step reads all memory of a run about once.
     """
     devices = _devices(devices)
     save_at = [int(step_number) for step_number in save_at]
@@ -99,7 +114,7 @@ def trajectories(
 
     begin_all, measure_all = _vectorised(start), _vectorised(measure)
 
-    # The states are given away: what a step leaves as it is, such as the data, then stays where it lies, uncopied.
+    # The states are donated: what a step does not change, such as the data, is then not copied.
     @partial(jax.jit, donate_argnums=0)
     def stretch_all(states: PyTree, begin: jax.Array, end: jax.Array) -> PyTree:
         return jax.vmap(lambda state: stretch(state, begin, end))(states)
@@ -137,7 +152,7 @@ def _devices(devices: Sequence[jax.Device] | None) -> list[jax.Device]:
 def _chunks(
     seeds: int, key: int, bytes_per_run: float, memory_limit: float | None, devices: list[jax.Device]
 ) -> Iterator[tuple[list[jax.Array], int]]:
-    """Each chunk's keys, split over the devices, and how many of them are wanted: all chunks have one size."""
+    """The keys of each chunk, split over the devices, and how many of them are needed: all chunks have one size."""
     limit = chosen_limit(memory_limit, devices)
     if bytes_per_run > limit:
         raise ValueError(
@@ -165,9 +180,9 @@ def random_key(key: int) -> jax.Array:
 
 
 def _vectorised(function: Callable[[Any], PyTree]) -> Callable[[Any], PyTree]:
-    """The function over a leading axis, compiled; remembered for a partial of the same function on equal arguments."""
+    """The function over a leading axis, compiled; cached for partials of the same function with equal arguments."""
     if isinstance(function, partial):
-        # Arguments that cannot be hashed, such as arrays, cannot be told to be equal: compile anew.
+        # Arguments that cannot be hashed, such as arrays, cannot be looked up: compile again.
         with contextlib.suppress(TypeError):
             return _remembered(function.func, function.args, tuple(function.keywords.items()))
     return jax.jit(jax.vmap(function))

@@ -18,7 +18,7 @@ class Lowest(NamedTuple):
 def lowest(places: np.ndarray, values: np.ndarray) -> Lowest:
     """Minima over the first axis of positive ``values[place, ...]``, infinite where there are none.
 
-    In the logarithms, of the parabola through the lowest value and its neighbours. The errors are the
+    They are those of the parabola, in the logarithms, through the lowest value and its neighbours. The errors are the
     distance from that value, or half of what taking every second member of the family changes where that is more: a
     sharp bend that a family misses shows in them, as the distance to a polynomial of higher order would not. A lowest
     value at the end of the family, or beside an infinite one, is given as it is, with infinite errors.
@@ -58,7 +58,7 @@ def _minimum(x: np.ndarray, y: np.ndarray) -> tuple[float, float, bool]:
 def at_costs(costs: np.ndarray, values: np.ndarray, budgets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A positive curve at the given costs, by a cubic spline in the logarithms; infinite outside of it.
 
-    The relative error is what a spline through every second point differs by, less a factor of four: halving a grid
+    The relative error is what a spline through every second point differs by, divided by four: halving a grid
     lowers the error of a cubic spline by sixteen where the curve is smooth, and by less where it bends.
     """
     from scipy.interpolate import CubicSpline

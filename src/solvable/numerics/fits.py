@@ -12,7 +12,7 @@ import numpy as np
 # How far from zero exponents are looked for beside an offset, and how densely at first.
 _STEEPEST, _SCANNED = 12.0, 97
 _GOLDEN = (math.sqrt(5) - 1) / 2
-# A local exponent may miss the common one by so many of its standard errors.
+# A local exponent may differ from the common one by this many of its standard errors.
 _ERRORS_ALLOWED = 3.0
 _FEWEST_SEEDS = 4
 
@@ -55,7 +55,7 @@ def local_slopes(x: np.ndarray, y: np.ndarray, errors: np.ndarray | None = None)
 def local_slopes_of_mean(x: np.ndarray, runs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same for the mean of ``runs[..., seed, x]``, with the error to first order.
 
-    Points of one run fluctuate together, which makes the slope surer than its points; runs know this, error bars don't.
+    Points of one run fluctuate together, so that the slope is known better than errors of single points suggest.
     """
     mean = runs.mean(-2)
     slopes, _ = local_slopes(x, mean)
@@ -113,7 +113,7 @@ def fit(
         return _with_offset(x, y, np.abs(y) if errors is None else errors, counts)
     if errors is None:
         return _plain(x, y, counts)
-    # Once more with the relative errors of the law: by those of the values, points that fluctuate up would count more.
+    # Again with errors relative to the law: relative to the values, points that fluctuate upwards would weigh more.
     first = _plain(x, y, counts * (y / errors) ** 2)
     return _plain(x, y, counts * (first(x) / errors) ** 2)
 
@@ -164,7 +164,7 @@ def _with_offset(x: np.ndarray, y: np.ndarray, scale: np.ndarray, counts: np.nda
 
 
 class Resampled(NamedTuple):
-    """Fits to data drawn anew, and what is known of how far they spread."""
+    """Fits to resampled data, and what is known of their spread."""
 
     laws: PowerLaw
     # Degrees of freedom, and by how much the spread of resampled fits falls short of the true one.
@@ -194,7 +194,7 @@ def resample(
     freedom = float(x.size - parameters)
     if how == "pairs":
         taken = generator.multinomial(x.size, np.full(x.size, 1 / x.size), size=4 * resamples)
-        # A line needs as many places as it has parameters: drawings with fewer say nothing.
+        # A fit needs more distinct points than parameters: resamples with fewer are left out.
         taken = taken[(taken > 0).sum(1) > parameters][:resamples].astype(float)
         return Resampled(fit(x, y, errors, offset, taken), freedom, math.sqrt(x.size / freedom))
     law = fit(x, y, errors, offset)
@@ -207,7 +207,7 @@ def resample(
         residuals = (y - curve if offset else np.log(y / curve)) / scale
         noise = generator.choice(residuals * math.sqrt(x.size / freedom), size=(resamples, x.size))
     drawn = curve + scale * noise if offset else curve * np.exp(scale * noise)
-    # The weights of the fit are those of the data, as they were.
+    # The weights of the fit stay those of the data.
     return Resampled(fit(x, drawn, np.abs(y) if errors is None and offset else errors, offset), freedom, 1.0)
 
 

@@ -73,7 +73,7 @@ def kappa(intensities: Any, samples: Any, ridge: Any = 0.0, multiplicities: Any 
 
 @in_float64
 def learnability(intensities: Any, kappa: Any) -> Float[Array, "..."]:
-    """Share of each mode that is learned, ``rho / (rho + kappa)`` (eq. 1.35)."""
+    """Fraction of each mode that is learned, ``rho / (rho + kappa)`` (eq. 1.35)."""
     return shares(jnp.asarray(intensities, float), jnp.asarray(kappa))[0]
 
 
@@ -118,7 +118,7 @@ def _solve(intensities: Array, weights: Array, samples: Array, ridge: Array) -> 
         both = (gain > 0) & (lack > 0)
         newton = jnp.log(gain / lack) / (gain_slope / gain + lack_slope / lack)
         good = both & (point + newton >= low) & (point + newton <= high) & (2 * jnp.abs(newton) <= jnp.abs(step))
-        # A step that a converged point cannot take without leaving the bracket by rounding is no step.
+        # A converged point stays where it is, although rounding may put its last step outside the bracket.
         move = jnp.where(good, newton, jnp.where(gain == lack, 0.0, (low + high) / 2 - point))
         return low, high, point + move, move, count + 1
 
@@ -224,7 +224,7 @@ def _checked(intensities: Any, multiplicities: Any) -> tuple[Any, Any]:
     if counts.shape != values.shape[-1:]:
         raise ValueError(f"multiplicities must have one entry for each of the {values.shape[-1]} intensities")
     if not (np.isfinite(counts) & (counts > 0)).all():
-        raise ValueError("multiplicities must be positive finite numbers: leave out what is not there")
+        raise ValueError("multiplicities must be positive finite numbers: leave out absent modes")
     return values, counts
 
 

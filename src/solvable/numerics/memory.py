@@ -1,16 +1,16 @@
-"""How much memory a computation may take at once where the user does not say: one rule for all of the package."""
+"""How much memory a computation may take by default: one rule for the whole package."""
 
 from collections.abc import Sequence
 
 import jax
 
-# Of a CPU, so that a simulation fits beside the other programs of a laptop; of an accelerator, a fraction of its own.
+# On a CPU a simulation has to fit beside the other programs of a laptop; of an accelerator it may take this fraction.
 CPU_MEMORY = 2.0 * 2**30
 _FRACTION = 0.6
 
 
 def device_memory(device: jax.Device) -> float | None:
-    """Bytes that an accelerator has in all for this process; None for a CPU, which does not say."""
+    """Bytes that an accelerator has in all for this process; None for a CPU, which does not report it."""
     statistics = device.memory_stats() if device.platform != "cpu" else None
     return None if not statistics else float(statistics.get("bytes_limit", 0)) or None
 

@@ -1,4 +1,4 @@
-"""First crossings of smooth curves: vectorised, differentiable, and honest about "never".
+"""First crossings of smooth curves, vectorised and differentiable, with a flag where there is none.
 
 >>> import jax.numpy as jnp
 >>> from solvable.numerics.roots import root_in_bracket
@@ -67,13 +67,13 @@ def first_dip(curve: Curve, low: float, high: float, points: int = 320) -> tuple
     touches = jnp.zeros(points, bool).at[1:-1].set(is_dip & (vertex <= 0)) | (values <= 0)
     index = jnp.where(touches.any(), jnp.argmax(touches), jnp.clip(jnp.argmin(values), 1, points - 2))
     spacing = grid[1] - grid[0]
-    bottom = _minimum(curve, grid[index] - spacing, grid[index] + spacing)
+    bottom = minimum(curve, grid[index] - spacing, grid[index] + spacing)
     point = jnp.where(values[index] <= 0, grid[index], bottom)
     return point, curve(point) <= 0
 
 
-def _minimum(curve: Curve, low: Array, high: Array, iterations: int = 45) -> Array:
-    """Golden-section search for the minimum of a curve with a single dip in the interval."""
+def minimum(curve: Curve, low: Array, high: Array, iterations: int = 45) -> Array:
+    """Where a curve with a single dip in the interval is least, by golden-section search."""
     golden = (5**0.5 - 1) / 2
 
     def shrink(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:

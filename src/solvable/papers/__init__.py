@@ -8,14 +8,18 @@ Misprints of a paper are listed in ``errata.md`` in its folder; the documentatio
 
 import difflib
 import importlib
+import os
 import pkgutil
+from collections.abc import Mapping
 from fnmatch import fnmatch
 from importlib.resources import files
+from pathlib import Path
 from types import ModuleType
 
 import xarray as xr
 
 from solvable.papers.claims import Claim, Reproduction, Scale, scale_of
+from solvable.papers.storage import read_record
 from solvable.precision import in_float64
 
 __all__ = [
@@ -26,6 +30,7 @@ __all__ = [
     "figures",
     "home",
     "interpret",
+    "load_data",
     "load_figure",
     "papers",
     "reproduce",
@@ -63,7 +68,12 @@ def title(paper: str) -> str:
 
 
 def errata(paper: str) -> str:
-    """What is wrong in print, as Markdown: tables of what is printed, what is correct and how we know. May be empty."""
+    """What is wrong in print, as Markdown: tables of what is printed, what is correct and how we know. May be empty.
+
+    >>> from solvable import papers
+    >>> papers.errata("linear-grokking").splitlines()[0]
+    '## Grokking in Linear Estimators'
+    """
     parts = [part for part in files(_package(paper)).iterdir() if fnmatch(part.name, "errata*.md")]
     texts = [part.read_text("utf-8") for part in sorted(parts, key=lambda part: part.name.removesuffix(".md"))]
     return "\n".join(texts)
@@ -81,7 +91,12 @@ def figures(paper: str) -> list[str]:
 
 
 def home(paper: str, figure: str) -> str:
-    """The name of the module that reproduces a figure."""
+    """The name of the module that reproduces a figure.
+
+    >>> from solvable import papers
+    >>> papers.home("layerwise", "table4-1")
+    'solvable.papers.layerwise.table4_1'
+    """
     known = figures(paper)
     if figure not in known:
         raise ValueError(_unknown(f"figure of {paper}", figure, known))
@@ -121,7 +136,7 @@ def compute(paper: str, figure: str, scale: Scale = "quick") -> dict[str, xr.Dat
 
 
 @in_float64
-def interpret(paper: str, figure: str, data: dict[str, xr.Dataset]) -> Reproduction:
+def interpret(paper: str, figure: str, data: Mapping[str, xr.Dataset]) -> Reproduction:
     """Test the claims of a figure on its datasets, and draw it.
 
     Parameters
@@ -129,10 +144,52 @@ def interpret(paper: str, figure: str, data: dict[str, xr.Dataset]) -> Reproduct
     paper, figure
         Short names: see :func:`papers` and :func:`figures`.
     data
-        What :func:`compute` returned, now or in an earlier session.
+        What :func:`compute` returned, or what :func:`load_data` read from a report.
+
+    >>> from solvable import papers
+    >>> data = papers.compute("linear-grokking", "eq12")
+    >>> data["times"]["delay"] = 2 * data["times"].delay
+    >>> [claim.passed for claim in papers.interpret("linear-grokking", "eq12", data).claims]
+    [False, False, False, False, True, True]
     """
     module = load_figure(paper, figure)
-    return Reproduction(data, module.draw(data), module.claims(data))
+    return Reproduction(dict(data), module.draw(data), module.claims(data))
+
+
+def load_data(paper: str, figure: str, folder: str | os.PathLike[str]) -> dict[str, xr.Dataset]:
+    """Read the datasets of a figure from the folder of a report, whether its claims hold, fail or raise.
+
+    Parameters
+    ----------
+    paper, figure
+        Short names: see :func:`papers` and :func:`figures`.
+    folder
+        The folder that ``solvable reproduce --out`` was given.
+
+    After ``solvable reproduce linear-grokking eq12 --out report``:
+
+    >>> from solvable import papers
+    >>> data = papers.load_data("linear-grokking", "eq12", "report")  # doctest: +SKIP
+    >>> papers.interpret("linear-grokking", "eq12", data).figure.savefig("eq12.pdf")  # doctest: +SKIP
+
+    Without it:
+
+    >>> papers.load_data("linear-grokking", "eq12", "nowhere")
+    Traceback (most recent call last):
+        ...
+    ValueError: there are no datasets of linear-grokking eq12 in nowhere; this command computes them: \
+solvable reproduce linear-grokking eq12 --out nowhere
+    """
+    home(paper, figure)
+    # Of several papers each has a folder of its own in that of the report.
+    for place in (Path(folder), Path(folder) / paper):
+        stored = read_record(place, figure)
+        if stored and stored.paper == paper:
+            return stored.load(place)
+    raise ValueError(
+        f"there are no datasets of {paper} {figure} in {folder}; this command computes them: "
+        f"solvable reproduce {paper} {figure} --out {folder}"
+    )
 
 
 def reproduce(paper: str, figure: str, scale: Scale = "quick") -> Reproduction:
@@ -162,6 +219,9 @@ def reproduce_paper(paper: str, scale: Scale = "quick") -> dict[str, Reproductio
         Short name of the paper: see :func:`papers`.
     scale
         ``"quick"``, for two cores and minutes at most, or ``"full"``, the sizes of the paper.
+
+    >>> from solvable import papers
+    >>> results = papers.reproduce_paper("linear-grokking")  # doctest: +SKIP
     """
     return {figure: reproduce(paper, figure, scale) for figure in figures(paper)}
 

@@ -1,6 +1,5 @@
 """Designs that fill a box of parameters with few cells: Latin hypercubes and Sobol sequences."""
 
-import inspect
 import math
 import numbers
 import warnings
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from solvable.checks import check_count
+from solvable.numerics.sobol import sequence
 from solvable.sweeps.design import Design, zipped
 
 
@@ -42,9 +42,7 @@ def sobol(ranges: Mapping[str, tuple[Any, ...]], count: int, key: int = 0) -> De
 
 def _sequence(kind: Any, ranges: Mapping[str, tuple[Any, ...]], key: int) -> Any:
     _check(ranges)
-    # SciPy renamed the argument in 1.15.
-    name = "rng" if "rng" in inspect.signature(kind).parameters else "seed"
-    return kind(len(ranges), **{name: np.random.default_rng(check_count("key", key, least=0))})
+    return sequence(kind, len(ranges), np.random.default_rng(check_count("key", key, least=0)))
 
 
 def _check(ranges: Mapping[str, tuple[Any, ...]]) -> None:

@@ -12,15 +12,14 @@ from hypothesis import given, settings
 from solvable import activations, teachers
 from solvable.models.committee.gaussian import (
     FINE,
-    SOBOL_LIMIT,
     polynomial_average,
-    sobol_normals,
     student_products,
     student_teacher_products,
     teacher_power,
     test_loss,
     test_loss_error,
 )
+from solvable.numerics.sobol import SOBOL_LIMIT, sobol_normals
 
 loss_of, error_of = eqx.filter_jit(test_loss), eqx.filter_jit(test_loss_error)
 READOUT = np.array([0.5, -0.3, 0.7])

@@ -7,17 +7,19 @@ import pytest
 from committees import ALIGNMENT, OVERLAP, paper_problem, problem
 
 from solvable import SGD, GradientDescent, GradientFlow, activations, teachers
-from solvable.models.committee.gaussian import sobol_normals, test_loss
+from solvable.models.committee.gaussian import drift, test_loss
 from solvable.models.committee.online import (
     descent_latents,
-    drift,
+    early_alignment_rate,
+    escape_time,
     factor,
     one_pass,
     online_descent,
     online_flow,
+    recovery,
     signal_correlation,
 )
-from solvable.models.committee.summaries import early_alignment_rate, escape_time, recovery
+from solvable.numerics.sobol import sobol_normals
 
 FLOW = GradientFlow()
 

@@ -8,10 +8,10 @@ from committees import paper_problem, problem
 
 from solvable import GradientDescent, activations, solvers, teachers
 from solvable.models.committee import trajectories
-from solvable.models.committee.gaussian import sobol_normals
 from solvable.models.committee.online import factor, online_descent
 from solvable.models.committee.response import March
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
+from solvable.numerics.sobol import sobol_normals
 
 
 def solve_response(problem, steps, samples, replicates, key=0):

@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 
 from solvable import GradientDescent, activations, teachers
 from solvable.models.committee import simulation
+from solvable.models.committee.problem import initial_weights
 from solvable.models.committee.simulation import (
     FORMS,
     Primal,
     bytes_per_run,
     choose_form,
     draw_inputs,
-    initial_weights,
     largest_curvature,
     velocity,
 )
-from solvable.models.committee.summaries import kernel_alignment
 
 EPSILON = 0.5
 
@@ -316,10 +315,10 @@ class TestKernelAlignment:
         task = problem(activations.linear, teachers.linear(), [1.0])
         target = jnp.array([1.0, -2.0, 0.5])
         key = jax.random.key(0)
-        alone = kernel_alignment(task, jnp.ones((1, 3)), target, lambda rows: rows @ jnp.outer(target, target), key)
+        alone = task.kernel_alignment(jnp.ones((1, 3)), target, lambda rows: rows @ jnp.outer(target, target), key)
         assert alone == pytest.approx(np.sqrt(3))
         dead = problem(activations.relu, teachers.linear(), [1.0])
-        assert kernel_alignment(dead, -jnp.ones((1, 3)), target, lambda rows: rows, key) == 0
+        assert dead.kernel_alignment(-jnp.ones((1, 3)), target, lambda rows: rows, key) == 0
 
     def test_learning_features_raises_it(self):
         """An easy case (many samples, large epsilon): the kernel turns to the target as the student finds it."""

@@ -42,8 +42,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from solvable.models.committee.gaussian import sobol_normals
 from solvable.models.committee.problem import Problem
+from solvable.numerics.sobol import sobol_normals
 
 _BLOCK = 128
 _EVEN_BLOCKS = 2
@@ -235,7 +235,7 @@ def _evaluate(
     unused = jax.lax.dynamic_slice(latents, (0, count), (samples, neurons))
 
     # Samples come first, and are taken in chunks that stay in a CPU's cache, so that the arrays are read from memory
-    # once a pass: the passes are what evaluation costs.
+    # once per pass: the passes dominate the cost.
     def signal(rows: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], tuple[Array]]:
         latent, direction, fresh = rows
         moving, error = problem.signals((latent @ weights.T).T, latent[:, :indices].T)

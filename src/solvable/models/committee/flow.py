@@ -26,8 +26,7 @@ from jaxtyping import Array, Float
 from solvable.checks import check_choice, check_fraction
 from solvable.models.committee.closure import Evaluation, LatentClosure, combine
 from solvable.models.committee.latent import ClosureSolver, Recorder, fastest_rate
-from solvable.models.committee.outputs import Advance, OutputRequest
-from solvable.models.committee.problem import Problem
+from solvable.models.committee.problem import Advance, OutputRequest, Problem
 from solvable.training import Covers, GradientFlow
 
 _DAMPING = 2 / 13
@@ -73,24 +72,7 @@ class Flow(ClosureSolver):
     def follow(
         self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: Recorder, advance: Advance
     ) -> None:
-        clock = problem.training.flow_time(times)
-        now, proposed, place = 0.0, np.inf, _Place(problem, closure)
-        for time, target in zip(times, map(float, clock), strict=True):
-            while now < target:
-                length = self._length(now, target, proposed, place.rate())
-                following = place.after(length)
-                if self.grid == "adaptive":
-                    fraction = place.local_error(following, length) / self.accuracy
-                    factor = 0.8 * max(fraction, 1e-6) ** (-1 / 3) if np.isfinite(fraction) else 0.1
-                    if not fraction <= 1 and length > 1e-9 / place.rate():
-                        proposed = length * float(np.clip(factor, 0.1, 0.9))
-                        continue
-                    proposed = length * float(np.clip(factor, 0.2, 3.0))
-                place, now = following, _later(now, length, target)
-                advance(length / float(clock[-1]))
-            recorder.record(closure.widen(place.weights), place.evaluation)
-            if recorder.has_diverged(place.evaluation, float(time)):
-                break
+        self._march(problem, times, closure, [recorder], advance)
 
     def time_error(self, problem: Problem, times: np.ndarray, key: int, rank: int) -> dict[str, np.ndarray]:
         """4/3 of the change when every step is halved: the scheme is of second order.
@@ -103,24 +85,42 @@ class Flow(ClosureSolver):
         small = dataclasses.replace(self, samples=max(min(self.samples, _PILOT_SAMPLES), enough))
         closure = small.closure(problem, 0, False, key)
         recorders = [Recorder(closure, problem, False, OutputRequest()) for _ in range(2)]
-        whole = halved = _Place(problem, closure)
-        now, proposed = 0.0, np.inf
-        for time, target in zip(times, map(float, problem.training.flow_time(times)), strict=True):
-            while now < target:
-                length = self._length(now, target, proposed, whole.rate())
-                following = whole.after(length)
-                if self.grid == "adaptive":
-                    fraction = max(whole.local_error(following, length) / self.accuracy, 1e-6)
-                    proposed = length * float(np.clip(0.8 * fraction ** (-1 / 3), 0.2, 3.0))
-                whole, halved = following, halved.after(length / 2).after(length / 2)
-                now = _later(now, length, target)
-            for recorder, place in zip(recorders, (whole, halved), strict=True):
-                recorder.record(closure.widen(place.weights), place.evaluation)
-                recorder.has_diverged(place.evaluation, float(time))
+        self._march(problem, times, closure, recorders, lambda part: None)
         for recorder in recorders:
             recorder.finish(times)
         one, two = (recorder.arrays(times.size) for recorder in recorders)
         return {name: 4 / 3 * np.abs(one[name] - two[name]) for name in one}
+
+    def _march(
+        self,
+        problem: Problem,
+        times: np.ndarray,
+        closure: LatentClosure,
+        recorders: list[Recorder],
+        advance: Advance,
+    ) -> None:
+        """Step through the times. A second recorder follows the same steps, each taken in two halves."""
+        clock = problem.training.flow_time(times)
+        now, proposed, places = 0.0, np.inf, [_Place(problem, closure)] * len(recorders)
+        for time, target in zip(times, map(float, clock), strict=True):
+            while now < target:
+                length = self._length(now, target, proposed, places[0].rate())
+                following = places[0].after(length)
+                if self.grid == "adaptive":
+                    fraction = places[0].local_error(following, length) / self.accuracy
+                    factor = 0.8 * max(fraction, 1e-6) ** (-1 / 3) if np.isfinite(fraction) else 0.1
+                    if not fraction <= 1 and length > 1e-9 / places[0].rate():
+                        proposed = length * float(np.clip(factor, 0.1, 0.9))
+                        continue
+                    proposed = length * float(np.clip(factor, 0.2, 3.0))
+                places = [following, *(place.after(length / 2).after(length / 2) for place in places[1:])]
+                now = _later(now, length, target)
+                advance(length / float(clock[-1]))
+            for recorder, place in zip(recorders, places, strict=True):
+                recorder.record(closure.widen(place.weights), place.evaluation)
+                recorder.has_diverged(place.evaluation, float(time))
+            if recorders[0].stopped is not None:
+                break
 
     def _length(self, now: float, target: float, proposed: float, rate: float) -> float:
         """The next step: not beyond the next time asked for, and at first no longer than the fastest relaxation."""
@@ -134,7 +134,7 @@ class Flow(ClosureSolver):
 
 
 class _Place:
-    """Weights on a flow, with what the samples say of them."""
+    """Weights along the flow, with their evaluation on the samples."""
 
     def __init__(self, problem: Problem, closure: LatentClosure, weights: Array | None = None) -> None:
         training: Any = problem.training

@@ -1,4 +1,4 @@
-"""Averages over Gaussian fields: evenly spread samples, quadrature in few dimensions, and the exact test loss.
+"""Averages over Gaussian fields, by closed forms and quadrature: the exact test loss, and the drift on the population.
 
 Fields of fresh inputs are Gaussian with covariances given by overlap and alignment, so that the test loss is
 
@@ -11,17 +11,12 @@ or over one student field and the K index fields, however many neurons there are
 non-differentiable point at zero costs no accuracy, and the trapezoid rule (Sobol points beyond K = 3) over several
 index fields: for functions with poles near the real line, such as tanh, it converges faster than Gauss-Hermite.
 
->>> from solvable.models.committee.gaussian import sobol_normals
->>> normals = sobol_normals(1024, 3, key=0)
->>> normals.shape, bool(abs(normals.mean(0)).max() < 0.01)
-((1024, 3), True)
+The same averages give the drift of the weights on the population: :func:`drift`.
 """
 
 import functools
-import inspect
 import math
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -31,50 +26,14 @@ from jaxtyping import Array, Float
 
 from solvable.activations import Polynomial
 from solvable.models.committee.problem import Problem, elementwise
+from solvable.numerics.sobol import sobol_normals
 
-# scipy ships direction numbers up to this dimension.
-SOBOL_LIMIT = 21201
-_BITS = 30
 # A normal beyond this many standard deviations has weight 2e-17.
 _REACH = 8.5
 # Added to conditional variances, in units of the variance, so that derivatives exist where fields are collinear.
 _FLOOR = 1e-14
-# Added to variances, so that a neuron without weights is no division by zero.
+# Added to variances, so that a neuron with zero weights causes no division by zero.
 _TINY = 1e-30
-
-
-def sobol_normals(count: int, dimension: int, key: int | Sequence[int]) -> Float[np.ndarray, "{count} {dimension}"]:
-    """``count`` standard normal vectors from one scrambled Sobol sequence; another ``key`` gives another
-    randomisation.
-
-    ``key`` is an integer or a few of them, ``(key, replicate)``. Counts that are powers of two are balanced best. Sobol
-    numbers exist for ``SOBOL_LIMIT`` dimensions; the columns beyond are pseudo-random normals, right but noisier.
-    """
-    from scipy.special import ndtri
-
-    if count < 1 or dimension < 0:
-        raise ValueError(f"sobol_normals needs count >= 1 and dimension >= 0, not {count} and {dimension}")
-    if count > 2**_BITS:
-        raise ValueError(f"sobol_normals draws at most 2^{_BITS} points, not {count}: draw several replicates instead")
-    generator = np.random.default_rng(key)
-    normals = np.empty((count, dimension))
-    even = min(dimension, SOBOL_LIMIT)
-    if even:
-        # Points sit on a lattice of 2^-30 that holds zero, where the normal would be infinite: move by half a cell.
-        normals[:, :even] = ndtri(_sobol_points(count, even, generator) + 0.5 ** (_BITS + 1))
-    normals[:, even:] = generator.standard_normal((count, dimension - even))
-    return normals
-
-
-def _sobol_points(count: int, dimension: int, generator: np.random.Generator) -> np.ndarray:
-    from scipy.stats import qmc
-
-    # scipy renamed its argument in 1.15.
-    argument = "rng" if "rng" in inspect.signature(qmc.Sobol.__init__).parameters else "seed"
-    points = qmc.Sobol(dimension, scramble=True, bits=_BITS, **{argument: generator})
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The balance properties", category=UserWarning)
-        return points.random(count)
 
 
 class Grid(NamedTuple):
@@ -234,7 +193,7 @@ def over_neurons(function: Callable[..., Array], *rows: Array) -> Array:
 
 
 def _safe(vector: Array) -> Array:
-    """The vector, moved off zero by less than counts, so that its norm has a derivative."""
+    """The vector, moved off zero by a negligible amount, so that its norm has a derivative."""
     return vector + _TINY
 
 
@@ -255,8 +214,16 @@ def test_loss_error(
     return jnp.abs(fine - coarse) + rounding
 
 
-# pytest collects functions by this name wherever they are imported.
-test_loss.__test__ = test_loss_error.__test__ = False  # type: ignore[attr-defined]
+@jax.jit
+def test_losses(
+    problem: Problem, alignment: Float[Array, "time neuron index"], overlap: Float[Array, "time neuron neuron"]
+) -> Float[Array, "time"]:
+    """The test loss at each time."""
+    return jax.lax.map(lambda state: test_loss(problem, *state), (alignment, overlap))
+
+
+# pytest collects functions by these names wherever they are imported.
+test_loss.__test__ = test_loss_error.__test__ = test_losses.__test__ = False  # type: ignore[attr-defined]
 
 
 def _test_loss(problem: Problem, alignment: Array, overlap: Array, order: Order) -> Array:
@@ -315,3 +282,74 @@ def teacher_power(problem: Problem, order: Order) -> Float[Array, ""]:
         return jnp.sum(weights * problem.target(nodes[None]) ** 2)
     grid, mass = index_normals(order, problem.indices)
     return jnp.sum(mass * problem.target(jnp.asarray(grid)) ** 2)
+
+
+def drift(
+    problem: Problem, latents: Float[Array, "neuron latent"], order: Order = FINE
+) -> Float[Array, "neuron latent"]:
+    """``F = <g z^T>``: exact for polynomials (Stein's identity), by quadrature over pairs of fields otherwise."""
+    by_students = _polynomial_students if isinstance(problem.activation, Polynomial) else _quadrature_students
+    by_teacher = _polynomial_teacher if problem.is_polynomial else _quadrature_teacher
+    return problem.gradient_readout[:, None] * (
+        by_teacher(problem, latents, order) - by_students(problem, latents, order)
+    )
+
+
+def _polynomial_students(problem: Problem, latents: Array, order: Order) -> Array:
+    """``sum_k c_k <phi'(h_i) phi(h_k) z>``; Stein: ``<phi''_i phi_k> u_i + <phi'_i phi'_k> u_k``."""
+    value = problem.activation.coefficients  # type: ignore[attr-defined]
+    slope = derivative(value)
+    overlap = latents @ latents.T
+    variance = jnp.diagonal(overlap)
+    average = functools.partial(
+        polynomial_average, variance=variance[:, None], other_variance=variance, covariance=overlap
+    )
+    own = average(derivative(slope), value) @ problem.readout
+    return own[:, None] * latents + (average(slope, slope) * problem.readout) @ latents
+
+
+def _polynomial_teacher(problem: Problem, latents: Array, order: Order) -> Array:
+    """``<phi'(h_i) sigma(h*) z>``; Stein: ``<phi''_i sigma> u_i + <phi'_i sigma'> e_*``."""
+    slope = derivative(problem.activation.coefficients)  # type: ignore[attr-defined]
+    target = problem.teacher.coefficients  # type: ignore[attr-defined]
+    average = functools.partial(
+        polynomial_average,
+        variance=jnp.sum(latents**2, axis=1),
+        other_variance=jnp.ones(()),
+        covariance=latents[:, 0],
+    )
+    own = average(derivative(slope), target)
+    return (own[:, None] * latents).at[:, 0].add(average(slope, derivative(target)))
+
+
+def _quadrature_students(problem: Problem, latents: Array, order: Order) -> Array:
+    phi, slope = elementwise(problem.activation), elementwise(jax.grad(problem.activation))
+    overlap = latents @ latents.T
+    variance = jnp.diagonal(overlap)
+
+    def with_one(row: Array, own: Array, other: Array, other_variance: Array, covariance: Array) -> Array:
+        nodes = pair_nodes(order, own, other_variance, covariance)
+        values = nodes.weights * slope(nodes.field) * phi(nodes.other)
+        scale = jnp.sqrt(own + 1e-30)
+        spread = conditional_scale(other_variance, covariance / scale)
+        along, across = row / scale, (other - covariance / scale**2 * row) / spread
+        return jnp.sum(values * nodes.first) * along + jnp.sum(values * nodes.second) * across
+
+    def with_all(row: Array, own: Array, covariances: Array) -> Array:
+        return problem.readout @ jax.vmap(with_one, (None, None, 0, 0, 0))(row, own, latents, variance, covariances)
+
+    return over_neurons(with_all, latents, variance, overlap)
+
+
+def _quadrature_teacher(problem: Problem, latents: Array, order: Order) -> Array:
+    slope = elementwise(jax.grad(problem.activation))
+    indices = latents.shape[1] - latents.shape[0]
+
+    def one(row: Array) -> Array:
+        variance, alignment = jnp.sum(row**2), row[:indices]
+        nodes = teacher_nodes(order, variance, alignment)
+        values = nodes.weights * slope(nodes.field) * problem.target(nodes.index_fields)
+        across = row[indices:] / conditional_scale(variance, jnp.sqrt(jnp.sum(alignment**2) + 1e-60))
+        return jnp.concatenate([nodes.index_fields @ values, jnp.sum(values * nodes.perpendicular) * across])
+
+    return over_neurons(one, latents)

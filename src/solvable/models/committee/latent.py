@@ -10,23 +10,22 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from solvable.checks import check_count
 from solvable.models.committee.closure import Evaluation, LatentClosure, combine, largest_rate
-from solvable.models.committee.gaussian import test_loss
-from solvable.models.committee.outputs import Advance, OutputRequest, Solution
-from solvable.models.committee.problem import Problem
-from solvable.models.committee.summaries import sample_alignment
+from solvable.models.committee.gaussian import test_losses
+from solvable.models.committee.problem import Advance, OutputRequest, Problem, Solution
 from solvable.numerics.cost import check_cost
+from solvable.numerics.memory import device_memory
 from solvable.training import Covers, GradientDescent
 
-# How many steps may go by before the loss is looked at; looking makes an accelerator wait.
+# Steps between two checks for divergence; a check makes an accelerator wait.
 _LOOK_EVERY = 64
-_DEFAULT_MEMORY = 4 * 2**30
+_DEFAULT_MEMORY = 4.0 * 2**30
 # A loss this many times the first one has diverged.
 _DIVERGED = 1e6
-# Directions that a latent basis has grown to on long runs, and what it costs to start one evaluation from Python.
+# Typical rank of the latent basis on long runs, and the overhead of an evaluation from Python in operations.
 _USUAL_RANK, _CALL = 64, 1e6
 
 
@@ -205,7 +204,7 @@ class Recorder:
         return True
 
     def finish(self, times: np.ndarray) -> None:
-        """Take the numbers off the device and release the samples."""
+        """Copy the numbers from the device and release the samples."""
         bad = [i for i, loss in enumerate(self._losses) if not float(loss) < _DIVERGED * max(self._first or 0, 1e-300)]
         if bad and self.stopped is None:
             before = self._weights[max(bad[0] - 1, 0)]
@@ -229,7 +228,7 @@ class Recorder:
         overlap = np.einsum("tia,tja->tij", weights, weights)
         out = {
             "train_loss": self._loss,
-            "test_loss": np.asarray(_test_losses(self._problem, alignment, overlap)),
+            "test_loss": np.asarray(test_losses(self._problem, alignment, overlap)),
             "alignment": alignment,
             "overlap": overlap,
         }
@@ -250,11 +249,6 @@ class Recorder:
         own = np.sqrt(np.maximum(1 - taken, 0.0) / ratio)
         factors = self._problem.readout_ratio
         return 2 * np.einsum("i,tia,tia,a->t", factors, projected, weights[:, :, self._fixed :], own)
-
-
-@jax.jit
-def _test_losses(problem: Problem, alignment: Array, overlap: Array) -> Array:
-    return jax.vmap(lambda a, c: test_loss(problem, a, c))(alignment, overlap)
 
 
 def _padded(values: np.ndarray, count: int, name: str) -> np.ndarray:
@@ -287,6 +281,30 @@ def _spectral_edge(problem: Problem, fields: Array, index_fields: Array) -> Arra
 
 
 def _memory() -> float:
-    device = jax.devices()[0]
-    statistics = (device.memory_stats() or {}) if device.platform != "cpu" else {}
-    return 0.5 * statistics.get("bytes_limit", 2 * _DEFAULT_MEMORY)
+    memory = device_memory(jax.devices()[0])
+    return _DEFAULT_MEMORY if memory is None else memory / 2
+
+
+def sample_alignment(closure: LatentClosure, problem: Problem, weights: Array) -> Float[Array, ""]:
+    """:meth:`Problem.kernel_alignment` in the limit of many dimensions.
+
+    There ``x . x`` is one and ``(x . x')^2`` is 1/D, so that ``|K|_F^2 / P = <K(x,x)^2> + gamma <K(x,x')^2>``, and
+    ``y^T K y / P = gamma sum_i c_i^2 |(1/gamma) sum_mu y phi'_i x|^2 / D``.
+    """
+    fields, index = closure.fields(weights)
+    target, slopes = _target_and_slopes(problem, fields, index)
+    pulls = closure.squared_pull(slopes * target)
+    return _assemble(problem.readout * problem.gradient_readout, pulls, slopes, target, problem.samples_per_dimension)
+
+
+@jax.jit
+def _target_and_slopes(problem: Problem, fields: Array, index: Array) -> tuple[Array, Array]:
+    return problem.target(index), problem.slopes(fields)
+
+
+@jax.jit
+def _assemble(power: Array, pulls: Array, slopes: Array, target: Array, ratio: float) -> Array:
+    own = jnp.mean((power @ slopes**2) ** 2)
+    pairs = jnp.sum(power[:, None] * power * (slopes @ slopes.T / target.size) ** 2)
+    quotient = ratio * (power @ pulls) / jnp.mean(target**2)
+    return quotient / jnp.sqrt(own + ratio * pairs)

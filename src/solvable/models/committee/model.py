@@ -1,7 +1,7 @@
 """The committee machine: parameters, what theory says of its training, and how to train it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax.numpy as jnp
@@ -10,22 +10,52 @@ import xarray as xr
 
 from solvable import activations, teachers
 from solvable.checks import check_choice, is_traced, rules
-from solvable.controls import Controls
-from solvable.dataset import Stopwatch, make_dataset, provenance
+from solvable.controls import Controls, Slider, Summary, log_slider, of_method, of_trained
+from solvable.dataset import Meaning
 from solvable.divergence import DivergedError
-from solvable.model import Model, function, parameter
-from solvable.models.committee import one_pass, simulation, summaries
-from solvable.models.committee.controls import CONTROLS
+from solvable.model import Key, MemoryLimit, Model, function, parameter
+from solvable.models.committee import online, simulation, theory
 from solvable.models.committee.flow import Flow
-from solvable.models.committee.online import Online
-from solvable.models.committee.outputs import DIMS, MEANINGS, OutputRequest, Solver
-from solvable.models.committee.problem import check_activation, check_readout, check_start, check_teacher, problem_of
-from solvable.models.committee.theory import ON_DIVERGENCE, coordinates, solve
+from solvable.models.committee.problem import (
+    OutputRequest,
+    Solver,
+    check_activation,
+    check_readout,
+    check_start,
+    check_teacher,
+    initial_weights,
+    problem_of,
+)
+from solvable.numerics.ensemble import run_options
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training, check_training
 
-# The default setting groks: the training loss falls at once, the test loss when the neurons turn to the teacher.
+# The default setting groks: the training loss falls immediately, the test loss when the neurons turn to the teacher.
 _START_OVERLAP = ((1.0, 0.0), (0.0, 1.0))
 _START_ALIGNMENT = ((0.2,), (-0.2,))
+_PLAIN = (Covers(GradientDescent, options=("weight_decay",)), *Flow.covers)
+CONTROLS = Controls(
+    sliders={
+        "samples_per_dimension": log_slider(0.3, 100, after=("inf",)),
+        "output_scale": log_slider(0.05, 5),
+        "initial_alignment": Slider(-0.6, 0.6, count=60),
+        "learning_rate": log_slider(0.01, 1),
+        "weight_decay": log_slider(1e-4, 1, before=("0",)),
+    },
+    # One-pass SGD takes one sample at a time.
+    start={"seeds": "8", "batch_size": "1"},
+    summaries=(
+        Summary(
+            "rate",
+            "early growth rate of alignment",
+            of_trained("early_alignment_rate", "early_alignment_rate"),
+            "1/time",
+        ),
+        Summary("escape", "escape time, eq. 20 corrected", of_method("escape_time", "escape_time"), "flow time"),
+    ),
+    plane=("rate", "output_scale", "weight_decay"),
+    # Mean-field theory of finite data.
+    slow=lambda model, training: not math.isinf(model.samples_per_dimension),
+)
 
 
 class Committee(Model):
@@ -53,10 +83,11 @@ class Committee(Model):
     name: ClassVar[str] = "committee"
     loss_convention: ClassVar[str] = "mean square <(sigma - f)^2> over samples, without a factor 1/2"
     controls: ClassVar[Controls] = CONTROLS
+    meanings: ClassVar[Mapping[str, Meaning]] = theory.MEANINGS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.25)
-    theory_covers: ClassVar[tuple[Covers, ...]] = Online.covers
+    theory_covers: ClassVar[tuple[Covers, ...]] = online.Online.covers
     simulation_covers: ClassVar[tuple[Covers, ...]] = tuple(
-        cover for cover in Online.covers if cover.kind is not GradientFlow
+        cover for cover in online.Online.covers if cover.kind is not GradientFlow
     )
     usual_times: ClassVar[str] = "0:112:29"
 
@@ -147,16 +178,13 @@ class Committee(Model):
             Whether to add ``weight_response``, ``field_response`` and ``index_response``.
         kernel_alignment
             Whether to add the alignment of the tangent kernel with the target.
-        key
-            Random seed of the samples of the solver.
         on_divergence
             ``"raise"`` a ``DivergedError``, or ``"keep"`` what came before, with NaN after it.
-        progress
-            Whether to show a progress bar; by default on a terminal.
         """
         request = OutputRequest(correlations=correlations, responses=responses, kernel_alignment=kernel_alignment)
         times, training = self._check_run(times, training, "predict")
-        return solve(self, times, training, solver, request, accuracy, key, on_divergence, progress)
+        options: dict[str, Any] = {"accuracy": accuracy, "key": key, "on_divergence": on_divergence}
+        return theory.solve(self, times, training, request, solver=solver, progress=progress, **options)
 
     def simulate(
         self,
@@ -165,12 +193,12 @@ class Committee(Model):
         *,
         dimension: Annotated[int, "input dimension"] = 300,
         seeds: Annotated[int, "number of datasets"] = 20,
-        key: Annotated[int, "random seed of the first dataset"] = 0,
+        key: Key = 0,
         dtype: Annotated[Literal["float32", "float64"], "precision of the runs"] = "float64",
         form: Annotated[Literal["auto", "primal", "dual"], "how a step is computed"] = "auto",
         on_divergence: Annotated[Literal["raise", "keep"], "raise an error, or keep what came before"] = "raise",
         devices: Any = None,
-        memory_limit: float | None = None,
+        memory_limit: MemoryLimit = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
         """Train on ``seeds`` datasets of ``P = gamma D`` samples, from exactly the prescribed overlaps.
@@ -185,60 +213,38 @@ class Committee(Model):
             ``GradientDescent`` (the default, with a learning rate of 0.25), with or without momentum, weight decay and
             a learning-rate schedule; or, where ``samples_per_dimension`` is infinite, ``SGD(learning_rate,
             batch_size=1)``, which has no training set and no training loss.
-        dimension
-            Input dimension D.
-        seeds
-            Number of datasets.
-        key
-            Random seed of the first dataset.
-        dtype
-            Precision of the runs.
         form
             What a step reads: ``"primal"`` the inputs twice, ``"dual"`` their inner products once. ``"auto"`` takes the
             faster of the two.
         on_divergence
             ``"raise"`` a ``DivergedError``, or ``"keep"`` what came before, with NaN after it.
-        devices
-            JAX devices to run on; all local ones if None.
-        memory_limit
-            Bytes of memory to use; datasets are trained in chunks that fit.
-        progress
-            Whether to show a progress bar; by default on a terminal.
         """
-        watch = Stopwatch()
         times, training = self._check_run(times, training, "simulate")
-        check_choice("on_divergence", on_divergence, ON_DIVERGENCE)
-        options = {"seeds": seeds, "key": key, "devices": devices, "memory_limit": memory_limit, "progress": progress}
+        check_choice("on_divergence", on_divergence, theory.ON_DIVERGENCE)
+        options = run_options(self.name, seeds, key, devices, memory_limit, progress)
         problem, steps = problem_of(self, training), times.astype(int).tolist()
         error: DivergedError | None = None
         settings: dict[str, Any] = {"seeds": seeds, "key": key, "dtype": dtype}
         if isinstance(training, SGD):
-            values = one_pass.simulate_one_pass(problem, steps, dimension=dimension, dtype=dtype, **options)
-            error = one_pass.one_pass_divergence(problem, times, values["test_loss"])
+            values = simulation.simulate_one_pass(problem, steps, dimension=dimension, dtype=dtype, **options)
+            error = simulation.one_pass_divergence(problem, times, values["test_loss"])
+            ratio, rounded = None, 1 + steps[-1] * dimension
         else:
             setup = simulation.set_up(problem, steps[-1], dimension=dimension, dtype=dtype, form=form)
             measured = simulation.simulate(setup, steps, **options)
-            values = {name: value for name, value in measured._asdict().items() if name in DIMS}
+            values = {name: value for name, value in measured._asdict().items() if name in theory.DIMS}
             settings |= {"samples": setup.samples, "form": form}
             if (measured.diverged >= 0).any() and on_divergence == "raise":
                 error = simulation.divergence(setup, measured, key)
-        # Each step adds a sum over the samples, rounded by the precision of the runs; errors of steps add up.
-        rounding = float(np.finfo(dtype).eps) * (1 + steps[-1] * (dimension if isinstance(training, SGD) else 1))
-        ratio = None if isinstance(training, SGD) else float(self.samples_per_dimension)
-        system = {"dimension": dimension, "samples_per_dimension": ratio}
-        attributes = provenance(
-            self, "simulation", settings, watch, rounding, training=training, error_scale="maximum", system=system
-        )
-        dataset = make_dataset(
-            {name: (("seed", *DIMS[name]), value) for name, value in values.items()},
-            {"seed": np.arange(seeds), "time": times, **coordinates(self)},
-            attributes,
-            MEANINGS,
-            may_diverge=True,
-            training=training,
-        )
-        if isinstance(training, SGD):
-            dataset["time"].attrs["units"] = "D steps"
+            ratio, rounded = float(self.samples_per_dimension), 1 + steps[-1]
+        about = {
+            "training": training,
+            "system": {"dimension": dimension, "samples_per_dimension": ratio},
+            # Each step adds a sum over the samples, rounded by the precision of the runs; errors of steps add up.
+            "error": float(np.finfo(dtype).eps) * rounded,
+            "error_scale": "maximum",
+        }
+        dataset = theory.labelled(self, "simulation", values, times, settings, may_diverge=True, **about)
         if error is not None and on_divergence == "raise":
             error.partial = dataset
             raise error
@@ -264,9 +270,9 @@ class Committee(Model):
             As in :meth:`predict`. The training must have no momentum and no schedule.
         """
         times, training = self._check_run(times, training, "predict")
-        plain = (Covers(GradientDescent, options=("weight_decay",)), *Flow.covers)
-        training = check_training(training, plain, "the loss gap of the committee", "Give one of these.")
-        return solve(self, times, training, solver, OutputRequest(loss_gap=True), None, key, "raise", progress)
+        training = check_training(training, _PLAIN, "the loss gap of the committee", "Give one of these.")
+        request = OutputRequest(loss_gap=True)
+        return theory.solve(self, times, training, request, solver=solver, key=key, progress=progress)
 
     def escape_time(self) -> xr.Dataset:
         """When alignment reaches the scale of zero loss, ``2/(3 eps) ln(1/(sqrt(alpha eps) A0))`` (eq. 20, corrected).
@@ -274,8 +280,7 @@ class Committee(Model):
         It is a flow time (variable ``escape_time``), for the paper's task from alignments that are not too small: an
         error names the range.
         """
-        watch = Stopwatch()
-        return self._number("escape_time", summaries.escape_time(problem_of(self, GradientFlow())), watch)
+        return self.dataset("theory", {"escape_time": online.escape_time(problem_of(self, GradientFlow()))})
 
     def early_alignment_rate(self, training: Training | None = None) -> xr.Dataset:
         """The rate at which a small alignment grows with many samples: ``3 eps / 2`` as alpha goes to 0 (eq. 19).
@@ -287,29 +292,23 @@ class Committee(Model):
         training
             ``GradientDescent`` or ``GradientFlow``; its weight decay is taken off the rate.
         """
-        watch = Stopwatch()
-        covered = (Covers(GradientDescent, options=("weight_decay",)), *Flow.covers)
         chosen = check_training(
             self.default_training if training is None else training,
-            covered,
+            _PLAIN,
             "the early rate of the committee",
             f"The default is {self.default_training!r}.",
         )
-        return self._number("early_alignment_rate", summaries.early_alignment_rate(problem_of(self, chosen)), watch)
+        rate = online.early_alignment_rate(problem_of(self, chosen))
+        return self.dataset("theory", {"early_alignment_rate": rate})
 
     def recovery(self) -> xr.Dataset:
         """Alignment and overlap of weights with zero loss, where they are known: the paper's task."""
-        watch = Stopwatch()
-        alignment = summaries.recovery(problem_of(self, GradientFlow()))
-        return make_dataset(
-            {
-                "alignment": (("neuron", "index"), alignment),
-                "overlap": (("neuron", "other_neuron"), alignment @ alignment.T),
-            },
-            coordinates(self),
-            provenance(self, "theory", {}, watch),
-            MEANINGS,
-        )
+        alignment = online.recovery(problem_of(self, GradientFlow()))
+        variables = {
+            "alignment": (("neuron", "index"), alignment),
+            "overlap": (("neuron", "other_neuron"), alignment @ alignment.T),
+        }
+        return self.dataset("theory", variables, theory.coordinates_of(self))
 
     def kernel(self, inputs: Any, other_inputs: Any, weights: Any = None) -> xr.Dataset:
         """The tangent kernel ``sum_i c_i^2 phi'(w_i.x) phi'(w_i.x') x.x'`` (variable ``kernel``).
@@ -326,11 +325,10 @@ class Committee(Model):
             Weights, (neuron, dimension); by default those that ``simulate`` begins with, where the index vectors are
             the first axes.
         """
-        watch = Stopwatch()
         inputs, other = (jnp.atleast_2d(jnp.asarray(array, float)) for array in (inputs, other_inputs))
         dimension = inputs.shape[1]
         if weights is None:
-            start = simulation.initial_weights(self.initial_overlap, self.initial_alignment, dimension)
+            start = initial_weights(self.initial_overlap, self.initial_alignment, dimension)
             weights = np.sqrt(dimension) * start
         rows = jnp.atleast_2d(jnp.asarray(weights, float))
         if not dimension == other.shape[1] == rows.shape[1] or rows.shape[0] != self.initial_overlap.shape[0]:
@@ -339,16 +337,10 @@ class Committee(Model):
                 f"axis, and weights must have {self.initial_overlap.shape[0]} rows, one per neuron"
             )
         problem = problem_of(self, GradientFlow())
-        kernel = summaries.tangent_kernel(problem, rows @ inputs.T, rows @ other.T, inputs @ other.T)
-        return make_dataset(
-            {"kernel": (("sample", "other_sample"), kernel)},
-            {"sample": np.arange(1, inputs.shape[0] + 1), "other_sample": np.arange(1, other.shape[0] + 1)},
-            provenance(self, "theory", {}, watch),
-            MEANINGS,
-        )
-
-    def _number(self, name: str, value: float, watch: Stopwatch) -> xr.Dataset:
-        return make_dataset({name: ((), value)}, {}, provenance(self, "theory", {}, watch), MEANINGS)
+        weighted = problem.readout[:, None] ** 2 * problem.slopes(rows @ inputs.T)
+        kernel = weighted.T @ problem.slopes(rows @ other.T) * (inputs @ other.T)
+        coordinates = {"sample": np.arange(1, len(inputs) + 1), "other_sample": np.arange(1, len(other) + 1)}
+        return self.dataset("theory", {"kernel": kernel}, coordinates)
 
     def _check_run(self, times: Any, training: Training | None, verb: str) -> tuple[np.ndarray, Training]:
         """Checked times and training, neither traced nor at odds with the number of samples."""

@@ -1,4 +1,4 @@
-"""The online limit, samples per dimension to infinity: every step sees the population.
+"""The online limit, samples per dimension to infinity: every step sees the population. And early growth and escape.
 
 On fresh inputs the fields are ``h = U z`` with ``z`` independent normals, the first K of them the index fields, so that
 ``A = U[:, :K]`` and ``C = U U^T``. Gradient descent moves U by the population average of the signals,
@@ -10,6 +10,12 @@ every step keeps C a covariance. One-pass stochastic gradient descent, ``w <- (1
 input at every step, has the same drift in the flow time ``eta / D`` per step, and Saad and Solla's noise besides,
 
     dC/dt = <g h^T> + <h g^T> - 2 d C + eta <g g^T>.
+
+Some numbers follow without integration. For the paper's activation ``h + eps h^2 / 2``, target ``h*^2 / 2`` and equal
+readouts ``alpha / N``, zero loss needs ``sum_k w_k = 0`` and ``(alpha eps / N) sum_k w_k w_k^T = beta beta^T``. So
+alignments grow to ``1 / sqrt(alpha eps)``. From a small A0, at the rate ``3 eps / 2`` of eq. 19, they arrive after
+
+    t = 2 / (3 eps) ln( 1 / (sqrt(alpha eps) A0) )            (delayed-features, eq. 20, corrected: see docs/errata)
 
 =========  =====================  =================
 symbol     name                   shape
@@ -33,27 +39,19 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.activations import Polynomial
-from solvable.models.committee.gaussian import (
-    FINE,
-    Order,
-    conditional_scale,
-    derivative,
-    over_neurons,
-    pair_nodes,
-    polynomial_average,
-    sobol_normals,
-    teacher_nodes,
-    test_loss,
-    test_loss_error,
-)
-from solvable.models.committee.outputs import Advance, OutputRequest, Solution
-from solvable.models.committee.problem import Problem, elementwise
+from solvable.models.committee.gaussian import drift, test_loss_error, test_losses
+from solvable.models.committee.problem import Advance, OutputRequest, Problem, Solution
 from solvable.numerics.cost import STEP, check_cost
+from solvable.numerics.sobol import sobol_normals
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow
 
 # Exact grids over all latents are used up to this many nodes, Sobol points beyond.
 _MOST_NODES = 2**17
 _SAMPLES = 2**16
+# Up to here in alpha eps C^(3/2) / A0 alignment is half its final value 0.3 to 0.8 doubling times before the formula.
+_EARLY = 0.3
+# Up to here in alpha / eps the common part of the alignments grows about as fast as their differences.
+_COMMON = 0.1
 
 
 class OnlinePath(NamedTuple):
@@ -149,7 +147,7 @@ def one_pass(problem: Problem, times: Float[np.ndarray, "time"], tolerance: floa
     """Stochastic gradient descent on one fresh input per step, as D grows (Saad and Solla); times count D steps."""
     start = (problem.initial_alignment, problem.initial_overlap)
     alignments, overlaps = _integrate(_one_pass_velocity, start, problem, times, tolerance)
-    return OnlinePath(_losses(problem, alignments, overlaps), alignments, overlaps)
+    return OnlinePath(test_losses(problem, alignments, overlaps), alignments, overlaps)
 
 
 def _one_pass_velocity(state: tuple[Array, Array], problem: Problem) -> tuple[Array, Array]:
@@ -173,77 +171,6 @@ def factor(
     # A zero pivot would end in NaN; a variance of 1e-14 more ends in the right digits.
     rest = rest + 1e-14 * jnp.diag(jnp.diagonal(overlap) + 1e-16)
     return jnp.concatenate([alignment, jnp.linalg.cholesky(rest)], axis=1)
-
-
-def drift(
-    problem: Problem, latents: Float[Array, "neuron latent"], order: Order = FINE
-) -> Float[Array, "neuron latent"]:
-    """``F = <g z^T>``: exact for polynomials (Stein's identity), by quadrature over pairs of fields otherwise."""
-    by_students = _polynomial_students if isinstance(problem.activation, Polynomial) else _quadrature_students
-    by_teacher = _polynomial_teacher if problem.is_polynomial else _quadrature_teacher
-    return problem.gradient_readout[:, None] * (
-        by_teacher(problem, latents, order) - by_students(problem, latents, order)
-    )
-
-
-def _polynomial_students(problem: Problem, latents: Array, order: Order) -> Array:
-    """``sum_k c_k <phi'(h_i) phi(h_k) z>``; Stein: ``<phi''_i phi_k> u_i + <phi'_i phi'_k> u_k``."""
-    value = problem.activation.coefficients  # type: ignore[attr-defined]
-    slope = derivative(value)
-    overlap = latents @ latents.T
-    variance = jnp.diagonal(overlap)
-    average = functools.partial(
-        polynomial_average, variance=variance[:, None], other_variance=variance, covariance=overlap
-    )
-    own = average(derivative(slope), value) @ problem.readout
-    return own[:, None] * latents + (average(slope, slope) * problem.readout) @ latents
-
-
-def _polynomial_teacher(problem: Problem, latents: Array, order: Order) -> Array:
-    """``<phi'(h_i) sigma(h*) z>``; Stein: ``<phi''_i sigma> u_i + <phi'_i sigma'> e_*``."""
-    slope = derivative(problem.activation.coefficients)  # type: ignore[attr-defined]
-    target = problem.teacher.coefficients  # type: ignore[attr-defined]
-    average = functools.partial(
-        polynomial_average,
-        variance=jnp.sum(latents**2, axis=1),
-        other_variance=jnp.ones(()),
-        covariance=latents[:, 0],
-    )
-    own = average(derivative(slope), target)
-    return (own[:, None] * latents).at[:, 0].add(average(slope, derivative(target)))
-
-
-def _quadrature_students(problem: Problem, latents: Array, order: Order) -> Array:
-    phi, slope = elementwise(problem.activation), elementwise(jax.grad(problem.activation))
-    overlap = latents @ latents.T
-    variance = jnp.diagonal(overlap)
-
-    def with_one(row: Array, own: Array, other: Array, other_variance: Array, covariance: Array) -> Array:
-        nodes = pair_nodes(order, own, other_variance, covariance)
-        values = nodes.weights * slope(nodes.field) * phi(nodes.other)
-        scale = jnp.sqrt(own + 1e-30)
-        spread = conditional_scale(other_variance, covariance / scale)
-        along, across = row / scale, (other - covariance / scale**2 * row) / spread
-        return jnp.sum(values * nodes.first) * along + jnp.sum(values * nodes.second) * across
-
-    def with_all(row: Array, own: Array, covariances: Array) -> Array:
-        return problem.readout @ jax.vmap(with_one, (None, None, 0, 0, 0))(row, own, latents, variance, covariances)
-
-    return over_neurons(with_all, latents, variance, overlap)
-
-
-def _quadrature_teacher(problem: Problem, latents: Array, order: Order) -> Array:
-    slope = elementwise(jax.grad(problem.activation))
-    indices = latents.shape[1] - latents.shape[0]
-
-    def one(row: Array) -> Array:
-        variance, alignment = jnp.sum(row**2), row[:indices]
-        nodes = teacher_nodes(order, variance, alignment)
-        values = nodes.weights * slope(nodes.field) * problem.target(nodes.index_fields)
-        across = row[indices:] / conditional_scale(variance, jnp.sqrt(jnp.sum(alignment**2) + 1e-60))
-        return jnp.concatenate([nodes.index_fields @ values, jnp.sum(values * nodes.perpendicular) * across])
-
-    return over_neurons(one, latents)
 
 
 def signal_correlation(problem: Problem, latents: Float[Array, "neuron latent"]) -> Float[Array, "neuron neuron"]:
@@ -303,14 +230,99 @@ def _integrated(velocity: Callable[..., Any], start: Any, problem: Problem, cloc
 
 def _path(problem: Problem, latents: Float[Array, "time neuron latent"]) -> OnlinePath:
     alignment, overlap = latents[:, :, : problem.indices], latents @ jnp.swapaxes(latents, 1, 2)
-    return OnlinePath(_losses(problem, alignment, overlap), alignment, overlap)
-
-
-@jax.jit
-def _losses(problem: Problem, alignment: Array, overlap: Array) -> Array:
-    return jax.lax.map(lambda state: test_loss(problem, *state), (alignment, overlap))
+    return OnlinePath(test_losses(problem, alignment, overlap), alignment, overlap)
 
 
 @jax.jit
 def _loss_errors(problem: Problem, alignment: Array, overlap: Array) -> Array:
     return jax.vmap(lambda a, c: test_loss_error(problem, a, c))(alignment, overlap)
+
+
+class Quadratic(NamedTuple):
+    """The paper's setting: epsilon, output scale, and the factor ``b`` of the gradient."""
+
+    epsilon: float
+    output_scale: float
+    speed: float
+
+
+def quadratic_setting(problem: Problem) -> Quadratic:
+    """The parameters of the paper's task, or a ValueError that says what differs."""
+    student, teacher = problem.activation, problem.teacher
+    if not isinstance(student, Polynomial) or len(student.coefficients) != 3 or student.coefficients[:2] != (0.0, 1.0):
+        raise ValueError(f"known for the activation quadratic(epsilon) only, not {student}: integrate the online limit")
+    if not isinstance(teacher, Polynomial) or teacher.coefficients != (0.0, 0.0, 0.5):
+        raise ValueError(f"known for the teacher square() only, not {teacher}: integrate the online limit")
+    readout, gradient = np.asarray(problem.readout), np.asarray(problem.gradient_readout)
+    if np.ptp(readout) > 1e-12 * np.max(np.abs(readout)) or np.ptp(gradient) > 1e-12 * np.max(np.abs(gradient)):
+        raise ValueError(f"known for equal readouts only, not {readout.tolist()}: integrate the online limit")
+    setting = Quadratic(2 * student.coefficients[2], float(readout.sum()), float(gradient[0]))
+    if setting.epsilon <= 0 or setting.output_scale <= 0 or setting.speed <= 0:
+        raise ValueError(f"needs positive epsilon, output_scale and gradient_readout, not {tuple(setting)}")
+    return setting
+
+
+def early_alignment_rate(problem: Problem) -> float:
+    """The rate at which a small alignment grows online: the largest of ``d <g h*> / d A`` at A = 0, less the decay.
+
+    For the paper's task the top eigenvalue of ``[3 eps / 2 - (alpha eps^2 / 2 N) tr C] 1 - (alpha / N) [1 + eps^2 C]``,
+    which is the ``3 eps / 2`` of eq. 19 as alpha goes to 0. A target that has a gradient already at A = 0 has no rate.
+    """
+    training: Any = problem.training
+    start = jnp.zeros_like(problem.initial_alignment)
+    if float(jnp.max(jnp.abs(_alignment_drift(start, problem)))) > 1e-9:
+        raise ValueError(
+            "alignment grows linearly here, not exponentially: this target has a gradient already where weights have "
+            "no alignment; read the early slope off the online limit"
+        )
+    matrix = np.asarray(_alignment_drift_slopes(start, problem)).reshape(start.size, start.size)
+    return float(np.max(np.linalg.eigvals(matrix).real)) - training.weight_decay
+
+
+def _alignment_drift(alignment: Array, problem: Problem) -> Array:
+    """``<g h*>`` at the initial overlap."""
+    return drift(problem, factor(alignment, problem.initial_overlap))[:, : alignment.shape[1]]
+
+
+_alignment_drift_slopes = jax.jit(jax.jacfwd(_alignment_drift))
+_alignment_drift = jax.jit(_alignment_drift)
+
+
+def escape_time(problem: Problem) -> float:
+    """When alignment reaches the scale of zero loss, ``2 / (3 eps) ln(1 / (sqrt(alpha eps) A0))`` (eq. 20, corrected).
+
+    It is when the early exponential arrives; the alignment is half its final value somewhat before, by 0.3 to 0.8 times
+    ``2 ln 2 / (3 eps)`` (measured). A0 is the root mean square of the initial alignments; for ``alpha > eps / 10`` of
+    their deviations from the mean, since the network's linear part holds the mean back. Valid while ``alpha eps
+    C^(3/2) < 0.3 A0`` (C the mean of C_kk): from a smaller A0 the isotropic part of the weights saturates first, and
+    the time hardly depends on alpha.
+    """
+    epsilon, output_scale, speed = quadratic_setting(problem)
+    values = np.asarray(problem.initial_alignment)[:, 0]
+    if output_scale > _COMMON * epsilon:
+        values = values - values.mean()
+    start, final = float(np.sqrt(np.mean(values**2))), 1 / np.sqrt(output_scale * epsilon)
+    variance = float(np.mean(np.diagonal(np.asarray(problem.initial_overlap))))
+    if not start > 0 or output_scale * epsilon * variance**1.5 > _EARLY * start:
+        raise ValueError(
+            f"eq. 20 holds for initial alignments above {output_scale * epsilon * variance**1.5 / _EARLY:.3g} here, "
+            f"not {start:.3g}: from there the isotropic part of the weights saturates first; integrate the online limit"
+        )
+    if start >= final:
+        raise ValueError(f"the initial alignment {start:.3g} is not below that of zero loss, {final:.3g}")
+    return float(np.log(final / start) / (1.5 * epsilon * speed))
+
+
+def recovery(problem: Problem) -> Float[np.ndarray, "neuron 1"]:
+    """Alignments a_k of weights ``w_k = a_k beta`` of zero loss: alternating signs, sizes near 1/sqrt(alpha eps).
+
+    ``sum_k a_k = 0`` and ``sum_k a_k^2 = N / (alpha eps)``; with N = 2 its mirror image is the only other solution.
+    With an odd number one neuron stays at zero.
+    """
+    epsilon, output_scale, _ = quadratic_setting(problem)
+    neurons = problem.neurons
+    if neurons < 2:
+        raise ValueError("one neuron cannot reach zero loss: its linear part has nothing to cancel it; use two or more")
+    pairs = neurons // 2
+    signs = np.concatenate([np.tile([1.0, -1.0], pairs), np.zeros(neurons - 2 * pairs)])
+    return signs[:, None] * np.sqrt(neurons / (2 * pairs * output_scale * epsilon))

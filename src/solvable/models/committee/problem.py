@@ -1,4 +1,4 @@
-"""The problem that every solver and the simulation are handed: network, target, data, start and training.
+"""The input of all solvers and of the simulation, and the interface of the solvers: what is requested and returned.
 
 ========================  =====================  ==================================================================
 symbol                    name                   meaning
@@ -18,10 +18,11 @@ symbol                    name                   meaning
 ========================  =====================  ==================================================================
 """
 
+import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import equinox as eqx
 import jax
@@ -31,11 +32,16 @@ from jaxtyping import Array, Float
 
 from solvable.activations import Polynomial
 from solvable.precision import in_float64
-from solvable.training import Training
+from solvable.training import Covers, Training
 
 if TYPE_CHECKING:
     from solvable.models.committee.model import Committee
 
+# Tells the progress bar how much more is done, as a fraction of the whole.
+Advance = Callable[[float], None]
+# The norm of the tangent kernel is exact up to this many samples, and estimated from random probes beyond.
+EXACT_SAMPLES, PROBES = 256, 16
+# Relative to the largest overlap, how far below zero an eigenvalue may be and still count as rounding.
 _ROUNDING = 1e-10
 # Fields beyond this many standard deviations have no weight.
 _REACH = 8.0
@@ -121,6 +127,38 @@ class Problem(eqx.Module):
         own = jnp.linalg.norm(gradient_readout * slopes, axis=0) * jnp.linalg.norm(readout * slopes, axis=0)
         return own + jnp.max(jnp.abs(gradient_readout * curvatures), axis=0) * jnp.abs(error)
 
+    def kernel_alignment(
+        self,
+        fields: Float[Array, "neuron sample"],
+        target: Float[Array, "sample"],
+        inner: Callable[[Array], Array],
+        key: Array,
+    ) -> Float[Array, ""]:
+        """``sqrt(P) y^T K y / (|K|_F |y|^2)`` on the training set, not centred; 0 where there is no kernel.
+
+        ``K(x, x') = sum_i b_i c_i phi'(h_i) phi'(h'_i) x.x'`` is the kernel of ``df/dt = (1/gamma) sum_mu K(x, x_mu)
+        Delta_mu``, the tangent kernel of the network where b and c are proportional (delayed-features, sec. 3; its
+        prefactor, see docs/errata, drops out), and ``y`` the target. The alignment is the Rayleigh quotient of K at the
+        target over the root mean square of its eigenvalues; the factor sqrt(P) makes it converge as D grows.
+        ``inner(rows) = rows X X^T``. K itself is never formed: ``|K|_F^2`` is the mean of ``|K z|^2`` over random signs
+        z, or exact for few samples.
+        """
+        slopes, couplings = self.slopes(fields), self.readout * self.gradient_readout
+        samples = target.shape[0]
+
+        def times_kernel(rows: Array) -> Array:
+            pushed = inner((slopes[:, None] * rows).reshape(-1, samples)).reshape(len(slopes), -1, samples)
+            return jnp.tensordot(couplings, slopes[:, None] * pushed, axes=1)
+
+        if samples <= EXACT_SAMPLES:
+            square = jnp.sum(times_kernel(jnp.eye(samples, dtype=target.dtype)) ** 2)
+        else:
+            probes = jax.random.rademacher(key, (PROBES, samples), target.dtype)
+            square = jnp.sum(times_kernel(probes) ** 2) / PROBES
+        size = jnp.sqrt(square) * jnp.sum(target**2)
+        along = jnp.sqrt(float(samples)) * (times_kernel(target[None])[0] @ target)
+        return jnp.where(size == 0, 0.0, along / jnp.where(size == 0, 1.0, size)).astype(target.dtype)
+
 
 def elementwise(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """A scalar function, applied to every entry of an array."""
@@ -168,6 +206,49 @@ def problem_of(model: "Committee", training: Training) -> Problem:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class OutputRequest:
+    """What is wanted beside losses, alignment and overlap."""
+
+    correlations: bool = False
+    responses: bool = False
+    loss_gap: bool = False
+    kernel_alignment: bool = False
+
+
+class Solution(NamedTuple):
+    """Order parameters of independent runs, and what is known of their errors.
+
+    ``values`` maps names to arrays (run, time, ...). ``bias`` holds for some names half the distance between two
+    conventions that err to opposite sides, ``time_error`` an estimate of the error of the time steps; both without the
+    run axis. ``diverged_at`` is the time of divergence, in the units of the training, and ``stable_learning_rate`` an
+    estimate of the learning rate below which training is stable there.
+    """
+
+    values: Mapping[str, np.ndarray]
+    bias: Mapping[str, np.ndarray] = {}
+    time_error: Mapping[str, np.ndarray] = {}
+    notes: Mapping[str, float] = {}
+    diverged_at: float | None = None
+    stable_learning_rate: float | None = None
+
+
+class Solver(Protocol):
+    """A method that solves the theory: its settings, the trainings that it covers, and :meth:`solve`."""
+
+    covers: ClassVar[tuple[Covers, ...]]
+
+    def check_cost(self, problem: Problem, times: np.ndarray) -> None:
+        """Raise a ValueError with an estimate where :meth:`solve` would take too long or too much memory."""
+        ...
+
+    def solve(
+        self, problem: Problem, times: np.ndarray, request: OutputRequest, key: int, advance: Advance
+    ) -> Solution:
+        """Order parameters at the times, which are in the units of the training."""
+        ...
+
+
 def check_start(overlap: np.ndarray, alignment: np.ndarray) -> None:
     """Raise a ValueError unless there are weights with these overlaps and alignments."""
     neurons = overlap.shape[0]
@@ -196,6 +277,32 @@ def check_start(overlap: np.ndarray, alignment: np.ndarray) -> None:
         )
 
 
+def initial_weights(
+    overlap: Float[np.ndarray, "neuron neuron"], alignment: Float[np.ndarray, "neuron index"], dimension: int
+) -> Float[np.ndarray, "neuron dimension"]:
+    """Weights over ``sqrt(D)``: ``A`` on the first axes, a root of ``C - A A^T`` on the next, nothing else.
+
+    Where a root of full rank does not fit (as many neurons as dimensions), one of lower rank is taken if there is one.
+    """
+    values, vectors = np.linalg.eigh((overlap + overlap.T) / 2 - alignment @ alignment.T)
+    rounding = _ROUNDING * max(np.abs(overlap).max(), np.finfo(float).tiny)
+    neurons, indices = alignment.shape
+    # The least eigenvalues come first: those that do not fit must be nothing but rounding.
+    free = dimension - indices
+    if free < 0 or (neurons > free and values[neurons - free - 1] > rounding):
+        needed = indices + int((values > rounding).sum())
+        raise ValueError(
+            f"dimension = {dimension} is too small for {indices} index vectors and the weights of {neurons} neurons: "
+            f"at least {needed} are needed"
+        )
+    kept = slice(max(neurons - free, 0), None)
+    root = vectors[:, kept] * np.sqrt(np.maximum(values[kept], 0))
+    weights = np.zeros((neurons, dimension))
+    weights[:, :indices] = alignment
+    weights[:, indices : indices + root.shape[1]] = root
+    return weights
+
+
 def check_readout(name: str, values: np.ndarray | None, neurons: int) -> None:
     """Raise a ValueError unless there is one number per neuron."""
     if values is not None and values.shape != (neurons,):
@@ -213,7 +320,7 @@ def check_activation(activation: Callable[..., Any]) -> None:
         raise ValueError(f"activation must give one number for one number, not {out}")
     try:
         jump = _jump_of(activation)
-    except TypeError:  # A function that cannot be hashed is looked at each time.
+    except TypeError:  # A function that cannot be hashed is examined every time.
         jump = _jump_of.__wrapped__(activation)
     if jump is not None:
         raise ValueError(
@@ -236,7 +343,7 @@ def check_teacher(teacher: Callable[..., Any], indices: int) -> None:
         raise ValueError(f"teacher must give one number for its {indices} index fields, not the shape {out.shape}")
 
 
-# Models of one activation are built by the hundred, in sweeps and by ``replace``: it is looked at once.
+# Sweeps and ``replace`` build many models with the same activation, which is examined once.
 @functools.lru_cache(maxsize=64)
 def _jump_of(activation: Callable[..., Any]) -> float | None:
     return find_jump(lambda fields: np.asarray(jax.vmap(activation)(jnp.asarray(fields))))

@@ -1,4 +1,4 @@
-"""Training on P = gamma D samples by its response functions, step by step in time: the check of the latent closure.
+"""Training on P = gamma D samples by its response functions: the check of the latent closure, and the paper's scheme.
 
 In the limit D to infinity each weight and each sample follows its own process (delayed-features, eqs. 7-9; in discrete
 time, exact for gradient descent):
@@ -8,9 +8,14 @@ time, exact for gradient descent):
     Rw(t+1,s) = (1 - dt d) Rw(t,s) + dt sum_{s<s'<=t} Rh(t,s') Rw(s',s),               Rw(s+1,s) = 1
 
 with ``Cg = <g g>``, ``Rh = <dg/du>``, ``R* = <dg/dh*>``. Everything at step t + 1 depends on steps up to t, so one pass
-forward solves it. The cavity fields are ``u(t) = U(t) z`` on independent normals z, with the noise ``n`` on an
-orthonormal basis of the signals: no two-time matrix is factored, and Cw is a covariance by construction. Responses are
-derivatives along each sample's trajectory; no average of signals with latents (as in the closure) is used.
+forward solves it (:class:`Response`). The cavity fields are ``u(t) = U(t) z`` on independent normals z, with the noise
+``n`` on an orthonormal basis of the signals: no two-time matrix is factored, and Cw is a covariance by construction.
+Responses are derivatives along each sample's trajectory; unlike in the closure, signals are not averaged with latents.
+
+The paper iterates on whole two-time functions instead (:class:`FixedPoint`; A.6 and eq. 32). From the online limit on:
+draw cavity fields with the covariance of the last iterate, run every sample through time, estimate ``Cg``, ``Rh`` and
+``R*`` (with eq. 21 corrected: see docs/errata), solve the linear equations of the weights for ``Cw``, ``A`` and ``Rw``,
+and move every function part of the way.
 
 ==========  =======================  ================================================
 symbol      name                     shape
@@ -28,37 +33,22 @@ symbol      name                     shape
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from solvable.checks import check_count
 from solvable.divergence import DivergedError
 from solvable.models.committee import trajectories
-from solvable.models.committee.gaussian import sobol_normals, test_loss
-from solvable.models.committee.online import factor
-from solvable.models.committee.outputs import Advance, OutputRequest, Solution
-from solvable.models.committee.problem import Problem
-from solvable.models.committee.trajectories import Samples, SignalJumps, mean_field_response
+from solvable.models.committee.gaussian import test_losses
+from solvable.models.committee.online import descent_latents, factor
+from solvable.models.committee.problem import Advance, OutputRequest, Problem, Solution
+from solvable.models.committee.trajectories import Samples, Signals, TwoTime, as_function, as_matrix
 from solvable.numerics.cost import check_cost
+from solvable.numerics.sobol import sobol_normals
 from solvable.training import Covers, GradientDescent
 
 # Signals whose new part is smaller than this fraction add no direction: it would be rounding.
 _NEW = 1e-9
-
-
-class TwoTime(NamedTuple):
-    """Order parameters at steps 0 to T; two-time ones as ``(t, s)``, responses zero where s is too late."""
-
-    train_loss: Float[np.ndarray, "replicate time"]
-    test_loss: Float[np.ndarray, "replicate time"]
-    alignment: Float[np.ndarray, "replicate time neuron index"]
-    weight_correlation: Float[np.ndarray, "replicate time time neuron neuron"]
-    gradient_correlation: Float[np.ndarray, "replicate time time neuron neuron"]
-    weight_response: Float[np.ndarray, "replicate time time neuron neuron"]
-    field_response: Float[np.ndarray, "replicate time time neuron neuron"]
-    index_response: Float[np.ndarray, "replicate time neuron index"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,22 +79,18 @@ class TwoTimeSolver:
         if request.kernel_alignment:
             raise ValueError("the alignment of the kernel needs the solver Latent or Flow")
         steps = times.astype(int)
-        everything = self.two_time(problem, int(steps[-1]), key)
+        found = self.two_time(problem, int(steps[-1]), key)
         advance(1.0)
-        overlap = np.einsum("kttij->ktij", everything.weight_correlation)
-        values = {name: getattr(everything, name)[:, steps] for name in ("train_loss", "test_loss", "alignment")}
-        values["overlap"] = overlap[:, steps]
-        grid = np.ix_(np.arange(overlap.shape[0]), steps, steps)
-        if request.correlations:
-            values["weight_correlation"] = everything.weight_correlation[grid]
-            values["gradient_correlation"] = everything.gradient_correlation[grid]
-        if request.responses:
-            values["weight_response"] = everything.weight_response[grid]
-            values["field_response"] = everything.field_response[grid]
-            values["index_response"] = everything.index_response[:, steps]
+        everything = found._asdict() | {"overlap": np.einsum("kttij->ktij", found.weight_correlation)}
         if request.loss_gap:
-            values["loss_gap"] = loss_gap(problem, everything)[:, steps]
-        return Solution(values)
+            everything["loss_gap"] = loss_gap(problem, found)
+        if not request.correlations:
+            del everything["weight_correlation"], everything["gradient_correlation"]
+        if not request.responses:
+            del everything["weight_response"], everything["field_response"], everything["index_response"]
+        pairs = np.ix_(np.arange(self.replicates), steps, steps)
+        two_times = ("weight_correlation", "gradient_correlation", "weight_response", "field_response")
+        return Solution({name: v[pairs] if name in two_times else v[:, steps] for name, v in everything.items()})
 
     def two_time(self, problem: Problem, steps: int, key: int) -> TwoTime:
         """All order parameters at steps 0 to ``steps``."""
@@ -137,10 +123,60 @@ class Response(TwoTimeSolver):
         for replicate in range(self.replicates):
             count = latents.shape[1] + steps * latents.shape[0]
             march = March(problem, latents, sobol_normals(self.samples, count, (key, replicate)).T, steps)
-            # A run that grows beyond all bounds is reported at its first step that is not finite.
+            # A run that diverges is reported at its first step that is not finite.
             with np.errstate(over="ignore", invalid="ignore"):
                 runs.append(march.run())
-        return TwoTime(*(np.stack(values) for values in zip(*runs, strict=True)))
+        return _stacked(runs)
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedPoint(TwoTimeSolver):
+    """The paper's damped iteration on two-time functions (appendix A.6, eq. 32): the baseline.
+
+    Parameters
+    ----------
+    samples
+        Pseudo-random samples, drawn anew in every iteration.
+    damping
+        Fraction of the old iterate that is kept, ``X <- damping X + (1 - damping) X_MC``.
+    iterations
+        Number of iterations.
+    replicates
+        Number of independent iterations; their spread is the error.
+    """
+
+    samples: int = 8000
+    replicates: int = 2
+    damping: float = 0.5
+    iterations: int = 30
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("iterations", self.iterations)
+        if not 0 <= self.damping < 1:
+            raise ValueError(f"damping must be at least 0 and below 1, not {self.damping!r}")
+
+    def two_time(self, problem: Problem, steps: int, key: int) -> TwoTime:
+        return self.iterate(problem, steps, key)[0]
+
+    def iterate(
+        self, problem: Problem, steps: int, key: int
+    ) -> tuple[TwoTime, Float[np.ndarray, "replicate iteration"]]:
+        """The last iterate, and how far each iteration moved the weight correlation (largest entry)."""
+        if trajectories.slope_jumps(problem):
+            raise ValueError(
+                "the fixed-point scheme differentiates the signals and misses the jump at the non-differentiable point "
+                f"of {problem.activation}: use the solver Latent or Response"
+            )
+        runs = [
+            _iterate(self, problem, steps, np.random.default_rng((key, replicate)))
+            for replicate in range(self.replicates)
+        ]
+        return _stacked([run[0] for run in runs]), np.array([run[1] for run in runs])
+
+
+def _stacked(runs: list[TwoTime]) -> TwoTime:
+    return TwoTime(*(np.stack(values) for values in zip(*runs, strict=True)))
 
 
 def loss_gap(problem: Problem, everything: TwoTime) -> np.ndarray:
@@ -172,10 +208,12 @@ class March:
         self.field_response = np.zeros((times, times, neurons, neurons))
         self.index_response = np.zeros((times, neurons, self.indices))
         self.samples = Samples(problem, normals[: self.indices], times, step / problem.samples_per_dimension)
-        self.jumps = SignalJumps(problem, times, normals.shape[1]) if trajectories.slope_jumps(problem) else None
+        self.jumps = (
+            trajectories.SignalJumps(problem, times, normals.shape[1]) if trajectories.slope_jumps(problem) else None
+        )
 
-    def run(self) -> tuple[np.ndarray, ...]:
-        """March to the last step; the fields of :class:`TwoTime` without the replicate."""
+    def run(self) -> TwoTime:
+        """March to the last step."""
         for t in range(self.steps + 1):
             self._respond(t)
             if not np.isfinite(self.samples.train_loss[t]) or not np.all(np.isfinite(self.field_response[t])):
@@ -191,10 +229,9 @@ class March:
         signals = self.samples.signals
         signal_correlation = np.einsum("tin,sjn->tsij", signals, signals, optimize=True) / signals.shape[-1]
         alignment = self.cavity[:, :, : self.indices]
-        equal = np.einsum("ttij->tij", correlation)
-        return (
+        return TwoTime(
             self.samples.train_loss,
-            test_losses(self.problem, alignment, equal),
+            _test_losses(self.problem, alignment, correlation),
             alignment,
             correlation,
             signal_correlation,
@@ -209,7 +246,7 @@ class March:
         self.samples.advance(cavity, self.weight_response[t, :t])
         kernel = self.samples.memory_step * self.weight_response[: t + 1, : t + 1]
         self.index_response[t] = self.samples.index_response[t].mean(axis=-1)
-        self.field_response[t, : t + 1] = mean_field_response(self.samples.slopes[: t + 1], kernel)
+        self.field_response[t, : t + 1] = trajectories.mean_field_response(self.samples.slopes[: t + 1], kernel)
         if self.jumps is not None:
             newest = slice(self.known - self.problem.neurons, self.known)
             self.jumps.advance(self.samples, self.cavity[: t + 1], newest, self.normals, kernel)
@@ -256,14 +293,115 @@ def _orthonormal(vectors: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndar
     return directions, mixing
 
 
-def test_losses(problem: Problem, alignment: np.ndarray, overlap: np.ndarray) -> np.ndarray:
-    """The test loss at each time."""
-    return np.asarray(_losses(problem, jnp.asarray(alignment), jnp.asarray(overlap)))
+def _test_losses(problem: Problem, alignment: np.ndarray, correlation: np.ndarray) -> np.ndarray:
+    return np.asarray(test_losses(problem, alignment, np.einsum("ttij->tij", correlation)))
 
 
-@jax.jit
-def _losses(problem: Problem, alignment: Array, overlap: Array) -> Array:
-    return jax.lax.map(lambda state: test_loss(problem, *state), (alignment, overlap))
+class Weights(NamedTuple):
+    """What the equations of the weights give from ``Cg``, ``Rh``, ``R*``; two-time functions as (t, s, i, j)."""
+
+    correlation: np.ndarray
+    alignment: np.ndarray
+    response: np.ndarray
 
 
-test_losses.__test__ = False  # type: ignore[attr-defined]
+def _iterate(
+    solver: FixedPoint, problem: Problem, steps: int, generator: np.random.Generator
+) -> tuple[TwoTime, list[float]]:
+    weights, signals, changes = *_online_start(problem, steps, solver.samples, generator), []
+    for iteration in range(solver.iterations):
+        drawn, train_loss = _sampled(problem, weights, solver.samples, generator)
+        solved = _solved(problem, drawn)
+        if not all(np.all(np.isfinite(values)) for values in (*drawn, *solved)):
+            raise DivergedError(
+                f"the fixed-point iteration diverged in iteration {iteration + 1} with {problem.training!r}: lower the "
+                "learning rate or the number of steps, or use the solver Latent",
+                step=steps,
+                time=float(steps),
+            )
+        following = Weights(*_mixed(weights, solved, solver.damping))
+        signals = Signals(*_mixed(signals, drawn, solver.damping))
+        changes.append(float(np.max(np.abs(following.correlation - weights.correlation))))
+        weights = following
+    found = TwoTime(
+        train_loss,
+        _test_losses(problem, weights.alignment, weights.correlation),
+        weights.alignment,
+        weights.correlation,
+        signals.correlation,
+        weights.response,
+        signals.field_response,
+        signals.index_response,
+    )
+    return found, changes
+
+
+def _mixed(old: tuple[np.ndarray, ...], new: tuple[np.ndarray, ...], damping: float) -> list[np.ndarray]:
+    return [damping * before + (1 - damping) * after for before, after in zip(old, new, strict=True)]
+
+
+def _online_start(problem: Problem, steps: int, count: int, generator: np.random.Generator) -> tuple[Weights, Signals]:
+    """All functions at infinitely many samples, where responses are instantaneous."""
+    latents = np.asarray(descent_latents(problem, steps))
+    normals = generator.standard_normal((latents.shape[2], count))
+    response = np.zeros((steps + 1, steps + 1, problem.neurons, problem.neurons))
+    samples = Samples(problem, normals[: problem.indices], steps + 1, memory_step=0.0)
+    samples.run(latents @ normals, response)
+    response[np.arange(steps + 1), np.arange(steps + 1)] = samples.slopes.mean(axis=-1)
+    correlation = np.einsum("tia,sja->tsij", latents, latents)
+    weights = Weights(correlation, latents[:, :, : problem.indices], weight_propagator(problem, response)[0])
+    return weights, samples.estimates(response)
+
+
+def _sampled(
+    problem: Problem, weights: Weights, count: int, generator: np.random.Generator
+) -> tuple[Signals, np.ndarray]:
+    """Run samples through time with the cavity covariance and weight response of an iterate."""
+    times, neurons, indices = weights.alignment.shape
+    training: Any = problem.training
+    covariance = np.eye(indices + times * neurons)
+    covariance[indices:, indices:] = as_matrix(weights.correlation)
+    covariance[indices:, :indices] = weights.alignment.reshape(-1, indices)
+    covariance[:indices, indices:] = covariance[indices:, :indices].T
+    values, vectors = np.linalg.eigh(covariance)
+    # Paths are smooth in time, so that most eigenvalues are rounding, of either sign.
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    fields = root @ generator.standard_normal((len(values), count))
+    cavity = fields[indices:].reshape(times, neurons, -1)
+    memory_step = training.learning_rate / problem.samples_per_dimension
+    samples = Samples(problem, fields[:indices], times, memory_step)
+    samples.run(cavity, weights.response)
+    response = trajectories.mean_field_responses(samples.slopes, memory_step * weights.response)
+    return samples.estimates(response), samples.train_loss
+
+
+def _solved(problem: Problem, signals: Signals) -> Weights:
+    """The weights are Gaussian: ``Cw = A A^T + P (C0 - A0 A0^T) P^T + dt^2 Rw Cg Rw^T / gamma``."""
+    training: Any = problem.training
+    rate = training.learning_rate
+    overlap, initial_alignment = np.asarray(problem.initial_overlap), np.asarray(problem.initial_alignment)
+    response, initial = weight_propagator(problem, signals.field_response)
+    times, neurons = initial.shape[:2]
+    flat, start = as_matrix(response), initial.reshape(times * neurons, neurons)
+    alignment = start @ initial_alignment
+    alignment = alignment + rate * flat @ signals.index_response.reshape(times * neurons, -1)
+    correlation = alignment @ alignment.T
+    correlation += start @ (overlap - initial_alignment @ initial_alignment.T) @ start.T
+    correlation += rate**2 / problem.samples_per_dimension * flat @ as_matrix(signals.correlation) @ flat.T
+    return Weights(as_function(correlation, times), alignment.reshape(times, neurons, -1), response)
+
+
+def weight_propagator(problem: Problem, field_response: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``Rw(t,s)`` and the response ``P(t)`` to the initial weights, from ``Rh``."""
+    times, neurons = len(field_response), field_response.shape[-1]
+    response, initial = np.zeros_like(field_response), np.zeros((times, neurons, neurons))
+    initial[0] = np.eye(neurons)
+    training: Any = problem.training
+    rate, keep = training.learning_rate, 1 - training.learning_rate * training.weight_decay
+    for t in range(times - 1):
+        row = field_response[t, : t + 1]
+        initial[t + 1] = keep * initial[t] + rate * np.einsum("sij,sjk->ik", row, initial[: t + 1])
+        carried = np.einsum("uij,usjk->sik", row, response[: t + 1], optimize=True)
+        response[t + 1] = keep * response[t] + rate * carried
+        response[t + 1, t] = np.eye(neurons)
+    return response, initial

@@ -5,8 +5,11 @@ left: ``h = W X^T``, ``A = W[:, :K]`` (the index vectors are the first K axes, w
 as good as any), ``C = W W^T``, and the step ``w += (dt/gamma) sum_mu g x`` (delayed-features, eq. 6) is
 ``W += (dt/P) g X`` with ``gamma = P/D``. There are two forms of the same step, which differ in what they read:
 
-* ``Primal`` keeps the weights and reads X twice a step.
-* ``Dual`` keeps the fields and reads the P x P matrix ``X X^T`` once a step: less wherever P < 2 D.
+* ``Primal`` keeps the weights and reads X twice per step.
+* ``Dual`` keeps the fields and reads the P x P matrix ``X X^T`` once per step: less wherever P < 2 D.
+
+One-pass stochastic gradient descent, ``w <- (1 - eta d / D) w + eta g x`` with a fresh input at every step, is
+``W <- (1 - eta d / D) W + (eta / D) g X^T``. D steps pass a flow time of eta (Saad and Solla's scaling).
 """
 
 from functools import partial
@@ -21,13 +24,9 @@ from jaxtyping import Array, Float
 from solvable.checks import check_choice, check_count
 from solvable.divergence import DivergedError
 from solvable.models.committee.gaussian import test_loss
-from solvable.models.committee.problem import Problem
-from solvable.models.committee.summaries import EXACT_SAMPLES, PROBES, kernel_alignment
+from solvable.models.committee.problem import EXACT_SAMPLES, PROBES, Problem, initial_weights
 from solvable.numerics.ensemble import trajectories
-from solvable.training import Schedule
 
-# Relative to the largest overlap, how far below zero an eigenvalue may be and still count as rounding.
-_ROUNDING = 1e-10
 _POWER_ITERATIONS = 100
 # About how many operations a machine does in the time it reads one number: 30 (CPU) to 120 (H200, float64).
 _OPERATIONS_PER_READ = 30
@@ -55,14 +54,6 @@ class Simulated(NamedTuple):
     kernel_alignment: np.ndarray
     diverged: np.ndarray
     below: np.ndarray
-
-
-class Watch(NamedTuple):
-    """What is kept to tell when a run diverged: its first loss, the last step below that, the first not finite."""
-
-    start_loss: Array
-    below: Array
-    diverged: Array
 
 
 def product(left: Array, right: Array) -> Array:
@@ -192,12 +183,17 @@ def _data(problem: Problem, matrix: Array, index_fields: Array) -> Data:
 
 
 class Run(NamedTuple):
-    """One dataset and its student; ``probe_key`` draws the same probes of the kernel at all times."""
+    """One dataset and its student; ``probe_key`` draws the same probes of the kernel at all times.
+
+    To tell when it diverged: its first loss, the last step ``below`` that, and the first step that is not finite.
+    """
 
     student: Form
     data: Data
-    watch: Watch
     probe_key: Array
+    start_loss: Array
+    below: Array
+    diverged: Array
 
 
 class Setup(NamedTuple):
@@ -211,7 +207,7 @@ class Setup(NamedTuple):
 
 
 def set_up(problem: Problem, steps: int, *, dimension: int, dtype: str, form: str) -> Setup:
-    """Check the options of a simulation of so many steps, choose the form of a step and make the initial weights."""
+    """Check the options of a simulation, choose the form of a step by the number of steps, make the initial weights."""
     dimension = check_count("dimension", dimension)
     samples = _check_samples(problem.samples_per_dimension, dimension)
     check_choice("dtype", dtype, ("float32", "float64"))
@@ -225,72 +221,29 @@ def set_up(problem: Problem, steps: int, *, dimension: int, dtype: str, form: st
     return Setup(problem.with_dtype(dtype), weights, samples, FORMS[form], dtype)
 
 
-def simulate(
-    setup: Setup,
-    steps: list[int],
-    *,
-    seeds: int,
-    key: int,
-    devices: Any = None,
-    memory_limit: float | None = None,
-    progress: bool | None = None,
-) -> Simulated:
+def simulate(setup: Setup, steps: list[int], **options: Any) -> Simulated:
     """Full-batch gradient descent ``w <- (1 - dt d) w + (dt/gamma) sum_mu g^mu x^mu`` on ``seeds`` datasets at once.
 
     Each has ``P = round(gamma D)`` samples (and steps by ``D/P``, not by a ``1/gamma`` that rounding made different).
-    All begin with the same weights, which have the prescribed overlaps ``C`` and alignments ``A`` to rounding.
+    All begin with the same weights, which have the prescribed overlaps ``C`` and alignments ``A`` to rounding. The
+    options are those of :func:`solvable.numerics.ensemble.trajectories`.
     """
     neurons, dimension = setup.weights.shape
-    measured, watches = trajectories(
-        partial(_start, setup),
-        partial(_step, setup),
-        partial(_measure, setup),
-        steps,
-        seeds=check_count("seeds", seeds),
-        key=check_count("key", key, 0),
-        bytes_per_run=bytes_per_run(setup.form.name, setup.samples, dimension, neurons, setup.dtype),
-        memory_limit=memory_limit,
-        devices=devices,
-        progress=progress,
-        label="simulating committee",
-    )
+    size = bytes_per_run(setup.form.name, setup.samples, dimension, neurons, setup.dtype)
+    begin, move, look = (partial(function, setup) for function in (_start, _step, _measure))
+    measured = trajectories(begin, move, look, steps, bytes_per_run=size, **options)
+    below, watched = measured.pop("below")[:, -1], measured.pop("diverged")[:, -1]
     saved = np.asarray(steps)
     finite = np.isfinite(measured["train_loss"])
     seen = np.where(finite.all(axis=1), -1, saved[np.argmin(finite, axis=1)])
-    # The watch sees every step but the last one, which only the measurement sees.
-    diverged = np.where(watches.diverged[:, -1] >= 0, watches.diverged[:, -1], seen)
+    # A step sees the loss before it: the last loss is seen by the measurement only.
+    diverged = np.where(watched >= 0, watched, seen)
     lost = (diverged[:, None] >= 0) & (saved >= diverged[:, None])
     results = {
         name: np.where(lost.reshape(lost.shape + (1,) * (values.ndim - 2)), np.nan, values)
         for name, values in measured.items()
     }
-    return Simulated(**results, diverged=diverged, below=watches.below[:, -1])
-
-
-def initial_weights(
-    overlap: Float[np.ndarray, "neuron neuron"], alignment: Float[np.ndarray, "neuron index"], dimension: int
-) -> Float[np.ndarray, "neuron dimension"]:
-    """Weights over ``sqrt(D)``: ``A`` on the first axes, a root of ``C - A A^T`` on the next, nothing else.
-
-    Where a root of full rank does not fit (as many neurons as dimensions), one of lower rank is taken if there is one.
-    """
-    values, vectors = np.linalg.eigh((overlap + overlap.T) / 2 - alignment @ alignment.T)
-    rounding = _ROUNDING * max(np.abs(overlap).max(), np.finfo(float).tiny)
-    neurons, indices = alignment.shape
-    # The least eigenvalues come first: those that do not fit must be nothing but rounding.
-    free = dimension - indices
-    if free < 0 or (neurons > free and values[neurons - free - 1] > rounding):
-        needed = indices + int((values > rounding).sum())
-        raise ValueError(
-            f"dimension = {dimension} is too small for {indices} index vectors and the weights of {neurons} neurons: "
-            f"at least {needed} are needed"
-        )
-    kept = slice(max(neurons - free, 0), None)
-    root = vectors[:, kept] * np.sqrt(np.maximum(values[kept], 0))
-    weights = np.zeros((neurons, dimension))
-    weights[:, :indices] = alignment
-    weights[:, indices : indices + root.shape[1]] = root
-    return weights
+    return Simulated(**results, diverged=diverged, below=below)
 
 
 def largest_curvature(problem: Problem, data: Data, weights: Float[Array, "neuron dimension"]) -> Float[Array, ""]:
@@ -318,33 +271,31 @@ def _start(setup: Setup, key: Array) -> Run:
     weights = jnp.asarray(setup.weights, setup.dtype)
     student, data = setup.form.start(setup.problem, inputs, weights, inputs[:, : setup.problem.indices].T)
     loss = jnp.mean(setup.problem.error(student.fields(data), data.index_fields) ** 2)
-    return Run(student, data, Watch(loss, jnp.zeros((), int), jnp.full((), -1)), probe_key)
+    return Run(student, data, probe_key, loss, jnp.zeros((), int), jnp.full((), -1))
 
 
 def _step(setup: Setup, run: Run, count: Array) -> Run:
-    training: Any = setup.problem.training
-    rate = training.learning_rate
-    student, error = run.student.moved(setup.problem, run.data, rate(count) if isinstance(rate, Schedule) else rate)
+    student, error = run.student.moved(setup.problem, run.data, setup.problem.training.rate_at(count))
     loss = jnp.mean(error**2)
-    watch = run.watch
-    below = jnp.where(loss <= watch.start_loss, count, watch.below)
-    diverged = jnp.where((watch.diverged < 0) & ~jnp.isfinite(loss), count, watch.diverged)
-    return Run(student, run.data, Watch(watch.start_loss, below, diverged), run.probe_key)
+    below = jnp.where(loss <= run.start_loss, count, run.below)
+    diverged = jnp.where((run.diverged < 0) & ~jnp.isfinite(loss), count, run.diverged)
+    return run._replace(student=student, below=below, diverged=diverged)
 
 
-def _measure(setup: Setup, run: Run) -> tuple[dict[str, Array], Watch]:
+def _measure(setup: Setup, run: Run) -> dict[str, Array]:
     problem = setup.problem
     fields = run.student.fields(run.data)
     alignment, overlap = run.student.order_parameters(problem.indices)
     inner = partial(run.student.inner, run.data)
-    measured = {
+    return {
         "train_loss": jnp.mean(problem.error(fields, run.data.index_fields) ** 2),
         "test_loss": test_loss(problem, alignment, overlap),
         "alignment": alignment,
         "overlap": overlap,
-        "kernel_alignment": kernel_alignment(problem, fields, run.data.target, inner, run.probe_key),
+        "kernel_alignment": problem.kernel_alignment(fields, run.data.target, inner, run.probe_key),
+        "below": run.below,
+        "diverged": run.diverged,
     }
-    return measured, run.watch
 
 
 def divergence(setup: Setup, simulated: Simulated, key: int) -> DivergedError:
@@ -388,3 +339,62 @@ def _check_samples(samples_per_dimension: float, dimension: int) -> int:
             "raise either"
         )
     return samples
+
+
+class OnePass(NamedTuple):
+    """The weights over ``sqrt(D)``, and the random key of the inputs."""
+
+    weights: Float[Array, "neuron dimension"]
+    key: Array
+
+
+def simulate_one_pass(
+    problem: Problem, times: list[int], *, dimension: int, dtype: str, **options: Any
+) -> dict[str, np.ndarray]:
+    """Test loss, alignment and overlap, each (seed, time, ...); times count D steps."""
+    dimension = check_count("dimension", dimension)
+    check_choice("dtype", dtype, ("float32", "float64"))
+    weights = initial_weights(np.asarray(problem.initial_overlap), np.asarray(problem.initial_alignment), dimension)
+    problem = problem.with_dtype(dtype)
+    return trajectories(
+        lambda run_key: OnePass(jnp.asarray(weights, dtype), run_key),
+        partial(_pass, problem, dimension),
+        partial(_measure_one_pass, problem),
+        times,
+        # The inputs of D steps are drawn together.
+        bytes_per_run=8.0 * 3 * dimension**2,
+        **options,
+    )
+
+
+def _pass(problem: Problem, dimension: int, run: OnePass, count: Array) -> OnePass:
+    """D steps."""
+    training: Any = problem.training
+    rate, decay = training.learning_rate / dimension, training.weight_decay
+    inputs = jax.random.normal(jax.random.fold_in(run.key, count), (dimension, dimension)).astype(run.weights.dtype)
+
+    def step(weights: Array, example: Array) -> tuple[Array, None]:
+        signals, _ = problem.signals(product(weights, example[:, None]), example[: problem.indices, None])
+        moved = (1 - rate * decay) * weights + rate * signals * example
+        return moved.astype(weights.dtype), None
+
+    return OnePass(jax.lax.scan(step, run.weights, inputs)[0], run.key)
+
+
+def _measure_one_pass(problem: Problem, run: OnePass) -> dict[str, Array]:
+    alignment, overlap = run.weights[:, : problem.indices], product(run.weights, run.weights.T)
+    return {"test_loss": test_loss(problem, alignment, overlap), "alignment": alignment, "overlap": overlap}
+
+
+def one_pass_divergence(problem: Problem, times: np.ndarray, test_losses: np.ndarray) -> DivergedError | None:
+    """The error that says when runs diverged, if any did; ``test_losses`` are (seed, time)."""
+    finite = np.isfinite(test_losses)
+    if finite.all():
+        return None
+    time = float(times[np.argmin(finite.all(axis=0))])
+    return DivergedError(
+        f"{int((~finite.all(axis=1)).sum())} of {finite.shape[0]} runs diverged, the first by time {time:g} with "
+        f"{problem.training!r}: lower the learning rate, or pass on_divergence='keep' for the results up to there",
+        step=None,
+        time=time,
+    )

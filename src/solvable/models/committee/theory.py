@@ -1,24 +1,22 @@
-"""From a request to a dataset: choose the solver, raise its samples to the accuracy asked for, and name the results."""
+"""From a request to a dataset: choose the solver, raise its samples to the accuracy asked for, label the results."""
 
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from solvable.checks import check_choice, check_count, check_fraction
-from solvable.dataset import Stopwatch, make_dataset, provenance
+from solvable.dataset import Meaning
 from solvable.divergence import DivergedError
-from solvable.models.committee.fixed_point import FixedPoint
 from solvable.models.committee.flow import Flow
 from solvable.models.committee.latent import Latent
 from solvable.models.committee.online import Online
-from solvable.models.committee.outputs import DIMS, MEANINGS, OutputRequest, Solution, Solver, relative_error, summarise
-from solvable.models.committee.problem import Problem, problem_of
-from solvable.models.committee.response import Response
+from solvable.models.committee.problem import OutputRequest, Solution, Solver, problem_of
+from solvable.models.committee.response import FixedPoint, Response
 from solvable.progress import progress_bar
 from solvable.training import SGD, GradientFlow, Training, check_training
 
@@ -36,20 +34,52 @@ ON_DIVERGENCE = ("raise", "keep")
 # Above this many samples the error falls too slowly for more samples to be worth their cost.
 _MOST_SAMPLES = 2**20
 
+MEANINGS: Mapping[str, Meaning] = {
+    "train_loss": Meaning("training loss", "1", "L_train"),
+    "test_loss": Meaning("test loss", "1", "L_test"),
+    "alignment": Meaning("overlap of a neuron with an index vector", "1", "A"),
+    "overlap": Meaning("overlap of two neurons", "1", "C^w"),
+    "kernel_alignment": Meaning("alignment of the tangent kernel with the target", "1", "√P yᵀKy/(|K||y|²)"),
+    "weight_correlation": Meaning("overlap of weights at two times", "1", "C^w"),
+    "gradient_correlation": Meaning("mean product of the signals at two times", "1", "C^g"),
+    "weight_response": Meaning("response of the weights to a perturbation", "1", "R^w"),
+    "field_response": Meaning("response of the signals to the fields", "1", "R^h"),
+    "index_response": Meaning("response of the signals to the index fields", "1", "R^h*"),
+    "loss_gap": Meaning("test loss less training loss, leading order in 1/γ", "1", "L_test − L_train"),
+    "escape_time": Meaning("time at which alignment reaches the scale of zero loss", "flow time", "t"),
+    "early_alignment_rate": Meaning("rate at which a small alignment grows", "1 / flow time"),
+    "kernel": Meaning("tangent kernel", "1", "K"),
+    "earlier_time": Meaning("earlier time", "steps", "s"),
+    "neuron": Meaning("number of the neuron", "1", "i"),
+    "other_neuron": Meaning("number of the other neuron", "1", "j"),
+    "index": Meaning("number of the index field", "1", "q"),
+    "sample": Meaning("number of the input", "1", "μ"),
+    "other_sample": Meaning("number of the other input", "1", "ν"),
+}
+DIMS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("train_loss", "test_loss", "kernel_alignment", "loss_gap"), ("time",)),
+    **dict.fromkeys(("alignment", "index_response"), ("time", "neuron", "index")),
+    "overlap": ("time", "neuron", "other_neuron"),
+    **dict.fromkeys(
+        ("weight_correlation", "gradient_correlation", "weight_response", "field_response"),
+        ("time", "earlier_time", "neuron", "other_neuron"),
+    ),
+}
+
 
 def solve(
     model: "Committee",
     times: np.ndarray,
     training: Training,
-    solver: Any,
     request: OutputRequest,
-    accuracy: float | None,
-    key: int,
-    on_divergence: str,
-    progress: bool | None,
+    *,
+    solver: Any = None,
+    accuracy: float | None = None,
+    key: int = 0,
+    on_divergence: str = "raise",
+    progress: bool | None = None,
 ) -> xr.Dataset:
     """Solve the theory of a model at checked times; the options are those of ``Committee.predict``."""
-    watch = Stopwatch()
     check_count("key", key, 0)
     check_choice("on_divergence", on_divergence, ON_DIVERGENCE)
     if accuracy is not None:
@@ -64,17 +94,55 @@ def solve(
     solver, solution = (solver, solved(solver)) if accuracy is None else refine(solved, solver, accuracy)
     values, errors = summarise(solution)
     reached = relative_error(values, errors)
-    settings = {"solver": str(solver), "key": key, **solution.notes}
     ratio = None if isinstance(solver, Online) else float(model.samples_per_dimension)
-    system = {"dimension": None, "samples_per_dimension": ratio}
-    attributes = provenance(model, "theory", settings, watch, reached, training=training, system=system)
+    dataset = labelled(
+        model,
+        "theory",
+        values | {f"{name}_error": error for name, error in errors.items()},
+        times,
+        {"solver": str(solver), "key": key, **solution.notes},
+        training=training,
+        system={"dimension": None, "samples_per_dimension": ratio},
+        error=reached,
+        may_diverge=solution.diverged_at is not None,
+    )
+    for name in errors:
+        # The spread over few replicates of the samples is itself not well known.
+        if (count := solution.values[name].shape[0]) > 1:
+            dataset[f"{name}_error"].attrs["degrees_of_freedom"] = count - 1
     if accuracy is not None:
-        attributes["accuracy_reached"] = str(reached <= accuracy)
+        dataset.attrs["accuracy_reached"] = str(reached <= accuracy)
     if solution.diverged_at is not None:
-        attributes["diverged_at"] = solution.diverged_at
-    dataset = _dataset(model, times, problem, solution, values, errors, attributes)
-    if solution.diverged_at is not None and on_divergence == "raise":
-        raise _diverged(training, solution, dataset)
+        dataset.attrs["diverged_at"] = solution.diverged_at
+        if on_divergence == "raise":
+            raise _diverged(training, solution, dataset)
+    return dataset
+
+
+def labelled(
+    model: "Committee",
+    method: str,
+    values: Mapping[str, np.ndarray],
+    times: np.ndarray,
+    settings: Mapping[str, Any],
+    *,
+    training: Training,
+    **about: Any,
+) -> xr.Dataset:
+    """A dataset of order parameters at the times; those of simulations have the seed as their first axis."""
+    seed = ("seed",) if method == "simulation" else ()
+    coordinates = {"time": times, **coordinates_of(model)}
+    if seed:
+        coordinates["seed"] = np.arange(settings["seeds"])
+    dims = {name: DIMS[name.removesuffix("_error")] for name in values}
+    if any("earlier_time" in axes for axes in dims.values()):
+        coordinates["earlier_time"] = times
+    variables = {name: ((*seed, *dims[name]), value) for name, value in values.items()}
+    dataset = model.dataset(method, variables, coordinates, settings, training=training, **about)
+    if isinstance(training, SGD):
+        dataset["time"].attrs["units"] = "D steps"
+    if "earlier_time" in coordinates:
+        dataset["earlier_time"].attrs["units"] = dataset["time"].attrs["units"]
     return dataset
 
 
@@ -98,39 +166,10 @@ def choose_solver(solver: Any, samples_per_dimension: float, training: Training)
     return solver
 
 
-def coordinates(model: "Committee") -> dict[str, np.ndarray]:
+def coordinates_of(model: "Committee") -> dict[str, np.ndarray]:
     """Neurons and index fields, counted from 1."""
-    neurons, indices = model.initial_alignment.shape
-    numbers = np.arange(1, neurons + 1)
-    return {"neuron": numbers, "other_neuron": numbers, "index": np.arange(1, indices + 1)}
-
-
-def _dataset(
-    model: "Committee",
-    times: np.ndarray,
-    problem: Problem,
-    solution: Solution,
-    values: dict[str, np.ndarray],
-    errors: dict[str, np.ndarray],
-    attributes: dict[str, Any],
-) -> xr.Dataset:
-    axes = {"time": times, **coordinates(model)}
-    if any("earlier_time" in DIMS[name] for name in values):
-        axes["earlier_time"] = times
-    variables = {name: (DIMS[name], value) for name, value in values.items()}
-    variables |= {f"{name}_error": (DIMS[name], error) for name, error in errors.items()}
-    diverged = solution.diverged_at is not None
-    dataset = make_dataset(variables, axes, attributes, MEANINGS, may_diverge=diverged, training=problem.training)
-    if isinstance(problem.training, SGD):
-        dataset["time"].attrs["units"] = "D steps"
-    if "earlier_time" in axes:
-        dataset["earlier_time"].attrs["units"] = dataset["time"].attrs["units"]
-    for name in errors:
-        count = solution.values[name].shape[0]
-        # The spread over few replicates of the samples is itself not well known.
-        if count > 1:
-            dataset[f"{name}_error"].attrs["degrees_of_freedom"] = count - 1
-    return dataset
+    neurons, indices = (np.arange(1, count + 1) for count in model.initial_alignment.shape)
+    return {"neuron": neurons, "other_neuron": neurons, "index": indices}
 
 
 def _diverged(training: Training, solution: Solution, partial: xr.Dataset) -> DivergedError:
@@ -147,6 +186,29 @@ def _diverged(training: Training, solution: Solution, partial: xr.Dataset) -> Di
     )
 
 
+def summarise(solution: Solution) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Means over the runs, and errors: spread over runs, bias and time steps in quadrature."""
+    values = {name: array.mean(0) for name, array in solution.values.items()}
+    errors = {}
+    for name, array in solution.values.items():
+        count = array.shape[0]
+        spread = array.std(0, ddof=1) / math.sqrt(count) if count > 1 else np.zeros(array.shape[1:])
+        parts = [part[name] for part in (solution.bias, solution.time_error) if name in part]
+        errors[name] = np.sqrt(spread**2 + sum(part**2 for part in parts))
+    return values, errors
+
+
+def relative_error(values: Mapping[str, np.ndarray], errors: Mapping[str, np.ndarray]) -> float:
+    """The largest error: of losses relative to each loss, of alignment and overlap relative to the largest."""
+    found = [0.0]
+    for name, relative_to_each in (("train_loss", True), ("test_loss", True), ("alignment", False), ("overlap", False)):
+        if name in values and np.isfinite(values[name]).any():
+            largest = np.nanmax(np.abs(values["overlap"])) ** (0.5 if name == "alignment" else 1)
+            scale = np.abs(values[name]) if relative_to_each else largest
+            found.append(float(np.nanmax(errors[name] / np.maximum(scale, 1e-300))))
+    return max(found)
+
+
 def refine(solved: Callable[[Solver], Solution], solver: Any, accuracy: float) -> tuple[Solver, Solution]:
     """Raise the samples, fourfold at a time, until the error is small enough; a warning says if it cannot be."""
     solution = solved(solver)
@@ -160,7 +222,7 @@ def refine(solved: Callable[[Solver], Solution], solver: Any, accuracy: float) -
                 continue
             except MemoryError as error:
                 message = str(error)
-        warnings.warn(f"accuracy {accuracy:g} not reached, only {reached:.2g}: {message}", stacklevel=4)
+        warnings.warn(f"accuracy {accuracy:g} not reached, only {reached:.2g}: {message}", stacklevel=6)
         break
     return solver, solution
 

@@ -37,6 +37,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from solvable.models.committee.problem import Problem, elementwise
 
@@ -48,6 +49,22 @@ _BLOCK = 8
 _MOST_BYTES = 3e9
 
 
+class TwoTime(NamedTuple):
+    """Order parameters at steps 0 to T; two-time ones as ``(t, s)``, responses zero where s is too late.
+
+    The arrays of one run have no axis ``replicate``.
+    """
+
+    train_loss: Float[np.ndarray, "replicate time"]
+    test_loss: Float[np.ndarray, "replicate time"]
+    alignment: Float[np.ndarray, "replicate time neuron index"]
+    weight_correlation: Float[np.ndarray, "replicate time time neuron neuron"]
+    gradient_correlation: Float[np.ndarray, "replicate time time neuron neuron"]
+    weight_response: Float[np.ndarray, "replicate time time neuron neuron"]
+    field_response: Float[np.ndarray, "replicate time time neuron neuron"]
+    index_response: Float[np.ndarray, "replicate time neuron index"]
+
+
 class Local(NamedTuple):
     """Signals, errors and slopes of the signals at one time."""
 
@@ -55,6 +72,14 @@ class Local(NamedTuple):
     errors: np.ndarray  # (sample,)
     slopes: np.ndarray  # G = dg_i/dh_j, (neuron, neuron, sample)
     teacher_slopes: np.ndarray  # dg_i/dh*_q at fixed h, (neuron, index, sample)
+
+
+class Signals(NamedTuple):
+    """What the samples give from ``Cw``, ``A``, ``Rw``: ``Cg``, ``Rh`` as (t, s, i, j) and ``R*``."""
+
+    correlation: np.ndarray
+    field_response: np.ndarray
+    index_response: np.ndarray
 
 
 class Samples:
@@ -83,6 +108,28 @@ class Samples:
         self.train_loss[t] = np.mean(here.errors**2)
         self.time = t + 1
         return here
+
+    def run(self, cavity: np.ndarray, weight_response: np.ndarray) -> None:
+        """Add all times, with cavity fields (time, neuron, sample) and the weight response between all of them."""
+        for t, fields in enumerate(cavity):
+            self.advance(fields, weight_response[t, :t])
+
+    def estimates(self, field_response: np.ndarray) -> Signals:
+        """Averages over the samples, beside a field response that is known."""
+        times, neurons, count = self.signals.shape
+        rows = self.signals.reshape(times * neurons, count)
+        return Signals(as_function(rows @ rows.T / count, times), field_response, self.index_response.mean(axis=-1))
+
+
+def as_matrix(function: np.ndarray) -> np.ndarray:
+    """A two-time function (t, s, i, j) as a matrix from (s, j) to (t, i)."""
+    times, _, neurons, _ = function.shape
+    return function.transpose(0, 2, 1, 3).reshape(times * neurons, times * neurons)
+
+
+def as_function(matrix: np.ndarray, times: int) -> np.ndarray:
+    """The inverse of :func:`as_matrix`."""
+    return matrix.reshape(times, len(matrix) // times, times, -1).transpose(0, 2, 1, 3)
 
 
 def memory(weight_response: np.ndarray, past: np.ndarray) -> np.ndarray:
@@ -121,7 +168,17 @@ def _local(problem: Problem, target: jax.Array, target_slopes: jax.Array, fields
 
 
 def mean_field_response(slopes: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """``<dg(t)/du(s)>`` for the last time of ``slopes`` and every s up to it, (time, neuron, neuron).
+    """``<dg(t)/du(s)>`` for the last time of ``slopes`` and every s up to it, (time, neuron, neuron)."""
+    return _responses_from(len(slopes) - 1, slopes, kernel)[0]
+
+
+def mean_field_responses(slopes: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """``<dg(t)/du(s)>`` for all t and s at once, (time, time, neuron, neuron): where the whole kernel is known."""
+    return _responses_from(0, slopes, kernel)
+
+
+def _responses_from(first: int, slopes: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """``<dg(t)/du(s)>`` for the times t from ``first`` on and every s, (time, time, neuron, neuron).
 
     Backward in s per sample: ``mu(s) = [sum_{t'>s} mu(t') K(t',s)] G(s)`` from ``mu(t) = G(t)``. ``slopes`` are G
     (time, neuron, neuron, sample) and ``kernel`` is K (time, time, neuron, neuron).
@@ -130,65 +187,35 @@ def mean_field_response(slopes: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     # K as a matrix from the later times' adjoints (columns) to the earlier times' (rows).
     onto_past = np.ascontiguousarray(kernel[:times, :times].transpose(1, 3, 0, 2))
     onto_past = onto_past.reshape(times * neurons, times * neurons)
-    total = np.zeros((times, neurons, neurons))
-    for start in range(0, samples, _CHUNK):
-        total += _backward(slopes[..., start : start + _CHUNK], onto_past)
-    return total / samples
-
-
-def _backward(slopes: np.ndarray, onto_past: np.ndarray) -> np.ndarray:
-    times, neurons, _, samples = slopes.shape
-    arriving = np.zeros((times * neurons, neurons * samples))
-    arriving.reshape(times, neurons, neurons, samples)[-1] = np.eye(neurons)[:, :, None]
-    total = np.zeros((times, neurons, neurons))
-    for end in range(times, 0, -_BLOCK):
-        start = max(end - _BLOCK, 0)
-        for t in range(end - 1, start - 1, -1):
-            rows = slice(t * neurons, (t + 1) * neurons)
-            adjoint = arriving[rows].reshape(neurons, neurons, samples)
-            adjoint = np.einsum("kin,kjn->jin", adjoint, slopes[t])
-            total[t] = adjoint.sum(axis=-1).T
-            arriving[rows] = adjoint.reshape(neurons, -1)
-            inside = slice(start * neurons, t * neurons)
-            arriving[inside] += onto_past[inside, rows] @ arriving[rows]
-        block = slice(start * neurons, end * neurons)
-        arriving[: start * neurons] += onto_past[: start * neurons, block] @ arriving[block]
-    return total
-
-
-def mean_field_responses(slopes: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """``<dg(t)/du(s)>`` for all t and s at once, (time, time, neuron, neuron): where the whole kernel is known."""
-    times, neurons, _, samples = slopes.shape
-    onto_past = np.ascontiguousarray(kernel.transpose(1, 3, 0, 2)).reshape(times * neurons, times * neurons)
-    total = np.zeros((times, times, neurons, neurons))
-    # Every time is an output now, so that fewer samples fill the cache.
-    chunk = max(4 * _CHUNK // times, 8)
+    total = np.zeros((times - first, times, neurons, neurons))
+    # Every output time has adjoints of its own, so that fewer samples fill the cache.
+    chunk = min(_CHUNK, max(4 * _CHUNK // (times - first), 8))
     for start in range(0, samples, chunk):
-        total += _backward_from_all(slopes[..., start : start + chunk], onto_past)
+        total += _backward(first, slopes[..., start : start + chunk], onto_past)
     return total / samples
 
 
-def _backward_from_all(slopes: np.ndarray, onto_past: np.ndarray) -> np.ndarray:
+def _backward(first: int, slopes: np.ndarray, onto_past: np.ndarray) -> np.ndarray:
     times, neurons, _, samples = slopes.shape
     # (time and neuron acted on, output time, output neuron, sample)
-    arriving = np.zeros((times * neurons, times, neurons, samples))
-    for t in range(times):
-        arriving[t * neurons : (t + 1) * neurons, t] = np.eye(neurons)[:, :, None]
-    total = np.zeros((times, times, neurons, neurons))
+    arriving = np.zeros((times * neurons, times - first, neurons, samples))
+    for t in range(first, times):
+        arriving[t * neurons : (t + 1) * neurons, t - first] = np.eye(neurons)[:, :, None]
+    total = np.zeros((times - first, times, neurons, neurons))
     for end in range(times, 0, -_BLOCK):
         start = max(end - _BLOCK, 0)
         for t in range(end - 1, start - 1, -1):
-            rows = slice(t * neurons, (t + 1) * neurons)
-            adjoint = np.einsum("ktin,kjn->jtin", arriving[rows, t:], slopes[t])
-            total[t:, t] = adjoint.sum(axis=-1).transpose(1, 2, 0)
-            arriving[rows, t:] = adjoint
+            rows, outputs = slice(t * neurons, (t + 1) * neurons), slice(max(t - first, 0), None)
+            adjoint = np.einsum("ktin,kjn->jtin", arriving[rows, outputs], slopes[t])
+            total[outputs, t] = adjoint.sum(axis=-1).transpose(1, 2, 0)
+            arriving[rows, outputs] = adjoint
             inside = slice(start * neurons, t * neurons)
             spread = onto_past[inside, rows] @ adjoint.reshape(neurons, -1)
-            arriving[inside, t:] += spread.reshape(-1, *adjoint.shape[1:])
-        block = slice(start * neurons, end * neurons)
-        later = arriving[block, start:]
+            arriving[inside, outputs] += spread.reshape(-1, *adjoint.shape[1:])
+        block, outputs = slice(start * neurons, end * neurons), slice(max(start - first, 0), None)
+        later = arriving[block, outputs]
         spread = onto_past[: start * neurons, block] @ later.reshape(len(later), -1)
-        arriving[: start * neurons, start:] += spread.reshape(-1, *later.shape[1:])
+        arriving[: start * neurons, outputs] += spread.reshape(-1, *later.shape[1:])
     return total
 
 

@@ -1,9 +1,9 @@
 """Scaling laws of networks whose features learn (feature-scaling paper).
 
-``model`` is the public class. ``spectrum`` turns its parameters into weighted modes (``mode_quadrature``),
-``optimiser`` a training into its update kernel. ``theory`` chooses the solver and reads the curves off it: ``two_time``
-and ``kernel_flow`` for steps, ``kernel_flow`` and ``slot_march`` (with ``slot_rows``, ``slot_noise`` and ``anderson``)
-for flows; ``prediction`` labels them. ``exponents`` and ``limits`` are the closed forms, ``compute`` the optimum,
+``model`` is the public class, ``labels`` the names of its variables and its part of the page. ``mode_quadrature`` turns
+its parameters into weighted modes, ``optimiser`` a training into its update kernel. ``theory`` chooses the solver and
+reads the curves off it: ``two_time`` and ``kernel_flow`` for steps, ``kernel_flow`` and ``slot_march`` for flows (with
+``slot_rows``, ``slot_noise`` and ``anderson``). ``exponents`` has the closed forms, ``compute`` the optimum,
 ``calibration`` measures capacity and source of a given kernel, ``simulation`` trains the finite networks.
 """
 

@@ -7,7 +7,6 @@ import xarray as xr
 
 from solvable.checks import check_count
 from solvable.dataset import Stopwatch, make_dataset
-from solvable.models.feature_scaling.meanings import MEANINGS
 from solvable.models.feature_scaling.model import FeatureScaling
 from solvable.numerics.fits import straight_line
 from solvable.precision import in_float64
@@ -55,7 +54,7 @@ def fit_source_capacity(spectrum: Any, target: Any, *, first: int | None = None,
     order = np.argsort(-model.spectrum, kind="stable")
     eigenvalues, signal = model.spectrum[order], (model.spectrum * model.target**2)[order]
     if eigenvalues.size < 20:
-        raise ValueError(f"a power law cannot be told from {eigenvalues.size} modes: give at least 20")
+        raise ValueError(f"a power law cannot be fitted to {eigenvalues.size} modes: give at least 20")
     ranks, strengths, counts = _binned(eigenvalues)
     powers = _binned(signal)[1]
     if not (powers > 0).all():
@@ -76,12 +75,8 @@ def fit_source_capacity(spectrum: Any, target: Any, *, first: int | None = None,
         "first_mode": ranks[begin],
         "last_mode": ranks[end - 1],
     }
-    data = make_dataset(
-        {name: ((), value) for name, value in variables.items()},
-        {},
-        {"model": "feature-scaling", "method": "fit", "seconds": watch.seconds()},
-        MEANINGS,
-    )
+    attributes = {"model": model.name, "method": "fit", "seconds": watch.seconds()}
+    data = make_dataset(variables, {}, attributes, model.meanings)
     if capacity <= 1 or source <= 0:
         raise ValueError(
             f"the fit gives capacity = {capacity:.3g}, source = {source:.3g}, outside of the theory (capacity > 1, "

@@ -29,7 +29,7 @@ def envelope(
 ) -> dict[str, Any]:
     """Least loss, best size, its time and local exponents at each budget."""
     if budgets[0] < 1e2:
-        raise ValueError(f"budgets must be at least 100, not {budgets[0]:g}: less buys no network")
+        raise ValueError(f"budgets must be at least 100, not {budgets[0]:g}: less leaves no time to train a network")
     sizes, losses = np.zeros(0, int), np.zeros((0, budgets.size))
     low, high = _first_range(training.flow_time(budgets), share)
     with progress_bar("compute optimum", 1.0, progress) as advance:

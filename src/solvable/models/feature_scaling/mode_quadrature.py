@@ -18,12 +18,16 @@ Some seventy nodes then do the work of a million modes:
 
 import itertools
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+
+from solvable.checks import is_traced
+
+if TYPE_CHECKING:
+    from solvable.models.feature_scaling.model import FeatureScaling
 
 # Spectra up to this length are taken as they are.
 _FEW = 64
@@ -31,6 +35,9 @@ _FEW = 64
 LONGEST_LIST = 100_000
 _PANEL = 8
 _CHEBYSHEV = 12
+# Exact modes at the head, nodes per decade of eigenvalues, and how far below 1 / time the spectrum is resolved.
+_STANDARD = {"head": 12, "per_decade": 6.0, "reach": 1e2}
+_FINE = {"head": 24, "per_decade": 9.0, "reach": 1e4}
 
 
 class Modes(NamedTuple):
@@ -68,13 +75,12 @@ def power_law_modes(
     eigenvalue that makes the next order in ``lambda`` right. ``capacity`` and ``source`` may be traced; the nodes are
     then placed for any capacity up to 3.
     """
-    traced = isinstance(capacity, jax.core.Tracer) or isinstance(source, jax.core.Tracer)
-    if modes <= (_FEW if traced else LONGEST_LIST):
+    if modes <= (_FEW if is_traced(capacity, source) else LONGEST_LIST):
         ranks = np.arange(1.0, modes + 1)
         values = _power_law(ranks, np.ones_like(ranks), capacity, source)
         return values if modes <= _FEW else compress_modes(*values[1::2], scale, head=head, reach=reach)
-    placed = 3.0 if isinstance(capacity, jax.core.Tracer) else capacity
-    furthest = (reach * scale) ** (1 / (1.25 if isinstance(capacity, jax.core.Tracer) else capacity))
+    placed = 3.0 if is_traced(capacity) else capacity
+    furthest = (reach * scale) ** (1 / (1.25 if is_traced(capacity) else capacity))
     furthest = min(max(furthest, 2.0 * head), modes)
     ranks, weights = _ranks(head, furthest, per_decade * placed)
     nodes = _power_law(ranks, weights, capacity, source)
@@ -107,9 +113,8 @@ def _with_power_law_tail(nodes: Modes, capacity: Any, source: Any, begin: float,
 
     of_trace, of_signal = integral(capacity), integral(capacity * source + 1)
     trace_node = integral(2 * capacity) / of_trace
-    traced = isinstance(of_signal, jax.core.Tracer)
     # A signal that falls so steeply that nothing of it is left in float64 has no place of its own either.
-    lost = not traced and of_signal < 1e-290
+    lost = not is_traced(of_signal) and of_signal < 1e-290
     signal_node = trace_node if lost else integral(capacity * source + 1 + capacity) / of_signal
     return _join(nodes, _tail(begin, trace_node, of_trace, signal_node, of_signal))
 
@@ -119,8 +124,7 @@ def _tail(rank: float, trace_node: Any, trace: Any, signal_node: Any, signal: An
 
 
 def _join(first: Modes, second: Modes) -> Modes:
-    traced = any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves((first, second)))
-    library: Any = jnp if traced else np
+    library: Any = jnp if is_traced(first, second) else np
     return Modes(
         *(library.concatenate([library.asarray(a), library.asarray(b)]) for a, b in zip(first, second, strict=True))
     )
@@ -216,6 +220,42 @@ def static_error(nodes: Modes, finer: Modes, times: Float[np.ndarray, "time"]) -
         return np.stack(rows)
 
     coarse, fine = sums(nodes), sums(finer)
-    # What has decayed to nothing has no relative error worth telling.
+    # What has decayed to rounding has no meaningful relative error.
     seen = fine > 1e-12 * fine.max(axis=1, keepdims=True)
     return float(np.max(np.abs(coarse - fine)[seen] / fine[seen]))
+
+
+def nodes(model: "FeatureScaling", scale: float, fine: bool = False) -> Modes:
+    """Weighted modes for times up to ``scale``, which includes the kernel's growth."""
+    settings: dict[str, Any] = dict(_FINE if fine else _STANDARD)
+    if model.spectrum is None:
+        return power_law_modes(model.capacity, model.source, model.mode_count, scale, **settings)
+    if is_traced(model.spectrum, model.target):
+        size = model.spectrum.shape[0]
+        return Modes(np.arange(1.0, size + 1), model.spectrum, np.ones(size), model.target**2)
+    settings["per_decade"] *= 2
+    return compress_modes(model.spectrum, model.target**2, scale, **settings)
+
+
+def nodes_until(model: "FeatureScaling", time: float) -> tuple[Modes, float | None]:
+    """Weighted modes for flow times up to ``time``, and the error of their sums against a finer set.
+
+    The kernel grows by less than what the lazy error gives, ``1 + 2 gamma sum_k w_k^2 (1 - exp(-lambda_k t))``.
+    """
+    if is_traced(model):
+        return nodes(model, 100 * time), None
+    rough = nodes(model, max(time, 1.0))
+    gain = 1 + 2 * model.richness * float((rough.targets * -np.expm1(-rough.eigenvalues * time)).sum())
+    scale = max(time * gain, 1.0 / float(np.max(rough.eigenvalues)))
+    chosen = nodes(model, scale)
+    checked = np.geomspace(min(1.0, scale), scale, 33)
+    return chosen, static_error(chosen, nodes(model, scale, fine=True), checked)
+
+
+def listed(model: "FeatureScaling") -> tuple[Any, Any]:
+    """Eigenvalues and target coefficients one by one, for simulations: all of them, finitely many."""
+    if model.spectrum is not None:
+        return model.spectrum, model.target
+    ranks = np.arange(1.0, float(model.modes or 0) + 1)
+    capacity, source = float(model.capacity or 0.0), float(model.source or 0.0)
+    return ranks**-capacity, ranks ** ((capacity * (1 - source) - 1) / 2)

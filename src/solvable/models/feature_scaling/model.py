@@ -1,23 +1,22 @@
 """The feature-scaling model: parameters, theory, simulation and summaries."""
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-import jax
 import numpy as np
 import xarray as xr
 
-from solvable.checks import Rule, check_choice, check_count, rules
+from solvable.checks import Rule, check_choice, check_count, is_traced, rules
 from solvable.controls import Controls
-from solvable.dataset import Stopwatch, make_dataset, provenance
-from solvable.model import Model, parameter
-from solvable.models.feature_scaling import compute, exponents, limits
-from solvable.models.feature_scaling.controls import CONTROLS
-from solvable.models.feature_scaling.meanings import MEANINGS
-from solvable.models.feature_scaling.prediction import predicted
+from solvable.dataset import Meaning
+from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
+from solvable.models.feature_scaling import compute, exponents
+from solvable.models.feature_scaling.labels import CONTROLS, MEANINGS
+from solvable.models.feature_scaling.mode_quadrature import nodes
 from solvable.models.feature_scaling.simulation import MODES, simulated
-from solvable.models.feature_scaling.spectrum import nodes
-from solvable.models.feature_scaling.theory import SOLVERS
+from solvable.models.feature_scaling.theory import SOLVERS, predicted
+from solvable.numerics.ensemble import run_options
 from solvable.timegrid import check_times
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training
 
@@ -58,6 +57,7 @@ class FeatureScaling(Model):
     name: ClassVar[str] = "feature-scaling"
     loss_convention: ClassVar[str] = "mean square error, sum_k lambda_k v_k^2, without a factor 1/2"
     controls: ClassVar[Controls] = CONTROLS
+    meanings: ClassVar[Mapping[str, Meaning]] = MEANINGS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.1)
     simulation_covers: ClassVar[tuple[Covers, ...]] = (
         Covers(GradientDescent, options=("momentum", "nesterov"), schedules=("learning_rate",)),
@@ -178,10 +178,6 @@ class FeatureScaling(Model):
 
         Parameters
         ----------
-        times
-            Increasing times, in the units of the training: steps, or flow time over the learning rate.
-        training
-            ``GradientFlow``; ``GradientDescent`` or ``SGD``, with or without momentum and learning-rate schedules.
         solver
             By default, steps are followed one by one: by ``"recursion"`` for full batches of the population and
             infinitely many features, and otherwise by the ``"march"`` through the two-time equations, whose memory
@@ -198,7 +194,6 @@ class FeatureScaling(Model):
         progress
             Whether to show a progress bar; None shows one on a terminal.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "predict")
         options = {
             "solver": None if solver is None else check_choice("solver", solver, SOLVERS),
@@ -211,7 +206,7 @@ class FeatureScaling(Model):
             raise ValueError(
                 f"times must be at most {_LATEST:g} for these modes, not {times[-1]:g}: ask for earlier times"
             )
-        return predicted(self, times, training, options, watch)
+        return predicted(self, times, training, options)
 
     def _power_law(self) -> tuple[np.ndarray, np.ndarray]:
         if self.spectrum is not None:
@@ -224,12 +219,8 @@ class FeatureScaling(Model):
         ``loss ∝ x^(-exponent)``: negative exponents grow. ``printed`` holds what the paper says, which differs for the
         model bottleneck (eqs. 8, 9: the exponent is ``capacity min(1, source)``) and the transients of hard tasks.
         """
-        watch = Stopwatch()
-        return make_dataset(
-            *exponents.as_variables(*self._power_law()),
-            provenance(self, "asymptotic theory", {"phase": self.phase()}, watch),
-            MEANINGS,
-        )
+        variables, coordinates = exponents.as_variables(*self._power_law())
+        return self.dataset("asymptotic theory", variables, coordinates, {"phase": self.phase()})
 
     def self_consistency(self, rounds: int = 6) -> xr.Dataset:
         """Time exponent after each round of self-consistency (eq. 62), from lazy towards ``2 beta / (1 + beta)``.
@@ -239,14 +230,9 @@ class FeatureScaling(Model):
         rounds
             Number of rounds; round 0 is the lazy exponent.
         """
-        watch = Stopwatch()
         rounds = check_count("rounds", rounds, least=0)
-        return make_dataset(
-            {"exponent": (("round",), exponents.self_consistency(float(self._power_law()[1]), rounds))},
-            {"round": np.arange(rounds + 1)},
-            provenance(self, "asymptotic theory", {}, watch),
-            MEANINGS,
-        )
+        found = exponents.self_consistency(float(self._power_law()[1]), rounds)
+        return self.dataset("asymptotic theory", {"exponent": found}, {"round": np.arange(rounds + 1)})
 
     def phase(self) -> str:
         """``hard``, ``easy`` or ``super-easy``."""
@@ -262,15 +248,12 @@ class FeatureScaling(Model):
         sources
             Exponents of the target, each positive.
         """
-        watch = Stopwatch()
         capacities, sources = (np.atleast_1d(np.asarray(values, float)) for values in (capacities, sources))
         for capacity in capacities:
             self.replace(capacity=capacity, source=1.0, spectrum=None, target=None)
         if not (np.isfinite(sources) & (sources > 0)).all():
             raise ValueError(f"sources must be positive finite numbers, not {sources.tolist()}")
-        return make_dataset(
-            *exponents.over_plane(capacities, sources), provenance(self, "asymptotic theory", {}, watch), MEANINGS
-        )
+        return self.dataset("asymptotic theory", *exponents.over_plane(capacities, sources))
 
     def limit(self, training: Training | None = None) -> xr.Dataset:
         """Losses as time goes to infinity, without batch noise; the same for every richness.
@@ -280,18 +263,13 @@ class FeatureScaling(Model):
         training
             Any training without batch noise has the same limit. SGD has it, too, where everything is learned.
         """
-        watch = Stopwatch()
         noisy = isinstance(self.check_training(training, "predict"), SGD)
         if noisy and (self.features < math.inf or self.samples is not None):
             raise ValueError("batch noise does not die out: limit() is for GradientFlow and GradientDescent")
         fewest = min(self.features, self.sample_count)
         scale = 10.0 if fewest == math.inf else 10 * fewest ** (self.capacity or 3.0)
-        found = limits.limit(nodes(self, scale, fine=True), self.features, self.sample_count)
-        variables = {"test_loss": ((), found.test_loss)}
-        if self.samples is not None:
-            variables["train_loss"] = ((), found.train_loss)
-        attributes = provenance(self, "theory", {}, watch)
-        return make_dataset(variables, {}, attributes, MEANINGS)
+        found = exponents.limit(nodes(self, scale, fine=True), self.features, self.sample_count)
+        return self.dataset("theory", found._asdict() if self.samples is not None else {"test_loss": found.test_loss})
 
     def compute_optimal(
         self,
@@ -313,21 +291,14 @@ class FeatureScaling(Model):
         training
             ``GradientFlow`` by default. ``GradientDescent`` and ``SGD`` are taken in the limit of small steps, at fixed
             ``learning_rate / batch_size``; times then are steps, and need not be whole.
-        per_decade
-            Time steps per decade.
-        progress
-            Whether to show a progress bar; by default on a terminal.
         """
-        watch = Stopwatch()
         budgets = check_times(budgets)
         training = self.check_training(GradientFlow() if training is None else training, "predict")
         capacity, source = self._power_law()
         share = exponents.features_share(float(capacity), float(source), self.richness > 0)
         per_decade = check_count("per_decade", per_decade, least=4)
         found = compute.envelope(self, budgets, training, share, per_decade, progress)
-        attributes = provenance(self, "theory", {"per_decade": per_decade}, watch, training=training)
-        variables = {name: (("budget",), values) for name, values in found.items()}
-        best = make_dataset(variables, {"budget": budgets}, attributes, MEANINGS)
+        best = self.dataset("theory", found, {"budget": budgets}, {"per_decade": per_decade}, training=training)
         best["time"].attrs["units"] = "steps" if training.counts_steps else "flow time / η"
         return best
 
@@ -336,10 +307,10 @@ class FeatureScaling(Model):
         times: Any,
         training: Training | None = None,
         *,
-        seeds: Annotated[int, "number of independent runs"] = 32,
-        key: Annotated[int, "random seed of the first run"] = 0,
+        seeds: Seeds = 32,
+        key: Key = 0,
         modes: int | None = None,
-        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
+        memory_limit: MemoryLimit = None,
         devices: Any = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
@@ -350,36 +321,22 @@ class FeatureScaling(Model):
 
         Parameters
         ----------
-        times
-            Increasing numbers of steps.
-        training
-            ``GradientDescent`` or ``SGD``, with or without momentum and learning-rate schedules.
-        seeds
-            Number of independent runs.
-        key
-            Random seed of the first run.
         modes
             Number of modes at which a power law of infinitely many is cut off; the dataset then has it among its
             parameters.
-        memory_limit
-            Bytes that the runs of a chunk may take together.
-        devices
-            The JAX devices to run on; all local ones by default.
-        progress
-            Whether to show a progress bar; by default on a terminal.
         """
-        options = {"key": key, "memory_limit": memory_limit, "devices": devices, "progress": progress}
-        return simulated(self, "projected", times, training, seeds, modes, options)
+        options = run_options(self.name, seeds, key, devices, memory_limit, progress)
+        return simulated(self, "projected", times, training, modes, options)
 
     def simulate_linear_network(
         self,
         times: Any,
         training: Training | None = None,
         *,
-        seeds: Annotated[int, "number of independent runs"] = 8,
-        key: Annotated[int, "random seed of the first run"] = 0,
+        seeds: Seeds = 8,
+        key: Key = 0,
         modes: int | None = None,
-        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
+        memory_limit: MemoryLimit = None,
         devices: Any = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
@@ -394,13 +351,13 @@ class FeatureScaling(Model):
             raise ValueError("the linear network needs richness > 0 and a finite number of features")
         if self.samples is not None:
             raise ValueError("the linear network is trained on the population: leave out samples")
-        options = {"key": key, "memory_limit": memory_limit, "devices": devices, "progress": progress}
-        return simulated(self, "linear", times, training, seeds, modes, options)
+        options = run_options(self.name, seeds, key, devices, memory_limit, progress)
+        return simulated(self, "linear", times, training, modes, options)
 
 
 def _check_signal(capacity: Any, source: Any) -> None:
     """The tail of the target's power, ``k^-(capacity source)``, must be a number, and its sum finite."""
-    if isinstance(capacity, jax.core.Tracer) or isinstance(source, jax.core.Tracer):
+    if is_traced(capacity, source):
         return
     if not 1e-9 <= capacity * source <= 1e3:
         raise ValueError(

@@ -19,12 +19,11 @@ import xarray as xr
 from jaxtyping import Float
 
 from solvable.checks import check_count
-from solvable.dataset import Stopwatch, make_dataset, provenance
-from solvable.models.feature_scaling.meanings import MEANINGS
-from solvable.models.feature_scaling.spectrum import listed
+from solvable.models.feature_scaling.mode_quadrature import listed
 from solvable.models.feature_scaling.theory import batch_size
+from solvable.numerics.descent import optimiser_step
 from solvable.numerics.ensemble import trajectories
-from solvable.training import GradientDescent, Schedule, Training
+from solvable.training import GradientDescent, Training
 
 if TYPE_CHECKING:
     from solvable.models.feature_scaling.model import FeatureScaling
@@ -68,24 +67,16 @@ def start(plan: Plan, key: Any) -> dict[str, Any]:
 
 def _at_rest(plan: Plan, state: dict[str, Any], *moving: str) -> dict[str, Any]:
     """The state with velocities of zero for what moves, if there is momentum."""
-    if plan.training.momentum:
-        state |= {f"velocity of {name}": jnp.zeros_like(state[name]) for name in moving}
-    return state
+    zeros = {name: jnp.zeros_like(state[name]) for name in moving}
+    return {**state, "velocity": zeros if plan.training.momentum else None}
 
 
 def _moved(plan: Plan, state: dict[str, Any], pulls: dict[str, Any], count: Any) -> dict[str, Any]:
     """The state after a step of the optimiser along the negative gradients ``pulls``."""
-    training, new = plan.training, dict(state)
-    rate = training.learning_rate
-    rate = rate(count) if isinstance(rate, Schedule) else rate
-    for name, pull in pulls.items():
-        move = pull
-        if training.momentum:
-            velocity = training.momentum * state[f"velocity of {name}"] + pull
-            new[f"velocity of {name}"] = velocity
-            move = pull + training.momentum * velocity if training.nesterov else velocity
-        new[name] = state[name] + rate * move
-    return new
+    weights, gradient = {name: state[name] for name in pulls}, {name: -pull for name, pull in pulls.items()}
+    rate = plan.training.rate_at(count)
+    moved, velocity = optimiser_step(plan.training, weights, state["velocity"], gradient, rate)
+    return {**state, **moved, "velocity": velocity}
 
 
 def _gradient(plan: Plan, state: dict[str, Any], error: Any, count: Any) -> Any:
@@ -171,14 +162,12 @@ def simulated(
     network: str,
     times: Any,
     training: Training | None,
-    seeds: int,
     modes: int | None,
     options: dict[str, Any],
 ) -> xr.Dataset:
     """Check, train the ``"projected"`` network of eq. 4 or the ``"linear"`` one, and label what was measured."""
-    watch = Stopwatch()
     times, training = model.check_run(times, training, "simulate")
-    seeds = check_count("seeds", seeds)
+    seeds = options["seeds"]
     trained = _with_modes(model, modes)
     eigenvalues, target = listed(trained)
     features, batch, samples = (
@@ -190,23 +179,24 @@ def simulated(
     linear = network == "linear"
     random = linear or features or batch or samples
     runs = seeds if random else 1
-    found = (run_linear if linear else run)(plan, times, {"seeds": runs, **options})
+    found = (run_linear if linear else run)(plan, times, {**options, "seeds": runs})
     settings = {"modes": target.size, "seeds": seeds, "runs": runs, "key": options["key"]}
     # Each step adds sums over the modes to the weights, rounded by the machine precision; errors of steps add up.
     rounding = float(np.finfo(float).eps) * (target.size + float(times[-1]))
     system = {"modes": target.size, "network": network}
-    attributes = provenance(trained, "simulation", settings, watch, rounding, training=training, system=system)
-    return make_dataset(
-        {name: (("seed", "time"), np.repeat(values, seeds // runs, 0)) for name, values in found.items()},
+    return trained.dataset(
+        "simulation",
+        {name: np.repeat(values, seeds // runs, 0) for name, values in found.items()},
         {"seed": np.arange(seeds), "time": times},
-        attributes,
-        MEANINGS,
+        settings,
         training=training,
+        system=system,
+        error=rounding,
     )
 
 
 def _with_modes(model: "FeatureScaling", modes: int | None) -> "FeatureScaling":
-    """The model that is trained: this one, or with so many modes of its infinitely many."""
+    """The model that is trained: this one, or the first ``modes`` of its infinitely many modes."""
     if modes is None:
         if model.mode_count == math.inf:
             raise ValueError(

@@ -1,17 +1,18 @@
-"""Which solver a prediction needs, and the curves it gives."""
+"""Which solver a prediction needs, the curves it gives, and the dataset that they make."""
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 
 from solvable.checks import is_traced
 from solvable.models.feature_scaling import kernel_flow
-from solvable.models.feature_scaling.mode_quadrature import Modes
-from solvable.models.feature_scaling.spectrum import listed, nodes_until
+from solvable.models.feature_scaling.mode_quadrature import Modes, listed, nodes_until
 from solvable.models.feature_scaling.two_time import Descent, Solution, march, memory
+from solvable.numerics.descent import check_stable
 from solvable.training import SGD, GradientDescent, Schedule, Training
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ _CURVE_MEMORY = 2 * 2**30
 # Above this number of features, the noise's modes are those of the infinite network.
 _MOST_FEATURES = 256
 _LATER = 'use solver="slot-march", the limit of small steps, which reaches late times'
+# Fractions of the edge of stability, and of the noise that feeds itself, from which there is a warning.
+_NEAR_EDGE, _QUIET = 0.95, 0.9
 
 
 class Curves(NamedTuple):
@@ -47,6 +50,91 @@ def batch_size(model: "FeatureScaling", training: Training) -> Any:
 def largest_rate(training: Training, times: np.ndarray) -> float:
     """The largest learning rate until the last time."""
     return float(np.max(training.learning_rates(0, max(1, int(times[-1])))))
+
+
+def predicted(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> xr.Dataset:
+    """Solve, warn of instabilities, and label what was found."""
+    traced = is_traced(model, training)
+    if not traced:
+        strongest = 1.0 if model.spectrum is None else float(np.max(model.spectrum))
+        check_stable(training, 2 / strongest, times[-1])
+    found = curves(model, times, training, options)
+    coordinates = {"time": times, "node": np.arange(1, found.modes.ranks.shape[0] + 1)}
+    if found.two_time is not None:
+        coordinates["earlier_time"] = times
+    system = {"modes": None if model.mode_count == np.inf else int(model.mode_count), "network": "projected"}
+    dataset = model.dataset(
+        "theory",
+        _variables(found, times, traced),
+        coordinates,
+        found.solver,
+        training=training,
+        system=system,
+        error=found.error,
+    )
+    return dataset if traced else dataset.assign_attrs(_guards(model, found, training, times))
+
+
+def _guards(model: "FeatureScaling", found: Curves, training: Training, times: np.ndarray) -> dict[str, float]:
+    """How near training is to its instabilities, with a warning where it is too near for theory to be trusted."""
+    if not isinstance(training, GradientDescent):
+        return {}
+    growth, rate = float(np.max(found.growth)), largest_rate(training, times)
+    strongest, trace = float(np.max(found.modes.eigenvalues)), float(found.modes.trace)
+    momentum = float(training.momentum)
+    # Up to which product of learning rate and curvature steps are stable, as in numerics.descent.check_stable.
+    edge = 2 * (1 + momentum) / (1 + 2 * momentum if training.nesterov else 1)
+    guards = {}
+    if found.solver["solver"] in ("recursion", "march"):
+        guards["edge_of_stability"] = rate * growth * strongest / edge
+        if guards["edge_of_stability"] > _NEAR_EDGE:
+            warnings.warn(
+                f"the kernel grew by {growth:.3g}, so that learning_rate * growth * lambda_1 = "
+                f"{rate * growth * strongest:.3g} is near {edge:.3g}, the edge of stability: losses stop falling "
+                "as a power law; lower learning_rate, or use GradientFlow",
+                stacklevel=6,
+            )
+    if isinstance(training, SGD):
+        guards["noise_gain"] = rate / (1 - momentum) * growth * trace / (2 * batch_size(model, training))
+        if guards["noise_gain"] > _QUIET:
+            warnings.warn(
+                f"learning_rate * growth * Tr Lambda / (2 batch_size) = {guards['noise_gain']:.3g} is near 1, "
+                "where the noise of the batches feeds itself: lower learning_rate or raise batch_size",
+                stacklevel=6,
+            )
+    return guards
+
+
+def _variables(found: Curves, times: np.ndarray, traced: bool) -> dict[str, Any]:
+    """What goes into the dataset of a prediction."""
+    counts = found.modes.counts if traced else np.asarray(found.modes.counts)
+    # Tail nodes stand for no number of modes: theirs is what all together add.
+    weight = jnp.where(counts > 0, counts, 1.0)
+    variables: dict[str, Any] = {
+        "test_loss": found.test_loss,
+        "kernel_growth": found.growth,
+        "mode_loss": found.node_loss / weight,
+        "mode_weight": (("node",), weight),
+        "mode_rank": (("node",), found.modes.ranks),
+        "mode_eigenvalue": (("node",), found.modes.eigenvalues),
+    }
+    if found.train_loss is not None:
+        variables["train_loss"] = found.train_loss
+    solution = found.two_time
+    if solution is None:
+        return variables
+    places = np.ix_(times.astype(int), times.astype(int))
+    matrices = {
+        "C_2": solution.correlation_2,
+        "C_3": solution.correlation_3,
+        "C_w": solution.weight_correlation,
+        "R_3": solution.response_3,
+        "R_24": solution.response_24,
+    }
+    if found.train_loss is not None:
+        # With new samples only its diagonal, the loss, is needed and computed.
+        matrices["C_0"] = solution.correlation_0
+    return variables | {name: (("time", "earlier_time"), values[places]) for name, values in matrices.items()}
 
 
 def curves(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> Curves:
@@ -89,7 +177,9 @@ def _check_solver(
             f"solver={solver!r}: use GradientDescent or SGD"
         )
     if solver in ("exponential-midpoint", "slot-march"):
-        if isinstance(training, GradientDescent) and (not training.is_constant or _is_given(training.momentum)):
+        if isinstance(training, GradientDescent) and (
+            not training.is_constant or is_traced(training.momentum) or training.momentum
+        ):
             raise ValueError(
                 f"solver={solver!r} is the limit of small steps of a constant learning_rate without momentum, not of "
                 f"{training!r}"
@@ -98,12 +188,8 @@ def _check_solver(
             raise ValueError("the times of a flow depend on learning_rate, which therefore cannot be traced by JAX")
 
 
-def _is_given(momentum: Any) -> bool:
-    return isinstance(momentum, jax.core.Tracer) or momentum != 0
-
-
 def _infinite(size: Any) -> bool:
-    return not isinstance(size, jax.core.Tracer) and size == np.inf
+    return not is_traced(size) and size == np.inf
 
 
 def _reach(training: Training, times: np.ndarray) -> float:

@@ -18,7 +18,7 @@ Writing both noises through ``lambda H G R3 = (1 - H) R1^-1`` has no cancellatio
 (``P = inf``: ``R1 = 1``, ``train = C0(t, t)``) and reused samples, drawn with replacement in batches, one case. Row
 t needs earlier rows only, so that one pass solves what the paper iterates.
 
-The work of a row are products with one matrix, all ``H_k`` beside each other; it is bound by memory bandwidth.
+The work of a row is products with one matrix that holds all ``H_k``; it is limited by memory bandwidth.
 
 >>> from solvable.models.feature_scaling.mode_quadrature import power_law_modes
 >>> from solvable.models.feature_scaling.two_time import Descent, march
@@ -97,15 +97,15 @@ def march(
     sizes = (descent.richness, descent.features, descent.batch, descent.samples)
     numbers = tuple(jnp.asarray(value if is_finite(value) else 1.0, float) for value in sizes)
     kernel = update_kernel(descent.learning_rate, steps, descent.momentum, descent.nesterov)
-    state, begin = _empty(0, nodes[0].size, kinds), 0
+    rows, begin = _empty(nodes[0].size, kinds), 0
     with progress_bar("marching", float(steps) ** 3, progress) as advance:
         for end in _stops(steps):
-            state = _stretch(state, nodes, numbers, kernel[:end, :end], begin, end, kinds)
+            rows = _stretch(rows, nodes, numbers, kernel[:end, :end], begin, end, kinds)
             if progress:
-                jax.block_until_ready(state)
+                jax.block_until_ready(rows)
             advance(float(end) ** 3 - float(begin) ** 3)
             begin = end
-    return _solution(state, kinds)
+    return _solution(rows, kinds)
 
 
 def memory(steps: int, nodes: int) -> float:
@@ -122,78 +122,106 @@ def _stops(steps: int) -> list[int]:
     return [*stops, steps]
 
 
-_MATRICES = ("Hw", "fed", "Cw", "G", "R3", "R1", "RR", "S", "R24", "X", "C0", "F", "C3", "J")
+class Rows(NamedTuple):
+    """The two-time functions so far, over (time, time) unless stated otherwise; symbols as at the top of the module."""
+
+    weight_response: Array  # H^w
+    feedback: Array  # 1 + gamma (Theta o C3) H^w
+    weight_correlation: Array  # C_w
+    push: Array  # G
+    feature_response: Array  # R3
+    sample_response: Array  # R1
+    joint_response: Array  # R3 R1
+    mode_response: Array  # S
+    readout_response: Array  # -R1 S
+    feature_noise: Array  # X
+    error_correlation: Array  # C0
+    batch_correlation: Array  # R1^-1 C2 R1^-T
+    drive_correlation: Array  # C3
+    drive: Array  # G R3 R1
+    mode_rows: Float[Array, "time node time2"]  # H_k
+    mode_decay: Float[Array, "time node"]  # H_k 1
+    node_loss: Float[Array, "time node"]
+    batch_noise: Float[Array, "kind time"]
+    train_loss: Float[Array, "time"]
 
 
-def _empty(size: int, count: int, kinds: Kinds) -> dict[str, Array]:
-    state = {name: jnp.zeros((size, size)) for name in _MATRICES}
-    state["H"] = jnp.zeros((size, count, size))
-    state["ones"] = jnp.zeros((size, count))
-    state["node"] = jnp.zeros((size, count))
-    state["noise"] = jnp.zeros((count if kinds.exact_batch else 1, size))
-    state["train"] = jnp.zeros(size)
-    return state
+# The axes that grow with the number of rows, where these are not both of two.
+_GROWING = {"mode_rows": (0, 2), "mode_decay": (0,), "node_loss": (0,), "batch_noise": (1,), "train_loss": (0,)}
 
 
-def _lengthened(state: dict[str, Array], size: int) -> dict[str, Array]:
+def _empty(count: int, kinds: Kinds) -> Rows:
+    shapes = {"mode_rows": (0, count, 0), "mode_decay": (0, count), "node_loss": (0, count), "train_loss": (0,)}
+    shapes["batch_noise"] = (count if kinds.exact_batch else 1, 0)
+    return Rows(*(jnp.zeros(shapes.get(name, (0, 0))) for name in Rows._fields))
+
+
+def _lengthened(rows: Rows, size: int) -> Rows:
     def pad(name: str, value: Array) -> Array:
-        grows = {"H": (0, 2), "ones": (0,), "node": (0,), "noise": (1,), "train": (0,)}.get(name, (0, 1))
+        grows = _GROWING.get(name, (0, 1))
         return jnp.pad(value, [(0, size - n if axis in grows else 0) for axis, n in enumerate(value.shape)])
 
-    return {name: pad(name, value) for name, value in state.items()}
+    return Rows(*(pad(name, value) for name, value in rows._asdict().items()))
 
 
 @partial(jax.jit, static_argnames=("begin", "end", "kinds"))
 def _stretch(
-    state: dict[str, Array],
+    rows: Rows,
     nodes: tuple[Array, ...],
     numbers: tuple[Array, ...],
     kernel: Array,
     begin: int,
     end: int,
     kinds: Kinds,
-) -> dict[str, Array]:
-    state = _lengthened(state, end)
-    return jax.lax.fori_loop(begin, end, lambda t, inner: _row(t, inner, nodes, numbers, kernel[t], kinds), state)
+) -> Rows:
+    rows = _lengthened(rows, end)
+    return jax.lax.fori_loop(begin, end, lambda t, inner: _row(t, inner, nodes, numbers, kernel[t], kinds), rows)
 
 
 def _row(
-    t: Array,
-    old: dict[str, Array],
-    nodes: tuple[Array, ...],
-    numbers: tuple[Array, ...],
-    moved: Array,
-    kinds: Kinds,
-) -> dict[str, Array]:
-    """The equations of the module's docstring, row t; ``s`` holds what is known so far, ``moved`` is row t of Theta."""
+    t: Array, known: Rows, nodes: tuple[Array, ...], numbers: tuple[Array, ...], moved: Array, kinds: Kinds
+) -> Rows:
+    """The equations of the module's docstring, row t, from the rows that are known; ``moved`` is row t of Theta."""
     eigenvalues, counts, _ = nodes
     richness, features, batch, samples = numbers
-    s = dict(old)
-    size = s["Hw"].shape[0]
+    size = known.push.shape[0]
     index = jnp.arange(size)
     here, past = (index == t) * 1.0, (index < t) * 1.0
 
     # H^w = Theta [1 + gamma (Theta o C3) H^w]; the bracket is kept, row by row.
-    s["Hw"] = s["Hw"].at[t].set(moved @ s["fed"])
-    s["Cw"] = _symmetric(s["Cw"], t, s["Hw"] @ (s["C3"] @ s["Hw"][t]))
-    s["G"] = s["G"].at[t].set(s["Hw"][t] + richness * moved * s["Cw"][t])
+    weight_response = known.weight_response.at[t].set(moved @ known.feedback)
+    from_drive = weight_response @ (known.drive_correlation @ weight_response[t])
+    weight_correlation = _symmetric(known.weight_correlation, t, from_drive)
+    push = known.push.at[t].set(weight_response[t] + richness * moved * weight_correlation[t])
 
-    drive = s["G"][t] @ s["R3"] if kinds.features else s["G"][t]
-    drive = drive @ s["R1"] if kinds.samples else drive
-    s["J"] = s["J"].at[t].set(drive)
-    row = here - eigenvalues[:, None] * (drive @ s["H"].reshape(size, -1)).reshape(-1, size)
-    s["ones"] = s["ones"].at[t].set(row.sum(1))
-    s["S"] = s["S"].at[t].set(((eigenvalues * counts) @ row) @ s["G"])
-    s.update(_responses(t, s, here, features, samples, kinds))
+    drive = push[t] @ known.feature_response if kinds.features else push[t]
+    drive = drive @ known.sample_response if kinds.samples else drive
+    row = here - eigenvalues[:, None] * (drive @ known.mode_rows.reshape(size, -1)).reshape(-1, size)
+    rows = known._replace(
+        weight_response=weight_response,
+        weight_correlation=weight_correlation,
+        push=push,
+        drive=known.drive.at[t].set(drive),
+        mode_decay=known.mode_decay.at[t].set(row.sum(1)),
+        mode_response=known.mode_response.at[t].set(((eigenvalues * counts) @ row) @ push),
+    )
+    rows = _with_responses(t, rows, here, features, samples, kinds)
     if kinds.features:
-        s["X"] = _symmetric(s["X"], t, s["G"] @ (s["C3"] @ s["G"][t]) / features)
-    s.update(_losses(t, s, row, past, nodes, batch, samples, kinds))
-    s["F"] = _symmetric(s["F"], t, _second_correlation(t, s, row, nodes, batch, samples, kinds))
-    s["C3"] = _symmetric(s["C3"], t, s["RR"] @ (s["F"] @ s["RR"][t]))
-    s["fed"] = s["fed"].at[t].set(here + richness * ((moved * s["C3"][t]) @ s["Hw"]))
-    # Last, after everything that reads it: the compiler would copy the largest array otherwise.
-    s["H"] = s["H"].at[t].set(row)
-    return s
+        noise = push @ (rows.drive_correlation @ push[t]) / features
+        rows = rows._replace(feature_noise=_symmetric(rows.feature_noise, t, noise))
+    rows = _with_losses(t, rows, row, past, nodes, batch, samples, kinds)
+    second = _second_correlation(t, rows, row, nodes, batch, samples, kinds)
+    batch_correlation = _symmetric(rows.batch_correlation, t, second)
+    through = rows.joint_response @ (batch_correlation @ rows.joint_response[t])
+    drive_correlation = _symmetric(rows.drive_correlation, t, through)
+    fed_back = here + richness * ((moved * drive_correlation[t]) @ weight_response)
+    return rows._replace(
+        batch_correlation=batch_correlation,
+        drive_correlation=drive_correlation,
+        feedback=rows.feedback.at[t].set(fed_back),
+        # Last, after everything that reads it: the compiler would copy the largest array otherwise.
+        mode_rows=rows.mode_rows.at[t].set(row),
+    )
 
 
 def _through_modes(t: Array, earlier: Array, row: Array, vectors: Array) -> Array:
@@ -207,82 +235,94 @@ def _symmetric(matrix: Array, t: Array, row: Array) -> Array:
     return matrix.at[t].set(row).at[:, t].set(row)
 
 
-def _responses(
-    t: Array, s: dict[str, Array], here: Array, features: Array, samples: Array, kinds: Kinds
-) -> dict[str, Array]:
-    new = {}
-    into_samples = s["S"][t] @ s["R3"] if kinds.features else s["S"][t]
-    row_1 = here - into_samples @ s["R1"] / samples if kinds.samples else here
-    new["R1"] = s["R1"].at[t].set(row_1)
-    row_24 = -(row_1 @ s["S"]) if kinds.samples else -s["S"][t]
-    new["R24"] = s["R24"].at[t].set(row_24)
-    row_3 = here + row_24 @ s["R3"] / features if kinds.features else here
-    new["R3"] = s["R3"].at[t].set(row_3)
-    new["RR"] = s["RR"].at[t].set(row_3 @ new["R1"])
-    return new
+def _with_responses(t: Array, rows: Rows, here: Array, features: Array, samples: Array, kinds: Kinds) -> Rows:
+    into_samples = rows.mode_response[t] @ rows.feature_response if kinds.features else rows.mode_response[t]
+    row_1 = here - into_samples @ rows.sample_response / samples if kinds.samples else here
+    row_24 = -(row_1 @ rows.mode_response) if kinds.samples else -rows.mode_response[t]
+    row_3 = here + row_24 @ rows.feature_response / features if kinds.features else here
+    sample_response = rows.sample_response.at[t].set(row_1)
+    return rows._replace(
+        sample_response=sample_response,
+        readout_response=rows.readout_response.at[t].set(row_24),
+        feature_response=rows.feature_response.at[t].set(row_3),
+        joint_response=rows.joint_response.at[t].set(row_3 @ sample_response),
+    )
 
 
-def _losses(
+def _with_losses(
     t: Array,
-    s: dict[str, Array],
+    rows: Rows,
     row: Array,
     past: Array,
     nodes: tuple[Array, ...],
     batch: Array,
     samples: Array,
     kinds: Kinds,
-) -> dict[str, Array]:
+) -> Rows:
     """Row t of C0 (without reused samples its diagonal only), and the noise that the losses make at t."""
     eigenvalues, counts, targets = nodes
     missing = -row * past
     kicked = jnp.zeros_like(row)
     if kinds.samples:
-        kicked = kicked + (missing @ s["C0"]) * past / samples
+        kicked = kicked + (missing @ rows.error_correlation) * past / samples
     if kinds.batch:
-        kicked = kicked + missing * s["noise"] / batch
+        kicked = kicked + missing * rows.batch_noise / batch
     kicked = counts[:, None] * kicked
-    pushed = (eigenvalues * counts)[:, None] * (row @ s["X"]) - kicked if kinds.features else -kicked
-    node = eigenvalues * targets * s["ones"][t] ** 2 + (pushed * row).sum(1)
-    new = {"node": s["node"].at[t].set(node)}
+    pushed = (eigenvalues * counts)[:, None] * (row @ rows.feature_noise) - kicked if kinds.features else -kicked
+    node = eigenvalues * targets * rows.mode_decay[t] ** 2 + (pushed * row).sum(1)
     if not kinds.samples:
         train = node.sum()
-        new["C0"] = s["C0"].at[t, t].set(train)
+        error_correlation = rows.error_correlation.at[t, t].set(train)
     else:
-        signal = s["ones"] @ (eigenvalues * targets * s["ones"][t])
-        whole = signal + _through_modes(t, s["H"], row, pushed) + kicked.sum(0)
-        new["C0"] = _symmetric(s["C0"], t, whole)
-        train = s["R1"][t] @ (new["C0"] @ s["R1"][t])
+        signal = rows.mode_decay @ (eigenvalues * targets * rows.mode_decay[t])
+        whole = signal + _through_modes(t, rows.mode_rows, row, pushed) + kicked.sum(0)
+        error_correlation = _symmetric(rows.error_correlation, t, whole)
+        train = rows.sample_response[t] @ (error_correlation @ rows.sample_response[t])
         if kinds.batch:
-            train = train + samples / batch * (s["R1"][t] ** 2 * past) @ s["train"]
-    new["train"] = s["train"].at[t].set(train)
+            train = train + samples / batch * (rows.sample_response[t] ** 2 * past) @ rows.train_loss
     noise = train
     if kinds.exact_batch:
         noise = train + jnp.where(counts > 0, node / jnp.where(counts > 0, counts, 1.0), 0.0)
-    new["noise"] = s["noise"].at[:, t].set(noise)
-    return new
+    return rows._replace(
+        node_loss=rows.node_loss.at[t].set(node),
+        error_correlation=error_correlation,
+        train_loss=rows.train_loss.at[t].set(train),
+        batch_noise=rows.batch_noise.at[:, t].set(noise),
+    )
 
 
 def _second_correlation(
-    t: Array, s: dict[str, Array], row: Array, nodes: tuple[Array, ...], batch: Array, samples: Array, kinds: Kinds
+    t: Array, rows: Rows, row: Array, nodes: tuple[Array, ...], batch: Array, samples: Array, kinds: Kinds
 ) -> Array:
     """Row t of R1^-1 C2 R1^-T."""
     eigenvalues, counts, targets = nodes
-    result = s["ones"] @ (eigenvalues**2 * targets * s["ones"][t])
+    result = rows.mode_decay @ (eigenvalues**2 * targets * rows.mode_decay[t])
     if not any(kinds):
         return result
     carried = jnp.zeros_like(row)
     if kinds.samples:
-        carried = carried + row @ s["C0"] / samples
+        carried = carried + row @ rows.error_correlation / samples
     if kinds.batch:
-        carried = carried + row * s["noise"] / batch
+        carried = carried + row * rows.batch_noise / batch
     if kinds.features:
-        carried = carried + eigenvalues[:, None] * (row @ s["X"])
-    return result + _through_modes(t, s["H"], row, (eigenvalues * counts)[:, None] * carried)
+        carried = carried + eigenvalues[:, None] * (row @ rows.feature_noise)
+    return result + _through_modes(t, rows.mode_rows, row, (eigenvalues * counts)[:, None] * carried)
 
 
 @partial(jax.jit, static_argnames=("kinds",))
-def _solution(s: dict[str, Array], kinds: Kinds) -> Solution:
-    second = s["R1"] @ s["F"] @ s["R1"].T if kinds.samples else s["F"]
+def _solution(rows: Rows, kinds: Kinds) -> Solution:
+    second = rows.batch_correlation
+    if kinds.samples:
+        second = rows.sample_response @ second @ rows.sample_response.T
     return Solution(
-        jnp.diagonal(s["C0"]), s["train"], s["node"], s["Cw"], second, s["C3"], s["C0"], s["R3"], s["R24"], s["J"]
+        jnp.diagonal(rows.error_correlation),
+        rows.train_loss,
+        rows.node_loss,
+        rows.weight_correlation,
+        second,
+        rows.drive_correlation,
+        rows.error_correlation,
+        rows.feature_response,
+        rows.readout_response,
+        rows.drive,
     )

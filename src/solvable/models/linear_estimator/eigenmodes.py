@@ -1,4 +1,4 @@
-"""The solver ``"eigenmodes"``: each mode of the drawn data is evolved in closed form, to any time at once.
+"""The solver ``"eigenmodes"``: each mode of the drawn data is evolved in closed form, directly to any time.
 
 It is for one layer, full batches and a constant learning rate. Gradient flow, gradient descent, the heavy ball and
 Nesterov's momentum differ only in what they leave of the start of a mode.

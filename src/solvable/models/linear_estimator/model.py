@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import jax.numpy as jnp
@@ -11,21 +11,75 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.checks import check_fraction, is_traced, rules
-from solvable.controls import Controls
-from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
-from solvable.model import Model, parameter
+from solvable.controls import Controls, Slider, Summary, log_slider, of_trained
+from solvable.dataset import VARIABLES, Meaning
+from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models.linear_estimator import grokking, late_time, simulation, theory, two_layer
-from solvable.models.linear_estimator.controls import CONTROLS
 from solvable.models.linear_estimator.curves import loss_curve
-from solvable.models.linear_estimator.phase_diagram import checked_axes, times_on_grid
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.linear_estimator.stability import batch_ratio_of, check_smooth, check_width, stable_rate
+from solvable.models.linear_estimator.story import STORY, explain, system
 from solvable.models.linear_estimator.theory import AnyTraining
 from solvable.numerics.cost import check_cost
 from solvable.numerics.descent import check_stable
+from solvable.numerics.ensemble import run_options
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training
 
 Accuracy = Annotated[float, "accuracy to be reached, between 0 and 1"]
+
+
+def _over(quantity: str) -> Any:
+    def plane(model: Any, training: Any, axes: Mapping[str, np.ndarray]) -> xr.DataArray | None:
+        if model.width is not None:
+            return None
+        return model.phase_diagram(training=training, **axes)[quantity]
+
+    return plane
+
+
+def _time(quantity: str, label: str) -> Summary:
+    return Summary(quantity, label, of_trained("grokking_time", quantity), "time", over=_over(quantity))
+
+
+CONTROLS = Controls(
+    sliders={
+        "aspect_ratio": Slider(0.03, 3, count=99),
+        "outputs": log_slider(1, 1000, whole=True),
+        "learning_rate": log_slider(1e-4, 1),
+        "threshold": log_slider(1e-6, 0.1),
+        "initial_scale": Slider(0, 4, count=80),
+        "label_noise": Slider(0, 1),
+        "width": log_slider(1, 1000, whole=True, before=("",)),
+    },
+    # Batch noise of a given batch size depends on the input dimension; that of a given fraction does not.
+    start={"dimension": "400", "seeds": "8", "batch_fraction": "0.1"},
+    summaries=(
+        _time("train_time", "training accuracy 95 % at"),
+        _time("test_time", "test accuracy 95 % at"),
+        _time("delay", "grokking delay"),
+        Summary("limit", "test loss in the end", of_trained("limit", "test_loss")),
+        Summary(
+            "critical",
+            "groks for weight decay below",
+            of_trained("critical_weight_decay", "critical_weight_decay"),
+            planar=False,
+        ),
+    ),
+    plane=("delay", "aspect_ratio", "weight_decay"),
+    stories=(STORY,),
+    explain=explain,
+    system=system,
+)
+_MEANINGS: Mapping[str, Meaning] = {
+    **VARIABLES,
+    "stable_learning_rate": Meaning("learning rate from which training diverges", "1", "η_max"),
+    "critical_weight_decay": Meaning("weight decay above which the test accuracy is never reached", "1", "γ_c"),
+    "critical_aspect_ratio": Meaning("aspect ratio above which the test accuracy is never reached", "1", "λ_c"),
+    "test_loss_leading": Meaning("test loss per output, leading term", "1", "L_gen"),
+    "train_loss_holds": Meaning("whether the form of train_loss is good to 5 %", "1"),
+    "test_loss_holds": Meaning("whether the form of test_loss is good to 5 %", "1"),
+    "test_loss_leading_holds": Meaning("whether the form of test_loss_leading is good to 5 %", "1"),
+}
 
 
 class LinearEstimator(Model):
@@ -52,6 +106,7 @@ class LinearEstimator(Model):
         "mean square error per output, E|f(x) - f*(x)|^2 / outputs; the test loss is on labels without noise"
     )
     controls: ClassVar[Controls] = CONTROLS
+    meanings: ClassVar[Mapping[str, Meaning]] = _MEANINGS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.01)
     theory_covers: ClassVar[tuple[Covers, ...]] = (
         Covers(GradientFlow, options=("weight_decay",)),
@@ -98,8 +153,6 @@ class LinearEstimator(Model):
 
         Parameters
         ----------
-        times
-            Increasing times, in the units of the training.
         training
             ``GradientFlow``, ``GradientDescent`` (the default) or, for one layer, ``SGD`` on mini-batches drawn with
             replacement; each with or without weight decay.
@@ -108,7 +161,6 @@ class LinearEstimator(Model):
             dimension, which is meant for several outputs. ``SGD`` with a ``batch_size`` needs it, because the batch
             noise depends on input dimension over batch size.
         """
-        watch = Stopwatch()
         times, checked = self.check_run(times, training, "predict")
         training = cast(AnyTraining, checked)
         batch_ratio = batch_ratio_of(self, training, dimension)
@@ -126,11 +178,8 @@ class LinearEstimator(Model):
             "test_accuracy": test_accuracy,
         }
         settings, system = {"dimension": dimension}, {"dimension": dimension, "activation": "linear"}
-        return make_dataset(
-            {name: (("time",), values) for name, values in variables.items()},
-            {"time": times},
-            provenance(self, "theory", settings, watch, error, training=training, system=system),
-            training=training,
+        return self.dataset(
+            "theory", variables, {"time": times}, settings, training=training, system=system, error=error
         )
 
     def simulate(
@@ -139,8 +188,8 @@ class LinearEstimator(Model):
         training: Training | None = None,
         *,
         dimension: Annotated[int, "input dimension"] = 1000,
-        seeds: Annotated[int, "number of independent runs"] = 10,
-        key: Annotated[int, "random seed of the first run"] = 0,
+        seeds: Seeds = 10,
+        key: Key = 0,
         solver: Annotated[
             Literal["eigenmodes", "steps"] | None,
             "evolve eigenmodes in closed form, or take the steps (default: eigenmodes if possible)",
@@ -150,7 +199,7 @@ class LinearEstimator(Model):
         on_divergence: Annotated[
             Literal["raise", "keep"], "refuse learning rates above the stable one, or run them"
         ] = "raise",
-        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
+        memory_limit: MemoryLimit = None,
         devices: Any = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
@@ -158,19 +207,13 @@ class LinearEstimator(Model):
 
         Parameters
         ----------
-        times
-            Increasing times, in the units of the training.
         training
             ``GradientDescent`` (the default) or ``SGD`` on mini-batches drawn with replacement, with or without
             momentum, weight decay and a learning-rate schedule; for one layer also ``GradientFlow``.
         dimension
             Input dimension. The training set has ``dimension / aspect_ratio`` samples, rounded.
-        seeds
-            Number of independent runs.
-        key
-            Random seed of the first run.
         solver
-            ``"eigenmodes"`` evolves each eigenmode of the drawn data in closed form, to any time at once; it is for
+            ``"eigenmodes"`` evolves each eigenmode of the drawn data in closed form, directly to any time; it is for
             one layer, full batches and a constant learning rate. ``"steps"`` takes the gradient-descent steps. On the
             same key both train the same systems.
         test_samples
@@ -181,28 +224,11 @@ class LinearEstimator(Model):
             samples by default.
         on_divergence
             ``"raise"`` refuses learning rates at which training diverges; ``"keep"`` runs them.
-        memory_limit
-            Bytes that the runs that are computed together may take; by default chosen from the device.
-        devices
-            JAX devices to use; by default all local ones.
-        progress
-            Whether to show a progress bar; by default on a terminal.
         """
-        watch = Stopwatch()
-        options = simulation.Options(
-            dimension=dimension,
-            seeds=seeds,
-            key=key,
-            solver=solver,
-            test_samples=test_samples,
-            activation=activation,
-            on_divergence=on_divergence,
-            memory_limit=memory_limit,
-            devices=devices,
-            progress=progress,
-        )
+        options = simulation.Options(dimension, solver, test_samples, activation, on_divergence)
         times, checked = self.check_run(times, training, "simulate")
-        return simulation.simulate(self, cast(AnyTraining, checked), times, options, watch)
+        runs = run_options(self.name, seeds, key, devices, memory_limit, progress)
+        return simulation.simulate(self, cast(AnyTraining, checked), times, options, runs)
 
     def stable_learning_rate(
         self, training: Training | None = None, *, dimension: Annotated[int | None, "input dimension"] = None
@@ -216,10 +242,10 @@ class LinearEstimator(Model):
         dimension
             Input dimension, which ``SGD`` with a ``batch_size`` needs.
         """
-        watch = Stopwatch()
         training = cast(AnyTraining, self.check_training(training, "predict"))
         limit = stable_rate(self, training, batch_ratio_of(self, training, dimension))
-        return self._numbers({"stable_learning_rate": limit}, {"dimension": dimension}, training, watch)
+        numbers = {"stable_learning_rate": limit}
+        return self.dataset("theory", numbers, settings={"dimension": dimension}, training=training)
 
     def grokking_time(self, accuracy: Accuracy = 0.95, training: Training | None = None) -> xr.Dataset:
         """When training and test accuracy are first reached, and the delay between them.
@@ -230,12 +256,9 @@ class LinearEstimator(Model):
 
         Parameters
         ----------
-        accuracy
-            The accuracy to be reached, between 0 and 1.
         training
             ``GradientDescent`` (the default) or ``GradientFlow``; with a hidden layer ``GradientFlow``.
         """
-        watch = Stopwatch()
         accuracy = check_fraction(accuracy, "accuracy")
         training = self._full_batch(training, "grokking times")
         if self.width is not None:
@@ -249,7 +272,7 @@ class LinearEstimator(Model):
         else:
             check_smooth(self, training)
             times = grokking.crossing_times(self, training, accuracy, noisy=_is_noisy(self.label_noise))
-        return self._times_dataset(times, {}, {"accuracy": accuracy}, training, watch)
+        return self._times_dataset(times, {}, {"accuracy": accuracy}, training)
 
     def phase_diagram(self, accuracy: Accuracy = 0.95, training: Training | None = None, **axes: Any) -> xr.Dataset:
         """:meth:`grokking_time` over a grid of parameters of the model and options of the training, in one call.
@@ -259,15 +282,12 @@ class LinearEstimator(Model):
 
         Parameters
         ----------
-        accuracy
-            The accuracy to be reached, between 0 and 1.
         training
             ``GradientDescent`` (the default) or ``GradientFlow``.
         **axes
             Values of one or more of ``aspect_ratio``, ``outputs``, ``threshold``, ``initial_scale``, ``label_noise``,
             ``learning_rate`` and ``weight_decay``.
         """
-        watch = Stopwatch()
         accuracy = check_fraction(accuracy, "accuracy")
         training = self._full_batch(training, "phase diagrams")
         cells = math.prod(float(np.size(values)) for values in axes.values())
@@ -275,10 +295,10 @@ class LinearEstimator(Model):
         check_cost(f"a phase diagram of {cells:.3g} cells", operations=1e6 * cells, memory=40 * cells, remedy=remedy)
         if self.width is not None:
             raise ValueError("phase diagrams are for one layer (width=None): loop over grokking_time instead")
-        grids = checked_axes(self, training, axes)
+        grids = grokking.checked_axes(self, training, axes)
         noisy = _is_noisy(self.label_noise) or "label_noise" in grids
-        times = times_on_grid(self, training, grids, accuracy, noisy=noisy)
-        return self._times_dataset(times, grids, {"accuracy": accuracy, "axes": list(grids)}, training, watch)
+        times = grokking.times_on_grid(self, training, grids, accuracy, noisy=noisy)
+        return self._times_dataset(times, grids, {"accuracy": accuracy, "axes": list(grids)}, training)
 
     def limit(self, training: Training | None = None) -> xr.Dataset:
         """Losses as time goes to infinity, which are the same for gradient flow and for stable gradient descent.
@@ -288,7 +308,6 @@ class LinearEstimator(Model):
         training
             ``GradientDescent`` (the default) or ``GradientFlow``.
         """
-        watch = Stopwatch()
         training = self._full_batch(training, "limits of infinite time")
         if not is_traced(self, training):
             check_width(self)
@@ -297,15 +316,13 @@ class LinearEstimator(Model):
             train, test = theory.limits(self, training, MarchenkoPastur(self.aspect_ratio))
         else:
             train, test = two_layer.limits(self, training)
-        return self._numbers({"train_loss": train, "test_loss": test}, {}, training, watch)
+        return self.dataset("theory", {"train_loss": train, "test_loss": test}, training=training)
 
     def critical_weight_decay(self, accuracy: Accuracy = 0.95, training: Training | None = None) -> xr.Dataset:
         """The weight decay above which the test accuracy is never reached; 0 if it never is, infinite if always.
 
         Parameters
         ----------
-        accuracy
-            The accuracy to be reached, between 0 and 1.
         training
             ``GradientDescent`` (the default) or ``GradientFlow``. The result is the same for both, as long as descent
             is stable; the weight decay in it does not matter.
@@ -317,8 +334,6 @@ class LinearEstimator(Model):
 
         Parameters
         ----------
-        accuracy
-            The accuracy to be reached, between 0 and 1.
         training
             ``GradientDescent`` (the default) or ``GradientFlow``. The result is the same for both, as long as descent
             is stable.
@@ -332,25 +347,16 @@ class LinearEstimator(Model):
 
         Parameters
         ----------
-        times
-            Increasing times, in the units of the training.
         training
             ``GradientDescent`` (the default) or ``GradientFlow``.
         """
-        watch = Stopwatch()
         training = self._full_batch(training, "late-time forms")
         times, _ = self.check_run(times, training, "predict")
         if self.label_noise > 0 or self.width is not None:
             raise ValueError("late-time forms exist for label_noise = 0 and width = None: use predict")
         check_smooth(self, training)
         form = late_time.saturated_forms if training.weight_decay > 0 else late_time.decaying_forms
-        return make_dataset(
-            {name: (("time",), values) for name, values in form(self, training, times).items()},
-            {"time": times},
-            provenance(self, "asymptotic theory", {}, watch, training=training),
-            _LATE_TIME_MEANINGS,
-            training=training,
-        )
+        return self.dataset("asymptotic theory", form(self, training, times), {"time": times}, training=training)
 
     def _full_batch(self, training: Training | None, what: str) -> AnyTraining:
         training = self.check_training(training, "predict")
@@ -361,7 +367,6 @@ class LinearEstimator(Model):
     def _critical(
         self, find: Callable[[Any, Any, float], float], accuracy: float, training: Training | None
     ) -> xr.Dataset:
-        watch = Stopwatch()
         accuracy, what = check_fraction(accuracy, "accuracy"), find.__name__
         training = self._full_batch(training, "critical values")
         check_width(self)
@@ -370,14 +375,8 @@ class LinearEstimator(Model):
                 f"{what} is decided by the limit of infinite time, which label_noise = {self.label_noise:g} makes "
                 "worse than earlier times: use grokking_time or phase_diagram"
             )
-        return self._numbers({what: find(self, training, accuracy)}, {"accuracy": accuracy}, training, watch)
-
-    def _numbers(
-        self, numbers: dict[str, Any], settings: dict[str, Any], training: Training, watch: Stopwatch
-    ) -> xr.Dataset:
-        """A dataset of single numbers."""
-        attributes = provenance(self, "theory", settings, watch, training=training)
-        return make_dataset({name: ((), value) for name, value in numbers.items()}, {}, attributes, _NUMBER_MEANINGS)
+        numbers = {what: find(self, training, accuracy)}
+        return self.dataset("theory", numbers, settings={"accuracy": accuracy}, training=training)
 
     def _times_dataset(
         self,
@@ -385,7 +384,6 @@ class LinearEstimator(Model):
         grids: dict[str, np.ndarray],
         settings: dict[str, Any],
         training: Training,
-        watch: Stopwatch,
     ) -> xr.Dataset:
         fields = {field.name: field for kind in (training, self) for field in dataclasses.fields(kind)}
         meanings = {
@@ -401,21 +399,7 @@ class LinearEstimator(Model):
             "train_reached": times.train_reached,
             "test_reached": times.test_reached,
         }
-        attributes = provenance(self, "theory", settings, watch, training=training)
-        return make_dataset({name: (tuple(grids), v) for name, v in variables.items()}, grids, attributes, meanings)
-
-
-_NUMBER_MEANINGS = {
-    "stable_learning_rate": Meaning("learning rate from which training diverges", "1", "η_max"),
-    "critical_weight_decay": Meaning("weight decay above which the test accuracy is never reached", "1", "γ_c"),
-    "critical_aspect_ratio": Meaning("aspect ratio above which the test accuracy is never reached", "1", "λ_c"),
-}
-_LATE_TIME_MEANINGS = {
-    "test_loss_leading": Meaning("test loss per output, leading term", "1", "L_gen"),
-    "train_loss_holds": Meaning("whether the form of train_loss is good to 5 %", "1"),
-    "test_loss_holds": Meaning("whether the form of test_loss is good to 5 %", "1"),
-    "test_loss_leading_holds": Meaning("whether the form of test_loss_leading is good to 5 %", "1"),
-}
+        return self.dataset("theory", variables, grids, settings, training=training, meanings=meanings)
 
 
 def _is_noisy(label_noise: Any) -> bool:

@@ -1,4 +1,4 @@
-"""How the finite-size systems are run: with which solver, how many at once, and whether training is stable."""
+"""How the finite-size systems are run: the choice of the solver, the runs themselves, and whether they are stable."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,7 +12,6 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from solvable.checks import check_choice, check_count
-from solvable.dataset import Stopwatch, make_dataset, provenance
 from solvable.models.linear_estimator import steps
 from solvable.models.linear_estimator.eigenmodes import run_eigenmodes
 from solvable.models.linear_estimator.stability import stable_rate
@@ -32,22 +31,16 @@ _NONLINEAR_TEST_SAMPLES = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The options of ``LinearEstimator.simulate``, checked."""
+    """The options of ``LinearEstimator.simulate`` about what one run is, checked."""
 
     dimension: int
-    seeds: int
-    key: int
     solver: str | None
     test_samples: int | None
     activation: str | Callable[[Array], Array] | None
     on_divergence: str
-    memory_limit: float | None
-    devices: Any
-    progress: bool | None
 
     def __post_init__(self) -> None:
-        for name, least in (("dimension", 1), ("seeds", 1), ("key", 0)):
-            check_count(name, getattr(self, name), least)
+        check_count("dimension", self.dimension)
         if self.test_samples is not None:
             check_count("test_samples", self.test_samples)
         check_choice("on_divergence", self.on_divergence, ("raise", "keep"))
@@ -91,23 +84,17 @@ def simulate(
     training: AnyTraining,
     times: Float[np.ndarray, "time"],
     options: Options,
-    watch: Stopwatch,
+    run_options: dict[str, Any],
 ) -> xr.Dataset:
-    """Run the simulation and label its results."""
+    """Run the simulation and label its results; ``run_options`` are those of the ensemble."""
     solver, activation = options.chosen_solver(model, training), options.function(model)
     test_samples = options.test_samples or (None if activation is None else _NONLINEAR_TEST_SAMPLES)
     sizes = sizes_of(model, options.dimension, test_samples)
     batch_size = training.samples_per_batch(sizes.samples) if isinstance(training, SGD) else None
-    ensemble_options = {
-        "seeds": options.seeds,
-        "key": options.key,
-        # A batch is gathered from the training set anew at each step: twice its inputs, while they are sorted out.
-        "bytes_per_run": sizes.bytes_per_run + 8.0 * (batch_size or 0) * (2 * sizes.dimension + model.outputs + 1),
-        "memory_limit": options.memory_limit,
-        "devices": options.devices,
-        "progress": options.progress,
-        "label": f"simulating {model.name}",
-    }
+    # A batch is gathered from the training set anew at each step: twice its inputs, while they are sorted out.
+    batch_bytes = 8.0 * (batch_size or 0) * (2 * sizes.dimension + model.outputs + 1)
+    run_options = {**run_options, "bytes_per_run": sizes.bytes_per_run + batch_bytes}
+    seeds, key = run_options["seeds"], run_options["key"]
     check = options.on_divergence == "raise"
     if check and batch_size is not None and model.width is None:
         # Below this learning rate the batch noise does not feed itself; momentum does not raise it.
@@ -115,43 +102,43 @@ def simulate(
         check_stable(training.replace(momentum=0.0, nesterov=False), limit, times[-1])
     if solver == "eigenmodes":
         run = partial(run_eigenmodes, model, training, sizes, tuple(times.tolist()))
-        measured, curvature = ensemble(run, **ensemble_options)
+        measured, curvature = ensemble(run, **run_options)
         if check:
             check_stable(training, _drawn_stable_rate(model, training, curvature), times[-1])
     else:
         descent = cast(GradientDescent, training)
-        check_steps(times[-1], options.seeds, sizes.bytes_per_run, ensemble_options["label"])
+        check_steps(times[-1], seeds, sizes.bytes_per_run, run_options["label"])
         if check:
-            # Before the steps, so that an unstable run is refused at once.
-            curvature = ensemble(
-                partial(steps.largest_curvature, model, sizes), **{**ensemble_options, "progress": False}
-            )
+            # Before the steps, so that an unstable run is refused immediately.
+            curvature = ensemble(partial(steps.largest_curvature, model, sizes), **{**run_options, "progress": False})
             check_stable(training, _drawn_stable_rate(model, training, curvature), times[-1])
         measured = trajectories(
             partial(steps.initial_state, model, sizes),
             partial(steps.take_step, model, descent, batch_size, activation),
             partial(steps.measure_state, model, activation),
-            [int(time) for time in times],
-            **ensemble_options,
+            times.astype(int).tolist(),
+            **run_options,
         )
     settings = {
         "solver": solver,
         "dimension": sizes.dimension,
         "samples": sizes.samples,
         "aspect_ratio": sizes.dimension / sizes.samples,
-        "seeds": options.seeds,
-        "key": options.key,
+        "seeds": seeds,
+        "key": key,
         "test_samples": test_samples,
         "activation": options.activation_name,
     }
     system = {"dimension": sizes.dimension, "activation": options.activation_name}
-    error = _rounding(model, training, times, sizes)
-    dataset = make_dataset(
-        {name: (("seed", "time"), values) for name, values in measured._asdict().items()},
-        {"time": times, "seed": np.arange(options.seeds)},
-        provenance(model, "simulation", settings, watch, error, training=training, system=system),
-        may_diverge=options.on_divergence == "keep",
+    dataset = model.dataset(
+        "simulation",
+        measured._asdict(),
+        {"seed": np.arange(seeds), "time": times},
+        settings,
         training=training,
+        system=system,
+        error=_rounding(model, training, times, sizes),
+        may_diverge=options.on_divergence == "keep",
     )
     # Fractions are counted over a number of trials, which bounds how well they are known.
     dataset.train_accuracy.attrs["trials"] = sizes.samples

@@ -18,7 +18,8 @@ from solvable.models.linear_estimator.system import (
     measure_linear,
     measure_squares,
 )
-from solvable.training import GradientDescent, Schedule
+from solvable.numerics.descent import optimiser_step
+from solvable.training import GradientDescent
 
 if TYPE_CHECKING:
     from solvable.models.linear_estimator.model import LinearEstimator
@@ -57,13 +58,7 @@ def take_step(
 ) -> State:
     """One step of (mini-batch) gradient descent with momentum and weight decay; ``count`` steps came before it."""
     gradients = _gradients(model, training.weight_decay / model.outputs, batch_size, activation, state, count)
-    momentum, rate = training.momentum, training.learning_rate
-    length = rate(count) if isinstance(rate, Schedule) else rate
-    velocity = tuple(momentum * v + gradient for v, gradient in zip(state.velocity, gradients, strict=True))
-    moves = velocity
-    if training.nesterov:
-        moves = tuple(gradient + momentum * v for v, gradient in zip(velocity, gradients, strict=True))
-    weights = tuple(weight - length * move for weight, move in zip(state.weights, moves, strict=True))
+    weights, velocity = optimiser_step(training, state.weights, state.velocity, gradients, training.rate_at(count))
     return state._replace(weights=weights, velocity=velocity)
 
 

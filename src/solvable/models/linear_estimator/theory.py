@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 # What the theory covers; SGD is a kind of GradientDescent.
 AnyTraining = GradientFlow | GradientDescent
-# The convention of the losses, for the attributes of datasets.
 # Near the largest exponent of a float64. Past it, the derivative in the weight decay of a loss that has itself
 # underflowed is capped instead of overflowing.
 _LARGEST_EXPONENT = 700.0

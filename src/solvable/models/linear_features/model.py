@@ -1,6 +1,6 @@
 """A linear model in its eigenbasis: what is learned first, what is learned from few samples, and what of the noise."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -11,20 +11,69 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.checks import check_choice, check_count, check_fraction, is_traced, rules
-from solvable.controls import Controls
-from solvable.dataset import Stopwatch, make_dataset, provenance
-from solvable.model import Model, parameter
-from solvable.models.linear_features.controls import CONTROLS
+from solvable.controls import Controls, Slider, Summary, log_slider, of_method
+from solvable.dataset import VARIABLES, Meaning
+from solvable.model import Key, MemoryLimit, Model, parameter
 from solvable.models.linear_features.laplace import NODES
-from solvable.models.linear_features.meanings import MEANINGS
 from solvable.models.linear_features.regression_flow import FlowState, flow_state, kappa_or_zero
 from solvable.models.linear_features.simulation import Run, train_once
-from solvable.numerics.ensemble import ensemble
+from solvable.numerics.ensemble import ensemble, run_options
 from solvable.numerics.kappa import kappa, learnability
 from solvable.training import Training
 
 # 40 modes that fall as 1/k: with 30 noisy samples the test loss first falls, and then rises fivefold.
 _FALLING = tuple(round(1 / k, 4) for k in range(1, 41))
+_MEANINGS: Mapping[str, Meaning] = {
+    **VARIABLES,
+    "mode": Meaning("mode, in the order of the intensities", "1", "k"),
+    "sample": Meaning("training sample", "1", "i"),
+    "test_loss": Meaning("expected test loss on clean labels", "1", "L"),
+    "train_loss": Meaning("training loss on noisy labels", "1", "L_tr"),
+    "bias": Meaning("test loss of the mean learned function, without noise", "1", "B"),
+    "variance": Meaning("test loss by the draw of the samples, without noise", "1", "V"),
+    "noise_loss": Meaning("test loss by the noise on the training labels", "1", "N"),
+    "coefficient": Meaning("coefficient of the learned function", "1", "⟨e_k|f⟩"),
+    "signal_fit": Meaning("fraction of the target's power that is learned", "1"),
+    "noise_fit": Meaning("fraction of the training noise that is fitted", "1"),
+    "learnability": Meaning("fraction of a mode that is learned", "1", "L_k"),
+    "limit_coefficient": Meaning("coefficient of the minimum-norm solution", "1", "⟨e_k|f⟩"),
+    "limit_test_loss": Meaning("test loss of the minimum-norm solution", "1", "L(∞)"),
+    "limit_train_loss": Meaning("training loss of the minimum-norm solution", "1", "L_tr(∞)"),
+    "limit_bias": Meaning("bias of the minimum-norm solution", "1", "B(∞)"),
+    "limit_variance": Meaning("variance of the minimum-norm solution", "1", "V(∞)"),
+    "limit_noise_loss": Meaning("test loss of the minimum-norm solution by noise", "1", "N(∞)"),
+    "inputs": Meaning("position of the training sample", "1", "x"),
+    "labels": Meaning("noisy label of the training sample", "1", "y"),
+    "signal_time": Meaning("time by which the signal is learned", "flow time"),
+    "noise_time": Meaning("time by which the noise is fitted", "flow time"),
+}
+
+
+def _first(model: Any, training: Any) -> str:
+    if model.samples is None:
+        return "no noise is fitted"
+    times = model.phases()
+    ratio = float(times.noise_time) / float(times.signal_time)
+    return "signal first" if ratio > 3 else "noise first" if ratio < 1 / 3 else "together"
+
+
+CONTROLS = Controls(
+    sliders={
+        "intensities": log_slider(1e-4, 10, before=("0",)),
+        "target": Slider(-2, 2, count=80),
+        "samples": log_slider(1, 2000, whole=True, after=("",)),
+        "noise": Slider(0, 2),
+    },
+    start={"seeds": "40"},
+    summaries=(
+        Summary("limit", "test loss in the end", of_method("limit", "test_loss")),
+        Summary("signal_time", "signal half learned at", of_method("phases", "signal_time"), "flow time"),
+        Summary("noise_time", "noise half fitted at", of_method("phases", "noise_time"), "flow time"),
+        Summary("kappa", "κ, modes above are learned", lambda model, training: model.kappa),
+        Summary("regime", "what comes first", _first, planar=False),
+    ),
+    plane=("limit", "samples", "noise"),
+)
 
 
 class LinearFeatures(Model):
@@ -52,6 +101,7 @@ class LinearFeatures(Model):
         "E[(f - f*)^2] / 2 on clean labels, and half of the mean square over noisy training labels"
     )
     controls: ClassVar[Controls] = CONTROLS
+    meanings: ClassVar[Mapping[str, Meaning]] = _MEANINGS
     usual_times: ClassVar[str] = "0.1:1e3:41log"
 
     intensities: np.ndarray = parameter(
@@ -89,9 +139,8 @@ class LinearFeatures(Model):
 
         It is ``rho_k / (rho_k + kappa)``, and its sum over modes is the number of samples.
         """
-        watch = Stopwatch()
-        variables = {"learnability": (("mode",), learnability(self.intensities, self.kappa))}
-        return self._dataset(variables, {}, "theory", {}, watch)
+        learned = learnability(self.intensities, self.kappa)
+        return self.dataset("theory", {"learnability": learned}, {"mode": self._numbers(None)})
 
     def limit(self) -> xr.Dataset:
         """The minimum-norm solution, where gradient flow ends: expected losses, coefficients and learnability.
@@ -105,9 +154,8 @@ class LinearFeatures(Model):
         The test loss is the sum of the three. The training loss is zero with fewer samples than modes; otherwise it is
         ``(1 - modes / n) / 2`` times the power of the noise and of the target on modes of zero intensity.
         """
-        watch = Stopwatch()
         self._check_limit()
-        return self._dataset(self._limit_variables(None), {}, "theory", {}, watch)
+        return self.dataset("theory", self._limit_variables(None), {"mode": self._numbers(None)})
 
     def predict(
         self,
@@ -121,38 +169,26 @@ class LinearFeatures(Model):
         Curves of finite samples are inverse Laplace transforms by quadrature: ``numerical_error`` is their absolute
         error, relative to the loss at the start, and losses below it are not resolved. At ``samples`` equal to the
         number of modes the limit does not exist and is left out.
-
-        Parameters
-        ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
-        modes
-            Number of modes to list coefficients of; by default all.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "predict")
-        listed, clock = self._listed(modes), training.flow_time(times)
-        if self.samples is None:
-            variables, error = self._population(clock), None
-        else:
-            variables, error = self._finite(clock)
-        variables["coefficient"] = (("time", "mode"), variables["coefficient"][1][:, :listed])
+        coordinates, clock = {"time": times, "mode": self._numbers(modes)}, training.flow_time(times)
+        variables, error = (self._population(clock), None) if self.samples is None else self._finite(clock)
+        variables["coefficient"] = variables["coefficient"][:, : coordinates["mode"].size]
         if self._has_limit():
-            limit = self._limit_variables(listed)
+            limit = self._limit_variables(modes)
             variables["learnability"] = limit.pop("learnability")
             variables |= {f"limit_{name}": values for name, values in limit.items()}
-        settings = {"modes": modes}
-        return self._dataset(variables, {"time": times}, "theory", settings, watch, error, training, "gaussian")
+        about: dict[str, Any] = {"training": training, "system": {"features": "gaussian"}, "error_scale": "maximum"}
+        return self.dataset("theory", variables, coordinates, {"modes": modes}, error=error, **about)
 
-    def _population(self, times: np.ndarray) -> dict[str, tuple[tuple[str, ...], Any]]:
+    def _population(self, times: np.ndarray) -> dict[str, Any]:
         """Eq. 1.26: with infinitely many samples each mode decays by itself and noise averages out."""
         target = jnp.asarray(self.target)
         exponent = jnp.asarray(times)[:, None] * self.intensities
         loss = jnp.sum(target**2 * jnp.exp(-2 * exponent), axis=1) / 2
         coefficient = -target * jnp.expm1(-exponent)
-        curves = {
+        return {
+            "coefficient": coefficient,
             "test_loss": loss,
             "train_loss": loss + jnp.asarray(self.noise) ** 2 / 2,
             "bias": loss,
@@ -161,9 +197,8 @@ class LinearFeatures(Model):
             "signal_fit": coefficient @ target / _power(target),
             "noise_fit": jnp.zeros_like(loss),
         }
-        return {"coefficient": (("time", "mode"), coefficient)} | {name: (("time",), v) for name, v in curves.items()}
 
-    def _finite(self, times: np.ndarray) -> tuple[dict[str, tuple[tuple[str, ...], Any]], float | None]:
+    def _finite(self, times: np.ndarray) -> tuple[dict[str, Any], float | None]:
         states = _states(*self._arrays(), jnp.asarray(times), NODES)
         error = None
         if not is_traced(states.train_loss):
@@ -177,7 +212,8 @@ class LinearFeatures(Model):
         bias = jnp.sum(target**2 * states.missing**2, axis=1) / 2
         # Differences of what quadrature resolves to rounding only; none of these can be negative.
         noise_loss, signal_loss = jnp.maximum(states.noise_loss, 0.0), jnp.maximum(states.signal_loss, bias)
-        curves = {
+        variables = {
+            "coefficient": target * (1 - states.missing),
             "test_loss": signal_loss + noise_loss,
             "train_loss": jnp.maximum(states.train_loss, 0.0),
             "bias": bias,
@@ -186,10 +222,9 @@ class LinearFeatures(Model):
             "signal_fit": (1 - states.missing) @ target**2 / _power(target),
             "noise_fit": jnp.clip(1 - states.noise_left, 0.0, 1.0),
         }
-        variables = {name: (("time",), values) for name, values in curves.items()}
-        return {"coefficient": (("time", "mode"), target * (1 - states.missing)), **variables}, error
+        return variables, error
 
-    def _limit_variables(self, listed: int | None) -> dict[str, tuple[tuple[str, ...], Any]]:
+    def _limit_variables(self, modes: int | None) -> dict[str, Any]:
         target, rho, noise = jnp.asarray(self.target), jnp.asarray(self.intensities), jnp.asarray(self.noise)
         present = rho > 0
         if self.samples is None:
@@ -206,11 +241,8 @@ class LinearFeatures(Model):
             # What modes of zero intensity add to the labels is noise to the others.
             "train_loss": unfitted * (jnp.sum(jnp.where(present, 0.0, target**2)) + noise**2) / 2,
         }
-        return {
-            **{name: ((), value) for name, value in (losses | parts).items()},
-            "coefficient": (("mode",), (target * learned)[:listed]),
-            "learnability": (("mode",), learned[:listed]),
-        }
+        of_modes = {"coefficient": target * learned, "learnability": learned}
+        return {**losses, **parts} | {name: (("mode",), values[:modes]) for name, values in of_modes.items()}
 
     def phases(self, fraction: Annotated[float, "fraction of the final value, between 0 and 1"] = 0.5) -> xr.Dataset:
         """``signal_time`` and ``noise_time``: the flow times at which the signal is learned and the noise fitted.
@@ -224,7 +256,7 @@ class LinearFeatures(Model):
         fraction
             Fraction of the final value of ``signal_fit`` and ``noise_fit``, between 0 and 1.
         """
-        watch, fraction = Stopwatch(), check_fraction(fraction)
+        fraction = check_fraction(fraction)
         reachable = np.asarray(self.target)[np.asarray(self.intensities) > 0]
         if not np.any(reachable):
             raise ValueError("there is no signal: the target is zero on every mode of positive intensity")
@@ -237,8 +269,8 @@ class LinearFeatures(Model):
         if self.samples is not None:
             noise_end = min(1.0, np.count_nonzero(self.intensities) / self.samples)
             noise_time = _time_of(lambda t: fits(t)[1] / noise_end - fraction, 1 / float(np.max(self.intensities)))
-        variables = {"signal_time": ((), signal_time), "noise_time": ((), noise_time)}
-        return self._dataset(variables, {}, "theory", {"fraction": fraction}, watch)
+        when = {"signal_time": signal_time, "noise_time": noise_time}
+        return self.dataset("theory", when, settings={"fraction": fraction})
 
     def _fits(self) -> Callable[[float], tuple[float, float]]:
         """``signal_fit`` and ``noise_fit`` as a function of time."""
@@ -260,9 +292,9 @@ class LinearFeatures(Model):
         features: Annotated[Literal["gaussian", "sine"], "independent Gaussians, or sines"] = "gaussian",
         modes: Annotated[int | None, "number of modes to list coefficients of (default: all)"] = None,
         seeds: Annotated[int, "number of independent training sets"] = 10,
-        key: Annotated[int, "random seed of the first run"] = 0,
+        key: Key = 0,
         devices: Any = None,
-        memory_limit: Annotated[float | None, "memory in bytes for the runs that are trained together"] = None,
+        memory_limit: MemoryLimit = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
         """Draw training sets and train on each: gradient flow in closed form, and the minimum-norm regression.
@@ -273,48 +305,22 @@ class LinearFeatures(Model):
 
         Parameters
         ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
         features
             ``"gaussian"``: independent standard Gaussians, as in the theory. ``"sine"``: ``sqrt(2) sin(2 pi k x)`` with
             ``x`` uniform between 0 and 1; the positions of the samples are then returned as ``inputs``.
-        modes
-            Number of modes to list coefficients of; by default all.
-        seeds
-            Number of independent training sets.
-        key
-            Random seed of the first run.
-        devices
-            JAX devices to train on; by default all of the default kind.
-        memory_limit
-            Memory in bytes for the runs that are trained together.
-        progress
-            Whether to show a progress bar; by default on a terminal.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "simulate")
         check_choice("features", features, ("gaussian", "sine"))
-        check_count("key", key, 0)
-        seeds, listed = check_count("seeds", seeds), self._listed(modes)
+        options = run_options(self.name, seeds, key, devices, memory_limit, progress)
         if self.samples is None:
             raise ValueError("simulate needs a finite number of samples: build the model with samples=n")
         count, total = self.samples, len(self.intensities)
         intensities, target, _, noise = self._arrays()
         clock = jnp.asarray(training.flow_time(times))
-        run = partial(train_once, intensities, target, noise, clock, count, features, listed)
+        numbers = self._numbers(modes)
+        run = partial(train_once, intensities, target, noise, clock, count, features, numbers.size)
         size = 8.0 * (5 * count * total + 3 * len(times) * total + 4 * min(count, total) ** 2)
-        result: Run = ensemble(
-            run,
-            seeds=seeds,
-            key=key,
-            bytes_per_run=size,
-            memory_limit=memory_limit,
-            devices=devices,
-            progress=progress,
-            label=f"simulating {self.name}",
-        )
+        result: Run = ensemble(run, bytes_per_run=size, **options)
         dims: dict[str, tuple[str, ...]] = {"coefficient": ("time", "mode")}
         dims |= dict.fromkeys(("learnability", "limit_coefficient"), ("mode",))
         dims |= dict.fromkeys(("inputs", "labels"), ("sample",))
@@ -324,19 +330,20 @@ class LinearFeatures(Model):
             for name, values in result._asdict().items()
             if not (name == "inputs" and features == "gaussian")
         }
-        settings = {"key": key, "modes": modes}
-        coordinates = {"seed": np.arange(seeds), "time": times, "sample": np.arange(count)}
+        coordinates = {"seed": np.arange(seeds), "time": times, "sample": np.arange(count), "mode": numbers}
         # Singular values and projections are rounded by the machine precision times the size of the matrix.
         error = float(np.finfo(float).eps) * (count + total)
-        return self._dataset(variables, coordinates, "simulation", settings, watch, error, training, features)
+        about: dict[str, Any] = {"training": training, "system": {"features": features}, "error_scale": "maximum"}
+        return self.dataset("simulation", variables, coordinates, {"key": key, "modes": modes}, error=error, **about)
 
     def _arrays(self) -> tuple[Array, Array, Array, Array]:
         samples = jnp.asarray(self.samples, float)
         return jnp.asarray(self.intensities), jnp.asarray(self.target), samples, jnp.asarray(self.noise, float)
 
-    def _listed(self, modes: int | None) -> int:
+    def _numbers(self, modes: int | None) -> np.ndarray:
+        """The first ``modes`` modes, or all of them, counted from 1."""
         total = np.shape(self.intensities)[0]
-        return total if modes is None else min(check_count("modes", modes), total)
+        return np.arange(1, (total if modes is None else min(check_count("modes", modes), total)) + 1)
 
     def _has_limit(self) -> bool:
         if self.samples is None or is_traced(self.intensities):
@@ -349,27 +356,6 @@ class LinearFeatures(Model):
                 f"with samples = {self.samples}, the number of modes of positive intensity, the solution is unique and "
                 "its expected loss infinite: take fewer or more samples"
             )
-
-    def _dataset(
-        self,
-        variables: dict[str, Any],
-        coordinates: dict[str, Any],
-        method: str,
-        settings: dict[str, Any],
-        watch: Stopwatch,
-        error: float | None = None,
-        training: Training | None = None,
-        features: str | None = None,
-    ) -> xr.Dataset:
-        """A dataset that numbers its modes from 1; errors are relative to the largest value of each variable."""
-        listed = [np.shape(v)[dims.index("mode")] for dims, v in variables.values() if "mode" in dims]
-        if listed:
-            coordinates = {**coordinates, "mode": np.arange(1, listed[0] + 1)}
-        system = None if features is None else {"features": features}
-        attributes = provenance(
-            self, method, settings, watch, error, training=training, error_scale="maximum", system=system
-        )
-        return make_dataset(variables, coordinates, attributes, MEANINGS, training=training)
 
 
 def _states(intensities: Array, target: Array, samples: Array, noise: Array, times: Array, nodes: int) -> FlowState:
@@ -392,7 +378,7 @@ def _state(intensities: Array, target: Array, samples: Array, noise: Array, time
 
 
 def _power(target: Array) -> Array:
-    """Total power of the target; 1 where there is none, so that shares of nothing are zero."""
+    """Total power of the target; 1 where there is none, so that fractions of it are zero."""
     power = jnp.sum(target**2)
     return jnp.where(power > 0, power, 1.0)
 

@@ -13,7 +13,7 @@ from solvable.training import SGD, GradientDescent, Training
 if TYPE_CHECKING:
     from solvable.models.skills.parameters import SkillParameters
 
-# All skills are returned if there are at most so many, and otherwise the first few.
+# All skills are returned if there are at most this many, and otherwise the first few.
 _ALL_SKILLS, _FEW_SKILLS = 10_000, 10
 
 

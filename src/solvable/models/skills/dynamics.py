@@ -107,7 +107,7 @@ def plain(model: "SkillParameters", name: str) -> float:
 
 
 def shares(model: "SkillParameters", skills: np.ndarray, basis: float | None = None) -> np.ndarray:
-    """Which share of its basis functions each skill has: eq. 5.7 hands them out in the order of frequency."""
+    """Which share of its basis functions each skill has: eq. 5.7 assigns them in the order of frequency."""
     basis = plain(model, "basis") if basis is None else basis
     if math.isinf(basis):
         return np.ones_like(skills, dtype=float)
@@ -194,7 +194,7 @@ def expected_rest(
         counted, use = jnp.ones_like(counted), (True, False)
     elif not isinstance(counted, jax.core.Tracer):
         use = (bool(counted.any()), not bool(counted.all()))
-    # What is not in use is not told apart, so that it is compiled once.
+    # Sizes that are not in use are zero, so that they cause no further compilation.
     most, nodes = most if use[0] else 0, nodes if use[1] else 0
     size = max(1, _LARGEST_TABLE // max(most + 1, nodes * times.size))
     parts = [

@@ -6,11 +6,9 @@ from typing import Annotated, Any
 import xarray as xr
 
 from solvable.checks import is_traced
-from solvable.dataset import Stopwatch
 from solvable.models.skills import dynamics, scaling, totals
 from solvable.models.skills.checks import check_counts, check_infinite, check_time_theory
-from solvable.models.skills.meanings import EXPONENTS, PREFACTORS
-from solvable.models.skills.parameters import SkillParameters
+from solvable.models.skills.parameters import EXPONENTS, PREFACTORS, SkillParameters
 from solvable.timegrid import check_times
 from solvable.training import Training
 
@@ -23,23 +21,16 @@ class ScalingLaws(SkillParameters):
 
         Parameters
         ----------
-        times
-            Increasing times, in the units of the training.
         basis
             Increasing numbers of basis functions; the last may be infinite.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "predict")
         basis = check_counts("basis", basis)
         check_time_theory(self)
         timed = dynamics.in_units_of(self, training)
         values, error = totals.with_error(lambda coarser: totals.time_losses(timed, times, basis, coarser))
-        variables = {"test_loss": (("time", "basis"), values)}
-        return self._dataset(
-            "theory", variables, {"time": times, "basis": basis}, {}, watch, error=error, training=training
-        )
+        coordinates = {"time": times, "basis": basis}
+        return self.dataset("theory", {"test_loss": values}, coordinates, error=error, training=training)
 
     def exponents(self) -> xr.Dataset:
         """Exponents of the power laws of Table 4.1, each for unlimited other resources.
@@ -47,9 +38,7 @@ class ScalingLaws(SkillParameters):
         The loss falls as ``resource ** -exponent`` in ``time``, ``samples``, ``basis`` and, where compute is spent
         best, in the ``budget``. The best time and basis grow as powers ``optimal_time`` and ``optimal_basis`` of it.
         """
-        watch = Stopwatch()
-        values = {name: ((), value) for name, value in scaling.exponents(self).items()}
-        return self._dataset("theory", values, {}, {}, watch, meanings=EXPONENTS)
+        return self.dataset("theory", scaling.exponents(self), meanings=EXPONENTS)
 
     def prefactors(self, training: Training | None = None) -> xr.Dataset:
         """Compute what multiplies the powers of :meth:`exponents`, for infinitely many skills.
@@ -62,12 +51,10 @@ class ScalingLaws(SkillParameters):
         training
             ``GradientFlow``; its learning rate sets the unit of time, and with it of the budget.
         """
-        watch = Stopwatch()
         training = self.check_training(training, "predict")
         check_infinite(self, "prefactors", "skills")
         found = scaling.prefactors(dynamics.in_units_of(self, training))
-        values = {name: ((), value) for name, value in found.items()}
-        return self._dataset("asymptotic theory", values, {}, {}, watch, training=training, meanings=PREFACTORS)
+        return self.dataset("asymptotic theory", found, training=training, meanings=PREFACTORS)
 
     def corrected_time_law(
         self,
@@ -79,24 +66,17 @@ class ScalingLaws(SkillParameters):
 
         Parameters
         ----------
-        times
-            Increasing times, in the units of the training.
         start
             The time at which both laws equal the exact loss.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "predict")
         check_infinite(self, "the law", "samples")
         if not 0 < start < math.inf:
             raise ValueError(f"start must be a positive finite time, not {start!r}")
         timed = dynamics.in_units_of(self, training)
         corrected, plain = scaling.corrected_time_law(timed, times, float(start))
-        variables = {"test_loss": (("time",), corrected), "power_law": (("time",), plain)}
-        return self._dataset(
-            "asymptotic theory", variables, {"time": times}, {"start": start}, watch, training=training
-        )
+        variables = {"test_loss": corrected, "power_law": plain}
+        return self.dataset("asymptotic theory", variables, {"time": times}, {"start": start}, training=training)
 
     def compute_optimal(self, budgets: Any, training: Training | None = None) -> xr.Dataset:
         """Find the smallest loss that each budget ``time * basis`` allows, and the basis and time that reach it.
@@ -105,15 +85,12 @@ class ScalingLaws(SkillParameters):
         ----------
         budgets
             Increasing amounts of compute: times, in the units of the training, times basis functions.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
 
         Returns
         -------
         Dataset
             ``test_loss``, ``basis`` and ``time`` for each ``budget``.
         """
-        watch = Stopwatch()
         training = self.check_training(training, "predict")
         budgets = check_times(budgets)
         check_infinite(self, "the compute optimum", "samples")
@@ -125,7 +102,5 @@ class ScalingLaws(SkillParameters):
                 "one skill for one unit of time costs as much"
             )
         found = scaling.optimal_split(dynamics.in_units_of(self, training), budgets)
-        variables = {
-            name: (("budget",), values) for name, values in zip(("test_loss", "basis", "time"), found, strict=True)
-        }
-        return self._dataset("theory", variables, {"budget": budgets}, {}, watch, training=training)
+        variables = dict(zip(("test_loss", "basis", "time"), found, strict=True))
+        return self.dataset("theory", variables, {"budget": budgets}, training=training)

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import xarray as xr
 
-from solvable.checks import check_choice, check_count, check_fraction, is_traced
-from solvable.dataset import Stopwatch
+from solvable.checks import check_choice, check_fraction, is_traced
+from solvable.model import Key, MemoryLimit, Seeds
 from solvable.models.skills import calibration, dynamics, emergence, simulation, totals
 from solvable.models.skills.checks import (
     check_counts,
@@ -20,9 +20,10 @@ from solvable.models.skills.checks import (
 )
 from solvable.models.skills.laws import ScalingLaws
 from solvable.numerics.cost import check_cost
-from solvable.numerics.ensemble import ensemble, trajectories
+from solvable.numerics.ensemble import ensemble, run_options, trajectories
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training
 
+MaxSkills = Annotated[int | None, "how many skills to return (default: all, or 10 of more than 10 000)"]
 _OPTIONS = ("momentum", "nesterov", "weight_decay")
 
 
@@ -87,24 +88,14 @@ class SkillModel(ScalingLaws):
         times: Any,
         training: Training | None = None,
         *,
-        max_skills: Annotated[int | None, "how many skills to return (default: all, or 10 of more than 10 000)"] = None,
+        max_skills: MaxSkills = None,
     ) -> xr.Dataset:
         """Predict strength and loss of each skill, and the loss over all skills (eqs. 4.11, 4.17, C.4).
 
         With finite ``samples`` these are expectations over the training set, with the standard deviation over training
         sets (``<name>_spread``). The test loss is the sum over all skills however few are returned. Works inside
         ``jax.vmap``, ``jax.grad`` and ``jax.jit`` for all parameters but counts.
-
-        Parameters
-        ----------
-        times
-            Increasing times, in the units of the training.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
-        max_skills
-            Number of skills, from the most frequent one, whose curves are returned.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "predict")
         check_time_theory(self)
         skills = first_skills(self, max_skills)
@@ -112,22 +103,18 @@ class SkillModel(ScalingLaws):
         strength, loss = dynamics.strengths_and_losses(timed, skills, times)
         basis = np.array([float(dynamics.plain(self, "basis"))])
         total, error = totals.with_error(lambda coarser: totals.time_losses(timed, times, basis, coarser)[:, 0])
-        variables = {
-            "strength": (("time", "skill"), strength),
-            "skill_loss": (("time", "skill"), loss),
-            "test_loss": (("time",), total),
-        }
+        variables = {"strength": strength, "skill_loss": loss, "test_loss": total}
         if math.isfinite(self.samples) and not is_traced(timed):
             for name, spread in zip(("strength", "skill_loss"), dynamics.spreads(timed, skills, times), strict=True):
-                variables[f"{name}_spread"] = (("time", "skill"), spread)
+                variables[f"{name}_spread"] = spread
         coordinates, settings = {"time": times, "skill": skills}, {"max_skills": max_skills}
-        return self._dataset("theory", variables, coordinates, settings, watch, error=error, training=training)
+        return self.dataset("theory", variables, coordinates, settings, error=error, training=training)
 
     def data_emergence(
         self,
         samples: Any,
         *,
-        max_skills: Annotated[int | None, "how many skills to return (default: all, or 10 of more than 10 000)"] = None,
+        max_skills: MaxSkills = None,
     ) -> xr.Dataset:
         """Predict the expected strength of each skill after training on each number of samples: S E[min(d, D_c)] / D_c.
 
@@ -139,10 +126,7 @@ class SkillModel(ScalingLaws):
         ----------
         samples
             Increasing sizes of the training set; the last may be infinite.
-        max_skills
-            Number of skills, from the most frequent one, whose curves are returned.
         """
-        watch = Stopwatch()
         samples = check_counts("samples", samples)
         if self.neurons_per_skill > 1 and math.isfinite(self.basis):
             raise ValueError(
@@ -154,20 +138,20 @@ class SkillModel(ScalingLaws):
         total, error = totals.with_error(lambda coarser: totals.data_losses(self, samples, coarser))
         spread = emergence.spread_from_data(self, samples, skills)
         variables = {
-            "strength": (("samples", "skill"), self.target_scale * learned),
-            "skill_loss": (("samples", "skill"), self.target_scale**2 / 2 * (1 - learned)),
-            "test_loss": (("samples",), total),
-            "strength_spread": (("samples", "skill"), self.target_scale * spread),
-            "skill_loss_spread": (("samples", "skill"), self.target_scale**2 / 2 * spread),
+            "strength": self.target_scale * learned,
+            "skill_loss": self.target_scale**2 / 2 * (1 - learned),
+            "test_loss": total,
+            "strength_spread": self.target_scale * spread,
+            "skill_loss_spread": self.target_scale**2 / 2 * spread,
         }
         coordinates, settings = {"samples": samples, "skill": skills}, {"max_skills": max_skills}
-        return self._dataset("theory", variables, coordinates, settings, watch, error=error)
+        return self.dataset("theory", variables, coordinates, settings, error=error)
 
     def parameter_emergence(
         self,
         basis: Any,
         *,
-        max_skills: Annotated[int | None, "how many skills to return (default: all, or 10 of more than 10 000)"] = None,
+        max_skills: MaxSkills = None,
     ) -> xr.Dataset:
         """Predict the strength of each skill after training with each number of basis functions on unlimited data.
 
@@ -177,10 +161,7 @@ class SkillModel(ScalingLaws):
         ----------
         basis
             Increasing numbers of basis functions; the last may be infinite.
-        max_skills
-            Number of skills, from the most frequent one, whose curves are returned.
         """
-        watch = Stopwatch()
         basis = check_counts("basis", basis)
         if math.isfinite(dynamics.plain(self, "samples")):
             raise ValueError(
@@ -190,51 +171,40 @@ class SkillModel(ScalingLaws):
         skills = first_skills(self, max_skills)
         learned = emergence.learned_with_basis(self, basis, skills)
         variables = {
-            "strength": (("basis", "skill"), self.target_scale * learned),
-            "skill_loss": (("basis", "skill"), self.target_scale**2 / 2 * (1 - learned)),
-            "test_loss": (("basis",), totals.parameter_losses(self, basis)),
+            "strength": self.target_scale * learned,
+            "skill_loss": self.target_scale**2 / 2 * (1 - learned),
+            "test_loss": totals.parameter_losses(self, basis),
         }
-        return self._dataset("theory", variables, {"basis": basis, "skill": skills}, {"max_skills": max_skills}, watch)
+        return self.dataset("theory", variables, {"basis": basis, "skill": skills}, {"max_skills": max_skills})
 
     def emergence_time(
         self,
         fraction: Annotated[float, "fraction of the target to be reached, between 0 and 1"] = 0.5,
         training: Training | None = None,
         *,
-        max_skills: Annotated[int | None, "how many skills to return (default: all, or 10 of more than 10 000)"] = None,
+        max_skills: MaxSkills = None,
     ) -> xr.Dataset:
         """Compute when each skill reaches a fraction of the target (eq. 5.2 solved for the time); infinite if never.
 
         For unlimited data, where learning is not random. A strength above the fraction at the start gives time zero.
-
-        Parameters
-        ----------
-        fraction
-            Fraction of ``target_scale`` that is reached, between 0 and 1.
-        training
-            ``GradientFlow``; its learning rate sets the unit of time.
-        max_skills
-            Number of skills, from the most frequent one, that are returned.
         """
-        watch = Stopwatch()
         fraction, training = check_fraction(fraction), self.check_training(training, "predict")
         if math.isfinite(dynamics.plain(self, "samples")):
             raise ValueError("with finite samples times are random: use predict, or replace(samples=math.inf)")
         skills = first_skills(self, max_skills)
         when = emergence.times_to_reach(dynamics.in_units_of(self, training), fraction, skills)
         settings = {"fraction": fraction, "max_skills": max_skills}
-        variables = {"emergence_time": (("skill",), when)}
-        return self._dataset("theory", variables, {"skill": skills}, settings, watch, training=training)
+        return self.dataset("theory", {"emergence_time": when}, {"skill": skills}, settings, training=training)
 
     def simulate(
         self,
         times: Any,
         training: Training | None = None,
         *,
-        seeds: Annotated[int, "number of independent runs"] = 10,
-        key: Annotated[int, "random seed of the first run"] = 0,
-        max_skills: Annotated[int | None, "how many skills to return (default: all, or 10 of more than 10 000)"] = None,
-        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
+        seeds: Seeds = 10,
+        key: Key = 0,
+        max_skills: MaxSkills = None,
+        memory_limit: MemoryLimit = None,
         devices: Any = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
@@ -245,26 +215,11 @@ class SkillModel(ScalingLaws):
 
         Parameters
         ----------
-        times
-            Increasing times, in the units of the training.
         training
             ``GradientFlow`` (the default); ``GradientDescent`` on the training set, or on the distribution where
             ``samples`` is infinite; or ``SGD`` with batches that are drawn online where ``samples`` is infinite, and
             with replacement from the training set otherwise.
-        seeds
-            Number of independent runs.
-        key
-            Random seed of the first run.
-        max_skills
-            Number of skills, from the most frequent one, whose curves are returned. All of them are trained.
-        memory_limit
-            Bytes that the runs of a chunk may take together.
-        devices
-            JAX devices to run on; by default all local ones.
-        progress
-            Whether to show a progress bar; by default on a terminal.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "simulate")
         if math.isinf(self.skills):
             raise ValueError("infinitely many skills cannot be simulated: set skills to 1000, say")
@@ -272,15 +227,8 @@ class SkillModel(ScalingLaws):
         check_step(self, training, times[-1])
         check_cost(f"{self.skills:.3g} skills", memory=16.0 * self.skills, remedy="simulate fewer skills")
         skills = first_skills(self, max_skills)
-        options = {
-            "seeds": check_count("seeds", seeds),
-            "key": check_count("key", key, 0),
-            "bytes_per_run": simulation.bytes_per_run(self, training, times.size * skills.size),
-            "memory_limit": memory_limit,
-            "devices": devices,
-            "progress": progress,
-            "label": f"simulating {self.name}",
-        }
+        options = run_options(self.name, seeds, key, devices, memory_limit, progress)
+        options["bytes_per_run"] = simulation.bytes_per_run(self, training, times.size * skills.size)
         if isinstance(training, GradientDescent):
             measured = trajectories(
                 partial(simulation.begin, self),
@@ -291,20 +239,19 @@ class SkillModel(ScalingLaws):
             )
         else:
             measured = ensemble(partial(simulation.flow, self, training, tuple(times.tolist()), skills.size), **options)
-        variables = {name: (("seed", "time", "skill")[: values.ndim], values) for name, values in measured.items()}
-        coordinates = {"time": times, "skill": skills, "seed": np.arange(seeds)}
+        coordinates = {"seed": np.arange(seeds), "time": times, "skill": skills}
         settings = {"seeds": seeds, "key": key, "max_skills": max_skills}
-        return self._dataset("simulation", variables, coordinates, settings, watch, training=training)
+        return self.dataset("simulation", measured, coordinates, settings, training=training)
 
     def simulate_data_emergence(
         self,
         samples: Any,
         *,
-        seeds: Annotated[int, "number of independent runs"] = 100,
-        key: Annotated[int, "random seed of the first run"] = 0,
+        seeds: Seeds = 100,
+        key: Key = 0,
         features: Annotated[Literal["gaussian", "signs"], "distribution of the basis functions"] = "gaussian",
-        max_skills: Annotated[int | None, "how many skills to return (default: all, or 10 of more than 10 000)"] = None,
-        memory_limit: Annotated[float | None, "bytes that the runs of a chunk may take together"] = None,
+        max_skills: MaxSkills = None,
+        memory_limit: MemoryLimit = None,
         devices: Any = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
@@ -316,43 +263,25 @@ class SkillModel(ScalingLaws):
         ----------
         samples
             Increasing sizes of the training set.
-        seeds
-            Number of independent runs.
-        key
-            Random seed of the first run.
         features
             Distribution of the basis functions: ``"gaussian"``, or ``"signs"`` for ±1.
-        max_skills
-            Number of skills, from the most frequent one, that are solved and returned.
-        memory_limit
-            Bytes that the runs of a chunk may take together.
         devices
             JAX devices to run on; by default the first local one.
-        progress
-            Whether to show a progress bar; by default on a terminal.
         """
-        watch = Stopwatch()
         samples = check_counts("samples", samples, infinite=False)
         check_choice("features", features, ("gaussian", "signs"))
         skills = first_skills(self, max_skills)
         if math.isfinite(self.basis):
             raise ValueError("data emergence is simulated for all basis functions: use replace(basis=math.inf)")
-        options = {
-            "seeds": check_count("seeds", seeds),
-            "key": check_count("key", key, 0),
-            "memory_limit": memory_limit,
-            # Batched eigenvalue problems on several virtual CPU devices can wait for each other forever.
-            "devices": jax.local_devices()[:1] if devices is None else devices,
-            "progress": progress,
-            "label": f"simulating {self.name}",
-        }
+        # Batched eigenvalue problems on several virtual CPU devices can wait for each other forever.
+        devices = jax.local_devices()[:1] if devices is None else devices
+        options = run_options(self.name, seeds, key, devices, memory_limit, progress)
         measured = simulation.trained_strengths(self, samples, skills, features, options)
-        variables = {name: (("seed", "samples", "skill"), values) for name, values in measured.items()}
-        coordinates = {"samples": samples, "skill": skills, "seed": np.arange(seeds)}
+        coordinates = {"seed": np.arange(seeds), "samples": samples, "skill": skills}
         settings = {"features": features, "seeds": seeds, "key": key}
         # A projection on drawn directions is rounded as the sums over its squared components are, of 2 shots numbers.
         error = 2 * self.shots * simulation.RANK
-        return self._dataset("simulation", variables, coordinates, settings, watch, error=error, error_scale="maximum")
+        return self.dataset("simulation", measured, coordinates, settings, error=error, error_scale="maximum")
 
     def calibrate(self, times: Any, strength: Any, training: Training | None = None, *, skill: int = 1) -> xr.Dataset:
         """Fit ``rate`` and ``initial_strength`` together to a measured curve of one skill's strength over time.
@@ -373,13 +302,12 @@ class SkillModel(ScalingLaws):
         skill
             Number of the measured skill, from 1.
         """
-        watch = Stopwatch()
         times, training = self.check_run(times, training, "predict")
         curve = calibration.check_curve("times", times, strength, self, 4)
         skill = check_skill(self, skill)
         fit = calibration.time_fit if self.kind == "multilinear" else calibration.linear_fit
         rate: float = training.learning_rate  # type: ignore[attr-defined]
-        return self._fitted(fit(self, rate, times, curve, skill), watch, training)
+        return self._fitted(fit(self, rate, times, curve, skill), training)
 
     def calibrate_shots(self, samples: Any, strength: Any, *, skill: int = 1) -> xr.Dataset:
         """Fit ``shots`` to the measured strength of one skill after training on each number of samples.
@@ -393,10 +321,9 @@ class SkillModel(ScalingLaws):
         skill
             Number of the measured skill, from 1.
         """
-        watch = Stopwatch()
         samples = check_counts("samples", samples, infinite=False)
         curve = calibration.check_curve("samples", samples, strength, self, 2)
-        return self._fitted(calibration.shots_fit(self, samples, curve, check_skill(self, skill)), watch)
+        return self._fitted(calibration.shots_fit(self, samples, curve, check_skill(self, skill)))
 
     def calibrate_neurons(self, basis: Any, strength: Any, *, skill: int = 1) -> xr.Dataset:
         """Fit ``neurons_per_skill`` to the measured strength of one skill after training with each width.
@@ -410,11 +337,10 @@ class SkillModel(ScalingLaws):
         skill
             Number of the measured skill, from 1.
         """
-        watch = Stopwatch()
         basis = check_counts("basis", basis, infinite=False)
         curve = calibration.check_curve("basis", basis, strength, self, 2)
-        return self._fitted(calibration.neurons_fit(self, basis, curve, check_skill(self, skill)), watch)
+        return self._fitted(calibration.neurons_fit(self, basis, curve, check_skill(self, skill)))
 
-    def _fitted(self, values: dict[str, Any], watch: Stopwatch, training: Training | None = None) -> xr.Dataset:
+    def _fitted(self, values: dict[str, Any], training: Training | None = None) -> xr.Dataset:
         variables = {name: (("assumption",) if np.ndim(value) else (), value) for name, value in values.items()}
-        return self._dataset("calibration", variables, {}, {}, watch, training=training)
+        return self.dataset("calibration", variables, training=training)

@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from solvable.models.skills.dynamics import Law, law, midpoint, unlearned
 from solvable.models.skills.totals import time_losses
-from solvable.numerics.roots import differentiable_root
+from solvable.numerics.roots import differentiable_root, minimum
 
 if TYPE_CHECKING:
     from solvable.models.skills.parameters import SkillParameters
@@ -119,18 +119,8 @@ def _optimal_progress(rules: Law) -> tuple[Array, Array]:
         return progress**power * (1 + progress ** (-part) * _lost_above(rules, progress))
 
     # The optimum lies near the midpoint of the sigmoid; golden section on the logarithm finds it.
-    low = jnp.full((), -8.0)
-    high = jnp.log(midpoint(rules) + 60.0)
-    golden = (5**0.5 - 1) / 2
-
-    def shrink(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = bracket
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        smaller = height(left) < height(right)
-        return jnp.where(smaller, low, left), jnp.where(smaller, right, high)
-
-    low, high = jax.lax.fori_loop(0, 60, shrink, (low, high))
-    best = differentiable_root(jax.grad(height), (low + high) / 2)
+    lowest = minimum(height, jnp.full((), -8.0), jnp.log(midpoint(rules) + 60.0), iterations=60)
+    best = differentiable_root(jax.grad(height), lowest)
     return jnp.exp(best), height(best)
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Array
 
 from solvable.models.skills.dynamics import frequencies, law, shares
+from solvable.numerics.descent import optimiser_step
 from solvable.numerics.ensemble import ensemble
-from solvable.training import SGD, GradientDescent, Schedule, Training
+from solvable.training import SGD, GradientDescent, Training
 
 if TYPE_CHECKING:
     from solvable.models.skills.parameters import SkillParameters
@@ -86,22 +87,12 @@ def advance(model: "SkillParameters", training: GradientDescent, learner: Learne
     if isinstance(training, SGD):
         batch = training.samples_per_batch(model.samples)
         frequency = _drawn(jax.random.fold_in(learner.key, count), batch, frequency) / batch
-    first, second, momentum = learner.first, learner.second, training.momentum
+    factors = first, second = learner.first, learner.second
     pull = model.rate * frequency * (_target(model) - first * second)
-    slopes = [training.weight_decay * first - pull * second, training.weight_decay * second - pull * first]
-    if model.kind == "linear":
-        slopes[1] = jnp.zeros_like(second)
-    velocity = [momentum * moving + slope for moving, slope in zip(learner.velocity, slopes, strict=True)]
-    moves = velocity
-    if training.nesterov:
-        moves = [slope + momentum * moving for moving, slope in zip(velocity, slopes, strict=True)]
-    rate = training.learning_rate(count) if isinstance(training.learning_rate, Schedule) else training.learning_rate
-    return learner._replace(
-        first=first - rate * moves[0],
-        second=second - rate * moves[1],
-        velocity=(velocity[0], velocity[1]),
-        rounding=learner.rounding + 1,
-    )
+    of_first, of_second = training.weight_decay * first - pull * second, training.weight_decay * second - pull * first
+    gradient = (of_first, jnp.zeros_like(second) if model.kind == "linear" else of_second)
+    (first, second), velocity = optimiser_step(training, factors, learner.velocity, gradient, training.rate_at(count))
+    return learner._replace(first=first, second=second, velocity=velocity, rounding=learner.rounding + 1)
 
 
 def measure(model: "SkillParameters", max_skills: int, learner: Learner) -> dict[str, Array]:
@@ -127,14 +118,14 @@ def measure(model: "SkillParameters", max_skills: int, learner: Learner) -> dict
 
 
 def bytes_per_run(model: "SkillParameters", training: Training, values: int) -> float:
-    """Memory that one run needs at its peak, to measure so many values."""
+    """Memory that one run needs at its peak, to measure the given number of values."""
     sizes = [model.samples, training.samples_per_batch(model.samples) if isinstance(training, SGD) else 0]
     one_by_one = max((size for size in sizes if size <= _SAMPLES_PER_SKILL * model.skills), default=0)
     return 200.0 * model.skills + 24.0 * one_by_one + 64.0 * values
 
 
 def _drawn(key: Array, samples: float, frequency: Array) -> Array:
-    """How often each skill occurs in so many independent samples."""
+    """How often each skill occurs in a number of independent samples."""
     if samples > _SAMPLES_PER_SKILL * frequency.size:
         return jax.random.multinomial(key, samples, frequency / frequency.sum())
     reached = jnp.cumsum(frequency)
@@ -157,9 +148,9 @@ def trained_strengths(
 ) -> dict[str, np.ndarray]:
     """Strengths after training the model of eq. 5.3 on drawn data: minimum-norm regression for each skill.
 
-    Each skill has ``shots`` basis functions, orthonormal under the inputs: independent Gaussians or signs stand in.
-    The limit of small starts is the minimum-norm solution (appendix B.1.6), here the projection of the target on the
-    span of the features that were drawn.
+    Each skill has ``shots`` basis functions, orthonormal under the inputs: independent Gaussians or signs are drawn in
+    their place. The limit of small starts is the minimum-norm solution (appendix B.1.6), here the projection of the
+    target on the span of the features that were drawn.
     """
     shots = int(model.shots)
     chance = frequencies(law(model), skills)

@@ -68,10 +68,10 @@ class SumGrid(NamedTuple):
     first: np.ndarray
     """The whole numbers that are added one by one, and eight more."""
     nodes: np.ndarray
-    """Gauss nodes, one row a panel."""
+    """Gauss nodes, one row per panel."""
     weights: np.ndarray
     around: np.ndarray
-    """Whole numbers around each end that lies beyond the head, one row an end."""
+    """Whole numbers around each end that lies beyond the head, one row per end."""
     panels_to_end: np.ndarray
     """How many panels lie below each of these ends."""
     pick: np.ndarray

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # For rates and frequencies that JAX traces the grid cannot be fitted to them: one that is fine enough for all that
 # is reasonable (R0 / S down to 1e-6, exponents up to 1, progress of the first skill up to 1e12).
 _TRACED_HEAD, _TRACED_WIDTH, _TRACED_REACH = 320, 0.05, math.exp(44)
-# Where the sum is handed over to its first two powers: what they miss is of the order of the square of this.
+# Progress below which the summand is replaced by its first two powers; the error is of the order of its square.
 _SMALL = 1e-7
 _LARGEST_TABLE = 2**23
 # How much coarser the grid is that the error of a sum is estimated with; the error is that of the coarser one.

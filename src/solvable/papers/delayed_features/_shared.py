@@ -1,4 +1,4 @@
-"""What the figures share: the paper's task, theory held against simulation, and the times at which losses fall.
+"""What the figures share: the paper's task, theory compared with simulation, and the times at which losses fall.
 
 The paper's time t is flow time: the number of steps times the learning rate. Models count steps; :func:`on_flow_time`
 puts a dataset on the paper's axis.
@@ -60,7 +60,7 @@ def on_flow_time(data: xr.Dataset) -> xr.Dataset:
 def z_scores(
     theory: xr.Dataset, simulation: xr.Dataset, name: str, allow_different: Collection[str] = ()
 ) -> np.ndarray:
-    """At the simulation's times after the start, where both are the same by construction."""
+    """Z-scores at the simulation's times after the start, where both are the same by construction."""
     times = simulation.time.values[simulation.time.values > 0]
     predicted = theory[[name, *_error_of(theory, name)]].sel(time=times)
     comparison = compare(predicted, simulation[[name]].sel(time=times), allow_different=allow_different)
@@ -76,7 +76,7 @@ def root_mean_square(scores: Iterable[np.ndarray]) -> float:
 
 
 def fall_time(losses: xr.DataArray, level: float = LEARNED) -> xr.DataArray:
-    """When a loss first falls to ``level``, interpolated on log axes; NaN if it never does."""
+    """The time at which a loss first falls to ``level``, interpolated on log axes; NaN if it never does."""
     depth = xr.apply_ufunc(lambda loss: -np.log(loss / level), losses.sel(time=losses.time > 0))
     return first_crossing(depth, 0.0)
 
@@ -84,7 +84,7 @@ def fall_time(losses: xr.DataArray, level: float = LEARNED) -> xr.DataArray:
 def draw_losses(
     panel: "Axes", theory: xr.Dataset | None, simulation: xr.Dataset | None, colour: str, label: str
 ) -> None:
-    """Theory as lines, simulation as points; training dashed and hollow."""
+    """Draw theory as lines and simulation as points; training dashed and hollow."""
     for name in LOSSES:
         train = name == "train_loss"
         text = None if train else label
@@ -96,7 +96,7 @@ def draw_losses(
 
 
 def finish_losses(panel: "Axes", times: xr.DataArray) -> None:
-    """Axes, legend and the level that counts as learned, for losses over long times."""
+    """Set axes and legend, and draw the level that counts as learned, for losses over long times."""
     panel.axhline(LEARNED, color="grey", linewidth=0.8, linestyle=":", label="a tenth of ⟨y²⟩")
     set_axis(panel, "x", times, log=True)
     panel.set_ylabel("loss (dashed: training, solid: test)")
@@ -105,6 +105,7 @@ def finish_losses(panel: "Axes", times: xr.DataArray) -> None:
 
 
 def is_delayed(label: str, theory: xr.Dataset) -> Claim:
+    """The test loss falls much later than the training loss."""
     fitted, learned = (float(fall_time(theory[name])) for name in LOSSES)
     because = "half a decade between the curves: seen at sight"
     return Claim.at_least(f"{label}: time to learn over time to fit, theory", learned / fitted, 3.0, because)
@@ -116,7 +117,7 @@ def against_simulation(label: str, theory: xr.Dataset, simulation: xr.Dataset) -
     Theory is that of gradient flow, simulation gradient descent in steps that are short enough to count as a flow.
     """
     later = simulation.sel(time=simulation.time > 0)
-    claims = [
+    made = [
         Claim.agrees(
             f"{label}: {name.replace('_', ' ')} of theory and simulation agree",
             theory,
@@ -128,7 +129,7 @@ def against_simulation(label: str, theory: xr.Dataset, simulation: xr.Dataset) -
     ]
     for name, what in zip(LOSSES, ("fit", "learn"), strict=True):
         found, error = mean_fall_time(simulation[name])
-        claims.append(
+        made.append(
             Claim(
                 f"{label}: time to {what}, of the mean over datasets",
                 found,
@@ -137,13 +138,13 @@ def against_simulation(label: str, theory: xr.Dataset, simulation: xr.Dataset) -
                 "three errors: over datasets (jackknife), and those of theory's loss where it crosses",
             )
         )
-    return claims
+    return made
 
 
 def mean_fall_time(losses: xr.DataArray) -> tuple[float, float]:
-    """When the mean over datasets falls to the level, which is what theory predicts, and its jackknife error.
+    """The time at which the mean over datasets falls to the level, as theory predicts it, and its jackknife error.
 
-    Not the mean of the times: a single dataset that takes much longer than the run would make that infinite.
+    The mean of the times is not used: a single dataset that takes longer than the run would make it infinite.
     """
     count = losses.sizes["seed"]
     total = losses.sum("seed")

@@ -5,7 +5,8 @@ from 0.5 to 20, output scales from 0.5 to 2, epsilon from 0.05 to 1, two index f
 with readouts of both signs.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +16,12 @@ from solvable import activations
 from solvable.comparison import compare
 from solvable.models.committee import Committee
 from solvable.models.committee.latent import Latent
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale, scale_of
 from solvable.plotting import COLOURS, new_figure
 from solvable.training import GradientDescent
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ORDER_PARAMETERS = ("train_loss", "test_loss", "alignment", "overlap")
 PAIR: dict[str, Any] = {"initial_alignment": [[0.3], [-0.1]], "initial_overlap": [[1.0, 0.2], [0.2, 1.0]]}
@@ -30,7 +34,7 @@ SIGNS = np.array([1.0, -1.0]) / np.sqrt(2)
 
 
 class Sizes(NamedTuple):
-    """Dimension, datasets, samples of the theory, and how many of the settings are run."""
+    """Dimension, datasets, samples of the theory, and of how many settings one is run."""
 
     dimension: int
     datasets: int
@@ -47,7 +51,7 @@ def two_tanh(one: Any, other: Any) -> Any:
 
 
 def product_of_two(one: Any, other: Any) -> Any:
-    """A target that no single index field tells anything of."""
+    """A target about which no single index field is informative."""
     return one * other
 
 
@@ -95,34 +99,14 @@ def settings() -> dict[str, tuple[Committee, GradientDescent, int]]:
     }
 
 
-def reproduce(scale: Scale) -> Reproduction:
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """Theory compared with simulation, in each setting."""
     sizes = SIZES[scale]
     chosen = list(settings().items())[:: sizes.every]
-    figure, (ax,) = new_figure(width=8.0, height=4.2)
-    claims, datasets = [], {}
-    for row, (name, (model, training, steps)) in enumerate(chosen):
-        comparison = _compared(model, training, steps, sizes)
-        scores = _scores(comparison)
-        label = name.replace(" ", "-").replace(",", "")
-        datasets[f"comparison-{row}"] = comparison.assign_attrs(setting=label)
-        spots = np.sort(scores)
-        ax.plot(np.full(spots.size, row), spots, "o", color=COLOURS[row % len(COLOURS)], markersize=3, alpha=0.6)
-        claims.append(
-            Claim(
-                f"{name}: largest |z| of {scores.size} order parameters",
-                float(np.abs(scores).max()),
-                0.0,
-                3.5,
-                "the mean over datasets, against theory's error and the datasets' together; scores at ten times go "
-                "together, as if there were about ten independent ones: 3.5 is passed by chance once in 200 settings",
-            )
-        )
-    for level in (-3, 0, 3):
-        ax.axhline(level, color="grey", linewidth=0.8, linestyle=":" if level else "-")
-    ax.set_xticks(range(len(chosen)), [name.replace(" ", "\n") for name, _ in chosen], fontsize=7)
-    ax.set_ylabel("z-score, simulation − theory")
-    ax.set_title(f"D = {sizes.dimension}, {sizes.datasets} datasets", fontsize="medium")
-    return Reproduction(datasets, figure, claims)
+    return {
+        f"comparison-{row}": _compared(*setting, sizes).assign_attrs(setting=name)
+        for row, (name, setting) in enumerate(chosen)
+    }
 
 
 def _compared(model: Committee, training: GradientDescent, steps: int, sizes: Sizes) -> xr.Dataset:
@@ -130,6 +114,22 @@ def _compared(model: Committee, training: GradientDescent, steps: int, sizes: Si
     theory = model.predict(times, training, solver=Latent(samples=sizes.samples, tolerance=3e-3))
     simulation = model.simulate(times, training, dimension=sizes.dimension, seeds=sizes.datasets)
     return compare(theory[[*ORDER_PARAMETERS, *(f"{name}_error" for name in ORDER_PARAMETERS)]], simulation)
+
+
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """The largest z-score of each setting."""
+    return [_claim(comparison.attrs["setting"], _scores(comparison)) for comparison in data.values()]
+
+
+def _claim(setting: str, scores: np.ndarray) -> Claim:
+    return Claim(
+        f"{setting}: largest |z| of {scores.size} order parameters",
+        float(np.abs(scores).max()),
+        0.0,
+        3.5,
+        "the mean over datasets, against theory's error and the datasets' together; scores at ten times go "
+        "together, as if there were about ten independent ones: 3.5 is passed by chance once in 200 settings",
+    )
 
 
 def _scores(comparison: xr.Dataset) -> np.ndarray:
@@ -142,3 +142,19 @@ def _scores(comparison: xr.Dataset) -> np.ndarray:
             values = values[:, upper[0], upper[1]]
         parts.append(values.ravel())
     return np.concatenate(parts)
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """All z-scores, one column per setting."""
+    sizes = SIZES[scale_of(data)]
+    figure, (panel,) = new_figure(width=8.0, height=4.2)
+    for column, comparison in enumerate(data.values()):
+        scores, colour = np.sort(_scores(comparison)), COLOURS[column % len(COLOURS)]
+        panel.plot(np.full(scores.size, column), scores, "o", color=colour, markersize=3, alpha=0.6)
+    for level in (-3, 0, 3):
+        panel.axhline(level, color="grey", linewidth=0.8, linestyle=":" if level else "-")
+    names = [comparison.attrs["setting"].replace(" ", "\n") for comparison in data.values()]
+    panel.set_xticks(range(len(names)), names, fontsize=7)
+    panel.set_ylabel("z-score, simulation − theory")
+    panel.set_title(f"D = {sizes.dimension}, {sizes.datasets} datasets", fontsize="medium")
+    return figure

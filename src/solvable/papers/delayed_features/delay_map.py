@@ -4,17 +4,23 @@ Four neurons as in the figure on grokking. With too few samples the network neve
 with more of them the delay shrinks, and it grows with the output scale.
 """
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import numpy as np
 import xarray as xr
 
 from solvable import solvers
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale
 from solvable.papers.delayed_features._shared import LOSSES, fall_time, fall_time_error, paper_task
 from solvable.papers.delayed_features.grokking import ALIGNMENT, EPSILON
 from solvable.plotting import draw_plane, new_figure
 from solvable.progress import progress_bar
 from solvable.timegrid import log_times
 from solvable.training import GradientFlow
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # (sample ratios, output scales, samples of the theory, replicates, last time)
 SIZES = {
@@ -23,7 +29,8 @@ SIZES = {
 }
 
 
-def reproduce(scale: Scale) -> Reproduction:
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """The times to fit and to learn over the plane, with the error of their difference."""
     gammas, alphas, samples, replicates, last_time = SIZES[scale]
     times = log_times(10, last_time, 14 if scale == "quick" else 40)
     solver = solvers.Flow(samples=samples, replicates=replicates, ratio=1.3 if scale == "quick" else 1.15)
@@ -38,12 +45,7 @@ def reproduce(scale: Scale) -> Reproduction:
                     found[name][row, column] = fall_time(theory[name])
                     errors[name][row, column] = fall_time_error(theory, name)
                 advance(1)
-    plane = _dataset(gammas, alphas, found, np.hypot(*(errors[name] for name in LOSSES)))
-    figure, panels = new_figure(2)
-    for panel, name in zip(panels, ("delay", "share"), strict=True):
-        panel.grid(False)
-        draw_plane(figure, panel, plane[name], "gamma", "alpha", log=("alpha",))
-    return Reproduction({"delay": plane}, figure, _claims(plane))
+    return {"delay": _dataset(gammas, alphas, found, np.hypot(*(errors[name] for name in LOSSES)))}
 
 
 def _dataset(
@@ -67,9 +69,10 @@ def _dataset(
     )
 
 
-def _claims(plane: xr.Dataset) -> list[Claim]:
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """The delay falls with γ and grows with α."""
     # Never to learn is the longest delay of all.
-    delay = plane.delay.fillna(np.inf).values
+    delay = data["delay"].delay.fillna(np.inf).values
     shorter, reached = delay[1:] < delay[:-1], np.isfinite(delay[1:])
     longer, learned = delay[:, -1] > delay[:, 0], np.isfinite(delay[:, -1])
     because = (
@@ -80,3 +83,12 @@ def _claims(plane: xr.Dataset) -> list[Claim]:
         Claim("share of steps up in γ that shorten the delay", float(np.mean(shorter[reached])), 1.0, 0.1, because),
         Claim("share of γ with a longer delay at the largest α", float(np.mean(longer[learned])), 1.0, 0.0, because),
     ]
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """The delay, and the time to learn over the time to fit."""
+    figure, panels = new_figure(2)
+    for panel, name in zip(panels, ("delay", "share"), strict=True):
+        panel.grid(False)
+        draw_plane(figure, panel, data["delay"][name], "gamma", "alpha", log=("alpha",))
+    return figure

@@ -4,13 +4,14 @@ The paper gives no values of its parameters beyond N = 2 and D = 3500; these sho
 are standard deviations over ten datasets, ours standard errors of the mean.
 """
 
-from typing import cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import xarray as xr
 
 from solvable import solvers
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale
 from solvable.papers.delayed_features._shared import (
     LOSSES,
     draw_losses,
@@ -22,6 +23,9 @@ from solvable.papers.delayed_features._shared import (
 from solvable.plotting import COLOURS, log_losses, new_figure, set_axis
 from solvable.timegrid import log_times
 from solvable.training import GradientDescent
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # (samples per dimension, output scale, epsilon)
 CENTRE = (2.0, 1.0, 0.5)
@@ -35,30 +39,30 @@ LAST_TIME = 12.0
 SIZES = {"quick": (300, 12, 4096), "full": (3500, 10, 65536)}
 
 Setting = tuple[float, float, float]
-Pair = tuple[xr.Dataset, xr.Dataset]
 
 
-def reproduce(scale: Scale) -> Reproduction:
-    figure, axes = new_figure(3)
-    pairs: dict[Setting, Pair] = {}
-    for letter, panel, (symbol, (_, values)) in zip("abc", axes, PANELS.items(), strict=True):
-        panel.set_title(f"({letter})", loc="left", fontsize="medium")
-        settings = settings_of(symbol)
-        for colour, value, setting in zip(COLOURS, values, settings, strict=False):
-            if setting not in pairs:
-                pairs[setting] = _theory_and_simulation(setting, scale, key=len(pairs))
-            draw_losses(panel, *pairs[setting], colour, f"{symbol} = {value:g}")
-        set_axis(panel, "x", pairs[CENTRE][0].time, log=True)
-        panel.set_ylabel("loss (dashed: training, solid: test)")
-        log_losses(panel)
-        panel.set_ylim(1e-3)
-        panel.legend(fontsize="small")
-    claims = _agreement(pairs) + _what_the_paper_says(pairs)
-    named = {f"γ{g:g}-α{a:g}-ε{e:g}": pair for (g, a, e), pair in pairs.items()}
-    datasets = {
-        f"{kind}-{name}": pair[i] for name, pair in named.items() for i, kind in enumerate(("theory", "simulation"))
-    }
-    return Reproduction(datasets, figure, claims)
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """Theory and simulation in each setting."""
+    data: dict[str, xr.Dataset] = {}
+    for key, setting in enumerate(all_settings()):
+        theory, simulation = _theory_and_simulation(setting, scale, key)
+        data |= {f"theory-{name_of(setting)}": theory, f"simulation-{name_of(setting)}": simulation}
+    return data
+
+
+def all_settings() -> list[Setting]:
+    """The settings of all panels, each once."""
+    return list(dict.fromkeys(setting for symbol in PANELS for setting in settings_of(symbol)))
+
+
+def name_of(setting: Setting) -> str:
+    """The part of the names of datasets that says which setting they are of."""
+    return "γ{:g}-α{:g}-ε{:g}".format(*setting)
+
+
+def pair(data: Mapping[str, xr.Dataset], setting: Setting) -> tuple[xr.Dataset, xr.Dataset]:
+    """Theory and simulation in a setting."""
+    return data[f"theory-{name_of(setting)}"], data[f"simulation-{name_of(setting)}"]
 
 
 def settings_of(symbol: str) -> list[Setting]:
@@ -67,9 +71,9 @@ def settings_of(symbol: str) -> list[Setting]:
     return [cast(Setting, (*CENTRE[:place], value, *CENTRE[place + 1 :])) for value in values]
 
 
-def _theory_and_simulation(setting: Setting, scale: Scale, key: int) -> Pair:
+def _theory_and_simulation(setting: Setting, scale: Scale, key: int) -> tuple[xr.Dataset, xr.Dataset]:
     dimension, seeds, samples = SIZES[scale]
-    # The signals are cubic in the fields, with a coefficient that grows with epsilon: so does the stable rate fall.
+    # The signals are cubic in the fields, with a coefficient that grows with epsilon: the stable rate falls with it.
     training = GradientDescent(0.05 if setting[2] >= 1 else 0.1)
     model = paper_task(*setting)
     # Multiples of 0.1 in flow time, whatever the learning rate.
@@ -84,39 +88,41 @@ def _times() -> tuple[np.ndarray, np.ndarray]:
     return log_times(0.4, LAST_TIME, 10), log_times(0.1, LAST_TIME, 50)
 
 
-def _agreement(pairs: dict[Setting, Pair]) -> list[Claim]:
-    """One claim for each setting and loss, at the times after the start, where both are the same by construction."""
-    return [
-        Claim.agrees(
-            f"γ = {setting[0]:g}, α = {setting[1]:g}, ε = {setting[2]:g}: {name.replace('_', ' ')} of theory and "
-            "simulation agree",
-            theory,
-            simulation.sel(time=simulation.time > 0),
-            name,
-        )
-        for setting, (theory, simulation) in pairs.items()
-        for name in LOSSES
-    ]
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """Theory agrees with simulation, and shows what the paper says."""
+    return _agreement(data) + _what_the_paper_says(data)
 
 
-def _what_the_paper_says(pairs: dict[Setting, Pair]) -> list[Claim]:
-    theory = {setting: pair[0] for setting, pair in pairs.items()}
-    gaps = {setting: float((data.test_loss - data.train_loss).isel(time=-1)) for setting, data in theory.items()}
-    half = {
-        setting: float(fall_time(data.train_loss, 0.5 * float(data.train_loss[0]))) for setting, data in theory.items()
-    }
-    by = {symbol: settings_of(symbol) for symbol in PANELS}
+def _agreement(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """One claim per setting and loss, at the times after the start, where both are the same by construction."""
+    made = []
+    for setting in all_settings():
+        theory, simulation = pair(data, setting)
+        label = "γ = {:g}, α = {:g}, ε = {:g}".format(*setting)
+        for name in LOSSES:
+            text = f"{label}: {name.replace('_', ' ')} of theory and simulation agree"
+            made.append(Claim.agrees(text, theory, simulation.sel(time=simulation.time > 0), name))
+    return made
+
+
+def _what_the_paper_says(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    theory = {setting: data[f"theory-{name_of(setting)}"] for setting in all_settings()}
+
+    def gap(setting: Setting) -> float:
+        return float((theory[setting].test_loss - theory[setting].train_loss).isel(time=-1))
+
+    def half_time(setting: Setting) -> float:
+        loss = theory[setting].train_loss
+        return float(fall_time(loss, 0.5 * float(loss[0])))
+
+    gammas, alphas, epsilons = (settings_of(symbol) for symbol in PANELS)
     order = "the paper's words; theory alone, differences many times its error"
     return [
-        _steps("the gap between the losses grows as γ falls", [gaps[s] for s in reversed(by["γ"])], order),
-        _steps("the gap grows with α", [gaps[s] for s in by["α"]], order),
-        _steps("the training loss halves the later the smaller α", [half[s] for s in reversed(by["α"])], order),
-        *_first_neuron(theory[by["ε"][0]], theory[by["ε"][-1]]),
+        Claim.ordered("the gap between the losses grows as γ falls", map(gap, reversed(gammas)), order),
+        Claim.ordered("the gap grows with α", map(gap, alphas), order),
+        Claim.ordered("the training loss halves the later the smaller α", map(half_time, reversed(alphas)), order),
+        *_first_neuron(theory[epsilons[0]], theory[epsilons[-1]]),
     ]
-
-
-def _steps(name: str, values: list[float], because: str) -> Claim:
-    return Claim.ordered(name, values, because)
 
 
 def _first_neuron(small: xr.Dataset, large: xr.Dataset) -> list[Claim]:
@@ -135,3 +141,19 @@ def _first_neuron(small: xr.Dataset, large: xr.Dataset) -> list[Claim]:
         Claim.at_least("ε = 0.1: it ends higher than it began, z-score", rise(small, -1), 3.0, because),
         Claim.at_least("ε = 1: alignment of the first neuron grows at once, z-score", rise(large, 2), 3.0, because),
     ]
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """Losses over time; in each panel one parameter varies."""
+    figure, panels = new_figure(3)
+    for letter, panel, (symbol, (_, values)) in zip("abc", panels, PANELS.items(), strict=True):
+        panel.set_title(f"({letter})", loc="left", fontsize="medium")
+        for colour, value, setting in zip(COLOURS, values, settings_of(symbol), strict=False):
+            theory, simulation = pair(data, setting)
+            draw_losses(panel, theory, simulation, colour, f"{symbol} = {value:g}")
+        set_axis(panel, "x", data[f"theory-{name_of(CENTRE)}"].time, log=True)
+        panel.set_ylabel("loss (dashed: training, solid: test)")
+        log_losses(panel)
+        panel.set_ylim(1e-3)
+        panel.legend(fontsize="small")
+    return figure

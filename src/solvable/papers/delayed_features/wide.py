@@ -5,11 +5,14 @@ heavier but no different. The neurons begin with alternating alignments that sta
 dimension puts in by chance, about 1/√D: the escape from smaller ones depends on the dimension.
 """
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import numpy as np
 import xarray as xr
 
 from solvable import solvers
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale, scale_of
 from solvable.papers.delayed_features._shared import (
     against_simulation,
     draw_losses,
@@ -23,6 +26,9 @@ from solvable.plotting import COLOURS, new_figure
 from solvable.timegrid import log_times
 from solvable.training import GradientDescent, GradientFlow
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 GAMMA, ALPHA, EPSILON = 4.5, 0.5, 0.05
 LEARNING_RATE = 0.25
 ALIGNMENT = 0.2
@@ -33,29 +39,46 @@ SIZES = {
 }
 
 
-def reproduce(scale: Scale) -> Reproduction:
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """Theory and simulation of each network."""
     networks, last_time = SIZES[scale]
-    figure, (panel,) = new_figure(1, width=6.5, height=4.5)
     steps = steps_near(log_times(4, last_time, 19 if scale == "quick" else 31), LEARNING_RATE)
-    datasets: dict[str, xr.Dataset] = {}
-    claims: list[Claim] = []
-    for colour, (neurons, samples, replicates, dimension, seeds) in zip(COLOURS, networks, strict=False):
-        alignment, overlap = start(neurons)
-        model = paper_task(GAMMA, ALPHA, EPSILON, alignment, overlap)
+    data: dict[str, xr.Dataset] = {}
+    for neurons, samples, replicates, dimension, seeds in networks:
+        model = paper_task(GAMMA, ALPHA, EPSILON, *start(neurons))
         solver = solvers.Flow(samples=samples, replicates=replicates, ratio=1.2)
-        theory = on_flow_time(model.predict(steps, GradientFlow(LEARNING_RATE), solver=solver))
+        theory = model.predict(steps, GradientFlow(LEARNING_RATE), solver=solver)
         training = GradientDescent(LEARNING_RATE)
         runs = model.simulate(steps[::2], training, dimension=dimension, seeds=seeds, key=10)
-        simulation = on_flow_time(runs)
-        draw_losses(panel, theory, simulation, colour, f"N = {neurons}")
-        datasets |= {f"theory-{neurons}": theory, f"simulation-{neurons}": simulation}
-        claims.append(is_delayed(f"N = {neurons}", theory))
-        claims += against_simulation(f"N = {neurons}", theory, simulation)
-    finish_losses(panel, theory.time)
-    return Reproduction(datasets, figure, claims)
+        data |= {f"theory-{neurons}": on_flow_time(theory), f"simulation-{neurons}": on_flow_time(runs)}
+    return data
 
 
 def start(neurons: int) -> tuple[np.ndarray, np.ndarray]:
-    """Alternating alignments, and beside them orthonormal weights."""
+    """Initial alignments that alternate, and overlaps of weights that are otherwise orthonormal."""
     alignment = ALIGNMENT * np.tile([1.0, -1.0], neurons // 2)
     return alignment, np.eye(neurons) + np.outer(alignment, alignment)
+
+
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """Learning comes late, and theory agrees with simulation."""
+    made: list[Claim] = []
+    for neurons, theory, simulation in _networks(data):
+        made.append(is_delayed(f"N = {neurons}", theory))
+        made += against_simulation(f"N = {neurons}", theory, simulation)
+    return made
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """Training and test losses over time."""
+    figure, (panel,) = new_figure(1, width=6.5, height=4.5)
+    for colour, (neurons, theory, simulation) in zip(COLOURS, _networks(data), strict=False):
+        draw_losses(panel, theory, simulation, colour, f"N = {neurons}")
+    finish_losses(panel, theory.time)
+    return figure
+
+
+def _networks(data: Mapping[str, xr.Dataset]) -> list[tuple[int, xr.Dataset, xr.Dataset]]:
+    """Number of neurons, theory and simulation of each network."""
+    widths = [neurons for neurons, *_ in SIZES[scale_of(data)][0]]
+    return [(neurons, data[f"theory-{neurons}"], data[f"simulation-{neurons}"]) for neurons in widths]

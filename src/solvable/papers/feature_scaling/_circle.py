@@ -1,9 +1,10 @@
-"""What the figures with networks on the circle share: the network, how it descends, and its exponents.
+"""Networks on the circle, shared by several figures: the network, its learning-rate schedule, and its exponents.
 
-The paper gives neither depth, width, scales nor rates. Here: two hidden layers, weights of variance ``2 / fan_in``,
-biases that start at zero (they, or the depth, fill the parity gap of integer powers), the mean-field parameterisation,
-and the function centred. The population is a grid of angles, the loss half the mean square, and time is
-``t = sum of rates``, that of gradient flow, in which the infinitely wide lazy network has rates ``λ_k``.
+The paper gives neither depth, width, scales nor learning rates. Here the network has two hidden layers, weights of
+variance ``2 / fan_in``, biases that start at zero (they, or the depth, fill the parity gap of integer powers) and the
+mean-field parameterisation, and its function is centred. The population is a grid of angles, the loss half the mean
+square, and time is that of gradient flow, ``t = sum of learning rates``, in which the infinitely wide lazy network
+learns wave k at the rate ``λ_k``.
 """
 
 from typing import Any
@@ -26,36 +27,38 @@ from solvable.networks.tasks.circle_kernel import (
 
 DEPTH = 3
 RICHNESS = 1.0
-# Before it waves k = 1 ... 3, whose eigenvalues are not yet on the power, are being learned; 1.5 decades.
+# 1.5 decades. Before them the waves k = 1 ... 3 are learned, whose eigenvalues do not follow the power law yet.
 WINDOW = (50.0, 1600.0)
-# Rates fall as steps^-1/4, that is t^-1/3, as fast as the kernel of the hardest task shown grows (M ~ t^(1 - χ),
-# χ = 2/3 for β = 1/2): at a fixed rate its descent would reach the edge of stability.
+# Learning rates fall as steps^-1/4, that is t^-1/3, as fast as the kernel of the hardest task shown grows
+# (M ~ t^(1 - χ), χ = 2/3 for β = 1/2): at a fixed rate gradient descent would reach the edge of stability.
 FIRST_RATE = 0.15
-SLOWING = 100
+DECAY_STEPS = 100
 
 
 def scales(power: float = 1.0, input_scale: float = 1.0) -> dict[str, Any]:
-    """Scales of the network, as both MLP and circle_spectrum take them."""
+    """Scales of the network, as arguments of both MLP and circle_spectrum."""
     return {"weight_scale": he_scale(power), "bias_scale": 0.0, "input_scale": input_scale}
 
 
 def spectrum(power: float, points: int, input_scale: float = 1.0) -> np.ndarray:
+    """Eigenvalues of the tangent kernel of the infinitely wide network on a grid, from wave 0 on."""
     return circle_spectrum(DEPTH, power, **scales(power, input_scale), points=points)
 
 
 def rate(step: Any) -> Any:
-    return FIRST_RATE * (1 + step / SLOWING) ** -0.25
+    """The learning-rate schedule."""
+    return FIRST_RATE * (1 + step / DECAY_STEPS) ** -0.25
 
 
 def flow_time(steps: Any) -> np.ndarray:
-    """The sum of the rates of all steps before."""
+    """The sum of the learning rates of all steps before."""
     rates = rate(np.arange(int(np.max(steps)) + 1))
     return np.concatenate([[0.0], np.cumsum(rates)])[np.asarray(steps, int)]
 
 
 def steps_until(time: float) -> int:
-    """The first step at which the flow is there."""
-    steps = int(4 * SLOWING + 4 * (time / (FIRST_RATE * SLOWING) + 1) ** (4 / 3) * SLOWING)
+    """The first step at which flow time has reached a time."""
+    steps = int(4 * DECAY_STEPS + 4 * (time / (FIRST_RATE * DECAY_STEPS) + 1) ** (4 / 3) * DECAY_STEPS)
     return int(np.searchsorted(flow_time(np.arange(steps + 1)), time))
 
 
@@ -77,7 +80,7 @@ def training(
     richness: float = RICHNESS,
     precision: Any = "float32",
 ) -> Training:
-    """Networks trained on the grid until a time, one task for each pair of decay and power."""
+    """Networks trained on the grid until a time, one variant for each pair of decay and power."""
     same = len(set(powers)) == 1
 
     def network(key: jax.Array, power: Any, scale: Any, **_: Any) -> Any:
@@ -102,11 +105,11 @@ def training(
 
 
 def trained(decays: list[float], powers: list[float], **settings: Any) -> xr.DataArray:
-    """Losses (task, seed, time) of trained networks."""
-    return labelled(training(decays, powers, **settings))
+    """Losses (task, seed, time) of trained networks, one task for each pair of decay and power."""
+    return _losses(training(decays, powers, **settings))
 
 
-def labelled(runs: Training) -> xr.DataArray:
+def _losses(runs: Training) -> xr.DataArray:
     losses = runs.curves.train_loss.rename(variant="task")
     losses = losses.drop_vars([name for name in losses.coords if name not in ("task", "seed", "time")])
     return _described(losses.assign_coords(time=flow_time(losses.time.values)))
@@ -127,9 +130,9 @@ def linearised(
     power: float = 1.0,
     input_scale: float = 1.0,
 ) -> xr.DataArray:
-    """Losses (task, seed, time) of the models tangent to networks at the start: lazy training, without its cost.
+    """Losses (task, seed, time) of networks linearised at their initialisation: lazy training, without its cost.
 
-    With an infinite width, the sum over waves.
+    For an infinite width they are the sum over waves.
     """
     if width == np.inf:
         eigenvalues = spectrum(power, points, input_scale)
@@ -146,29 +149,29 @@ def _target(decay: float, points: int) -> np.ndarray:
 
 
 def kernel(width: int, points: int, power: float = 1.0, seed: int = 0, input_scale: float = 1.0) -> jax.Array:
-    """The tangent kernel of one network at the start."""
-    own = jax.random.fold_in(jax.random.key(7), seed)
+    """The tangent kernel of one network at its initialisation."""
+    key = jax.random.fold_in(jax.random.key(7), seed)
     settings = {**scales(power, input_scale), "power": power, "parameterisation": "mean-field"}
-    return mlp_tangent_kernel(MLP(2, 1, width, DEPTH, key=own, **settings), points)
+    return mlp_tangent_kernel(MLP(2, 1, width, DEPTH, key=key, **settings), points)
 
 
-def lazy_against_tangent(decay: float, *, width: int, points: int, until: float, seeds: int, richness: float) -> float:
-    """The largest relative difference between losses of trained lazy networks and of their tangent models."""
+def lazy_and_tangent(decay: float, *, width: int, points: int, until: float, seeds: int, richness: float) -> xr.Dataset:
+    """Losses (seed, time) of trained lazy networks and of the models tangent to them."""
     runs = training(
         [decay], [1.0], width=width, points=points, until=until, seeds=seeds, richness=richness, precision="float64"
     )
-    losses = labelled(runs)
+    losses = _losses(runs).isel(task=0, drop=True)
     target = _target(decay, points)
     starts = [runs.network(seed).initial.value for seed in range(seeds)]
     expected = [linearised_loss(losses.time, mlp_tangent_kernel(start, points), target)[0] for start in starts]
-    return float(np.abs(losses.values[0] / np.stack(expected) - 1).max())
+    return xr.Dataset({"trained": losses, "linearised": losses.copy(data=np.stack(expected))})
 
 
 def exponent(losses: xr.DataArray, window: tuple[float, float] = WINDOW) -> tuple[float, float, float]:
-    """The exponent with which the mean over seeds falls, its error over seeds, and how much it hangs on the window.
+    """The exponent with which the mean over seeds falls, its error over seeds, and how far it depends on the window.
 
-    The error is that of the mean of the seeds' own exponents (NaN for one seed); the last number is the largest change
-    when half a decade is cut off either end of the window.
+    The error is that of the mean of the exponents of single seeds (NaN for one seed). The last number is the largest
+    change when half a decade is cut off either end of the window.
     """
 
     def fitted(values: xr.DataArray, part: tuple[float, float]) -> float:

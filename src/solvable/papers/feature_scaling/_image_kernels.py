@@ -1,4 +1,4 @@
-"""The tangent kernel of a CNN on images, the descent it gives, and its capacity and source."""
+"""The tangent kernel of a CNN on images, gradient descent with it, and its capacity and source."""
 
 import functools
 from typing import Any, NamedTuple
@@ -20,15 +20,16 @@ from solvable.networks.spectral_laws import (
     trusted_modes,
 )
 
-# Images whose slopes are found at a time.
-_PIECE = 512
+# Number of images whose gradients are computed together.
+_BATCH_SIZE = 512
 
 
 def tangent_kernel(network: Any, inputs: Any, *, outputs: int | None = None) -> Float[Array, "image image"]:
-    """The tangent kernel of one output of a CNN, the mean over its first ``outputs`` (all), times its rate; in float64.
+    """The tangent kernel of a CNN, averaged over its first ``outputs`` (by default all), times its learning-rate scale.
 
-    A layer adds ``sum_c <G_c(x), G_c(x')>`` with ``G = sum over places of patch ⊗ slope``. Slopes come from one pass
-    back through the network; no gradient of the dense layer's weights, which are nearly all, is ever made.
+    It is computed in float64. A layer adds ``sum_c <G_c(x), G_c(x')>`` with ``G = sum over places of patch ⊗ slope``.
+    Slopes come from one backward pass; gradients with respect to the weights of the dense layer, which are nearly all
+    weights, are never formed.
     """
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, network)
     images = jnp.asarray(inputs, jnp.float64)
@@ -44,7 +45,7 @@ def _kernel_of_output(network: Any, images: Array, output: Array) -> Array:
     def of_one(image: Array) -> tuple[list[Array], list[tuple[Array, Array]]]:
         return _gradients(network, image, output)
 
-    convolved, dense = jax.lax.map(of_one, images, batch_size=min(_PIECE, len(images)))
+    convolved, dense = jax.lax.map(of_one, images, batch_size=min(_BATCH_SIZE, len(images)))
     kernel = sum(rows @ rows.T for rows in convolved)
     return kernel + sum((below @ below.T) * (slopes @ slopes.T) for below, slopes in dense)
 
@@ -95,41 +96,54 @@ def _patches(image: Array) -> Array:
 
 
 class Descent(NamedTuple):
-    """Losses of descent with a fixed kernel, on the points it learns from and on others."""
+    """Losses of gradient descent with a fixed kernel, on the points it learns from and on others."""
 
     train: np.ndarray
     test: np.ndarray
 
 
-def kernel_descent(kernel: Any, targets: Any, points: int, rate: float, at: Any) -> Descent:
+def kernel_descent(kernel: Any, targets: Any, points: int, rate: float, measure_at: Any) -> Descent:
     """Half the squared error of gradient descent on the first ``points`` of a kernel, on those and on the rest.
 
-    What is missing of the targets goes as ``r <- r - rate K_*n r_n / n``. Points that are learned from come out too
-    well and others too badly: a network that sees new points all the time lies between the two, and where they are
-    close to each other there are points enough. One product a step costs much less than the modes of the kernel.
+    The residuals evolve as ``r <- r - rate K_*n r_n / n``. The loss on points that are learned from is too small, and
+    on others too large: a network that sees new points all the time lies between the two, and where they are close to
+    each other there are enough points. One product per step costs much less than the modes of the kernel.
+
+    Parameters
+    ----------
+    kernel
+        The kernel between all points.
+    targets
+        The targets of all points, (point, output).
+    points
+        The number of points that are learned from.
+    rate
+        The learning rate.
+    measure_at
+        Increasing steps at which losses are measured.
     """
     kernel, targets = jnp.asarray(kernel), jnp.asarray(targets, jnp.float64)
     descend = _descend(points)
-    missing, done, losses = targets, 0, []
-    for step in np.asarray(at, int):
-        missing = descend(kernel, missing, rate / points, int(step) - done)
+    residuals, done, losses = targets, 0, []
+    for step in np.asarray(measure_at, int):
+        residuals = descend(kernel, residuals, rate / points, int(step) - done)
         done = int(step)
-        losses.append([float(jnp.sum(part**2) / (2 * len(part))) for part in (missing[:points], missing[points:])])
+        losses.append([float(jnp.sum(part**2) / (2 * len(part))) for part in (residuals[:points], residuals[points:])])
     return Descent(*np.transpose(losses))
 
 
 @functools.cache
 def _descend(points: int) -> Any:
     @jax.jit
-    def descend(kernel: Array, missing: Array, rate: Array, steps: Array) -> Array:
+    def descend(kernel: Array, residuals: Array, rate: Array, steps: Array) -> Array:
         across = kernel[:, :points]
-        return jax.lax.fori_loop(0, steps, lambda _, left: left - rate * (across @ left[:points]), missing)
+        return jax.lax.fori_loop(0, steps, lambda _, left: left - rate * (across @ left[:points]), residuals)
 
     return descend
 
 
 class Source(NamedTuple):
-    """Capacity and source exponents of a kernel on images, and how far they move with the window and the images."""
+    """Capacity and source of a kernel on images, and how much they change with the window and the images."""
 
     capacity: float
     source: float
@@ -140,7 +154,7 @@ class Source(NamedTuple):
 
 
 def modes_of(kernel: Any, targets: Any) -> Modes:
-    """Eigenvalues over the images, in falling order, and the share of the targets in each mode."""
+    """Eigenvalues over the images, in decreasing order, and the fraction of the targets' power in each mode."""
     size = len(targets)
     values, vectors = jnp.linalg.eigh(jnp.asarray(kernel) / size)
     power = jnp.sum((vectors.T @ jnp.asarray(targets, jnp.float64)) ** 2, axis=1)
@@ -149,7 +163,7 @@ def modes_of(kernel: Any, targets: Any) -> Modes:
 
 
 def source_of(kernel: Any, targets: Any) -> Source:
-    """As :func:`solvable.networks.forecast.forecast` fits them, of a kernel that is already there."""
+    """Capacity and source as :func:`solvable.networks.forecast.forecast` fits them, for a given kernel."""
     kernel, targets = np.asarray(kernel), np.asarray(targets)
     modes = modes_of(kernel, targets)
 

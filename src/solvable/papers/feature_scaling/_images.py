@@ -1,7 +1,7 @@
-"""What figure 6 needs: streamed images, lazy and rich convolutional networks, and what the kernel at the start says.
+"""Figure 6: streamed images, and lazy and rich convolutional networks that are trained on them.
 
-Time is ``t = sum of learning rates`` on half of the squared error, summed over outputs, with the rate of the mean-field
-parameterisation taken out: a lazy network's modes fade as ``exp(-λ_k t)``, whatever its richness.
+Time is ``t = sum of learning rates`` on half of the squared error, summed over outputs, without the learning-rate scale
+of the mean-field parameterisation: the modes of a lazy network decay as ``exp(-λ_k t)``, whatever its richness.
 """
 
 import dataclasses
@@ -23,15 +23,15 @@ from solvable.networks.data.augmentation import heavy, streamed
 from solvable.networks.linearised import linearised
 from solvable.networks.program import in_pieces
 
-# Variance 2 / fan_in, which keeps activations of ReLU layers as large as they are.
+# Variance 2 / fan_in, which keeps the size of activations from one ReLU layer to the next.
 _HE = 2**0.5
 _KEY = 6
 
 
 class Task(NamedTuple):
-    """Which images are streamed to which networks; ``None``: all images there are.
+    """Which images are streamed to which networks. ``None`` means all images.
 
-    Targets are one-hot, one output a class, or numbers, classes spread from -1 to 1 over one output.
+    Targets are one-hot, with one output per class, or numbers, the classes spread from -1 to 1 over one output.
     """
 
     images: str
@@ -62,9 +62,9 @@ class Task(NamedTuple):
 
 @functools.lru_cache(maxsize=4)
 def stream(task: Task) -> Fresh:
-    """Heavily augmented images, new ones at every step; the test set is of held-out images, augmented alike and fixed.
+    """Heavily augmented images, new at every step, and a fixed test set of held-out images, augmented in the same way.
 
-    Targets are taken less their mean, so that the constant, which is learned at once, is no part of the loss.
+    The mean of the targets is subtracted, so that the constant, which is learned at once, is no part of the loss.
     """
     images = load_images(
         task.images,
@@ -74,9 +74,9 @@ def stream(task: Task) -> Fresh:
         flatten=False,
         standardise=True,
     )
-    level = images.train_targets.mean(axis=0)
+    mean = images.train_targets.mean(axis=0)
     images = dataclasses.replace(
-        images, train_targets=images.train_targets - level, test_targets=images.test_targets - level
+        images, train_targets=images.train_targets - mean, test_targets=images.test_targets - mean
     )
     source = streamed(images, heavy())
     test = jax.jit(heavy())(jax.random.key(_KEY), jnp.asarray(images.test_inputs))
@@ -89,7 +89,7 @@ def drawn(task: Task, count: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def measured_steps(last: int, per_decade: int = 12) -> list[int]:
-    """Zero, and steps that are evenly spaced in the logarithm: multiples of 50, which an accelerator takes at once."""
+    """Zero, and steps evenly spaced in the logarithm, rounded to multiples of 50 that run without interruption."""
     wanted = np.geomspace(50, last, int(per_decade * np.log10(last / 50)) + 1)
     return sorted({0, last, *(50 * np.round(wanted / 50).astype(int)).tolist()})
 
@@ -104,8 +104,9 @@ def training(
     lazy: bool = False,
     per_decade: int = 12,
 ) -> Training:
-    """Networks on the stream, one variant for each pair of richness and rate; ``lazy``: the models tangent to them.
+    """Train networks on the stream, one variant for each pair of richness and learning rate.
 
+    With ``lazy``, the models tangent to the networks are trained instead.
     ``stream_loss`` is measured on images of the stream, ``test_loss`` on held-out ones.
     """
 
@@ -117,7 +118,7 @@ def training(
     source = stream(task)
 
     def stream_loss(network: Any, data: Fresh, key: jax.Array) -> Array:
-        # The same images at all times and for all networks, so that their chance does not blur slopes.
+        # The same images at all times and for all networks, so that sampling noise does not blur slopes.
         inputs, targets = data.sample(jax.random.key(_KEY), len(source.test_targets))
         return 0.5 * jnp.mean(jnp.sum((in_pieces(network, inputs) - targets) ** 2, axis=1))
 
@@ -135,7 +136,7 @@ def training(
         key=_KEY,
         matmul_precision="highest",
         at_once=1,
-        # One that diverges should not cost the others; the figure says so.
+        # A run that diverges should not stop the others; a claim counts such runs.
         on_divergence="keep",
         progress=False,
     )

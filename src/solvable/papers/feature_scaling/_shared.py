@@ -1,4 +1,4 @@
-"""What the figures share: fitted exponents, theory held against simulated networks, lines that show a power."""
+"""Helpers shared by the figures: closed forms, fitted exponents, theory in the limit of small steps, and drawing."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,20 +10,33 @@ from solvable.fits import power_law
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.numerics.envelope import lowest
 from solvable.papers.claims import Claim
-from solvable.plotting import draw_curve
+from solvable.plotting import draw_curve, log_losses
 from solvable.timegrid import whole_steps
 from solvable.training import SGD, GradientFlow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# The paper does not say which capacity its figures have.
+# The paper does not state the capacity of its figures.
 CAPACITY = 1.5
+# The sum of the eigenvalues k^-1.5 of this capacity, a value of the zeta function.
+TRACE = 2.612375348685488
 
 
 def rich_exponent(source: float) -> float:
-    """The time exponent where features learn (eq. 10), once more, so that claims do not test the model by itself."""
+    """The time exponent where features learn (eq. 10), written out again so that claims test the model against it."""
     return source * max(1.0, 2 / (1 + source))
+
+
+def compute_exponents(source: float, rich: bool) -> tuple[float, float]:
+    """Table 1: the compute exponent of the loss, and that of the number of features which the same balance implies."""
+    if source < 1:
+        time = rich_exponent(source) if rich else source
+        return CAPACITY * source * time / (CAPACITY * source + time), time / (CAPACITY * source + time)
+    if source < 2 - 1 / CAPACITY:
+        loss = CAPACITY * source / (CAPACITY * source + 1)
+        return loss, 1 - loss / source
+    return 1 - 1 / (2 * CAPACITY), 0.5
 
 
 def fitted(values: xr.DataArray, first: float, last: float, dim: str = "time") -> float:
@@ -32,7 +45,7 @@ def fitted(values: xr.DataArray, first: float, last: float, dim: str = "time") -
 
 
 def fall(x: Any, y: Any) -> float:
-    """The same for plain numbers, all of them."""
+    """The exponent with which plain numbers fall, fitted to all of them."""
     return float(power_law(y, x, resamples=0).exponent)
 
 
@@ -42,11 +55,11 @@ def local_exponent(values: xr.DataArray, dim: str = "time") -> xr.DataArray:
 
 
 def agreement(
-    label: str, theory: xr.Dataset, simulation: xr.Dataset, own_error: float, because: str, name: str = "test_loss"
+    label: str, theory: xr.Dataset, simulation: xr.Dataset, bias: float, because: str, name: str = "test_loss"
 ) -> Claim:
-    """Theory is of leading order in the sizes: it may miss the mean of runs by ``own_error``, a fraction of it."""
+    """Theory is of leading order in the sizes: it may miss the mean over runs by ``bias``, a fraction of its value."""
     what = f"{label}: {name.replace('_', ' ')} of theory and simulation agree"
-    return Claim.agrees(what, theory, simulation, name, because, bias=own_error)
+    return Claim.agrees(what, theory, simulation, name, because, bias=bias)
 
 
 def draw_power(
@@ -55,38 +68,64 @@ def draw_power(
     exponent: float,
     label: str,
     *,
-    at: float = 0.5,
+    anchor: float = 0.5,
     shift: float = 0.7,
-    since: float = 0.0,
+    first: float = 0.0,
     **style: Any,
 ) -> None:
-    """A line with the given decay exponent, ``shift`` times as high as a curve at the share ``at`` of its points."""
+    """Draw a line with a given decay exponent beside a curve.
+
+    Parameters
+    ----------
+    ax
+        The panel.
+    values
+        The curve.
+    exponent
+        The decay exponent of the line.
+    label
+        What the legend says of it.
+    anchor
+        Which point of the curve sets the height of the line, as a fraction of the number of its points.
+    shift
+        The line is this many times as high as the curve at that point.
+    first
+        Where the line begins.
+    style
+        Options of matplotlib in place of a thin dotted black line.
+    """
     dim = str(values.dims[0])
     x, y = values[dim].values, values.values
-    kept = x > 0
-    x, y = x[kept], y[kept]
-    place = int(at * (x.size - 1))
-    x, level = x[x >= since], shift * y[place] * x[place] ** exponent
+    x, y = x[x > 0], y[x > 0]
+    place = int(anchor * (x.size - 1))
+    x, level = x[x >= first], shift * y[place] * x[place] ** exponent
     style = {"color": "black", "linestyle": ":", "linewidth": 1.2, **style}
     ax.plot(x, level * x**-exponent, label=label, **style)
 
 
-def draw_both(
-    ax: "Axes", theory: xr.Dataset, simulation: xr.Dataset, colour: str, label: str, name: str = "test_loss"
-) -> None:
-    draw_curve(ax, theory[name], colour, label)
-    draw_curve(ax, simulation[name], colour)
+def draw_both(ax: "Axes", theory: xr.Dataset, simulation: xr.Dataset, colour: str, label: str) -> None:
+    """Draw test losses: theory as a line after its time 0, and simulation as points with error bars."""
+    draw_curve(ax, theory.test_loss[1:], colour, label)
+    draw_curve(ax, simulation.test_loss, colour)
+
+
+def finish(ax: "Axes", title: str, xlabel: str, ylabel: str, /, **legend: Any) -> None:
+    """Give a panel a title, logarithmic axes with names, and a legend with these options of matplotlib."""
+    ax.set(xscale="log", xlabel=xlabel, ylabel=ylabel)
+    ax.set_title(title, fontsize="medium")
+    log_losses(ax)
+    ax.legend(fontsize="small", **legend)
 
 
 def over_flow_time(curves: xr.Dataset) -> xr.Dataset:
-    """The same curves with flow time in place of steps."""
+    """Curves with flow time in place of steps."""
     return curves.assign_coords(time=("time", curves.flow_time.values, curves.flow_time.attrs)).drop_vars("flow_time")
 
 
 def small_steps(model: FeatureScaling, times: np.ndarray, noise: float, per_decade: int = 16) -> xr.Dataset:
-    """Theory over flow time in the limit of small steps, whose batch noise has the strength learning rate / batch.
+    """Theory over flow time in the limit of small steps, where batch noise has the strength learning rate / batch size.
 
-    With noise, times are those of the nearest whole steps of batches of one sample.
+    With noise, the times are those of the nearest whole steps with mini-batches of one sample.
     """
     if noise == 0:
         return model.predict(times, GradientFlow(), per_decade=per_decade)
@@ -98,7 +137,8 @@ def small_steps(model: FeatureScaling, times: np.ndarray, noise: float, per_deca
 def noisy_envelope(model: FeatureScaling, budgets: np.ndarray, noise: float, per_decade: int) -> xr.Dataset:
     """The compute optimum of a super-easy task with batch noise, whose best networks have ``N > t``.
 
-    Only such networks are tried: others sit at their plateau, where noise keeps time steps short and the march long.
+    Only such networks are tried. Others have reached their plateau, where noise keeps time steps short and the
+    computation long.
     """
     first, last = np.log2(np.sqrt(budgets[[0, -1]]))
     sizes = 2 ** np.arange(round(first), round(last) + 6)
@@ -110,12 +150,17 @@ def noisy_envelope(model: FeatureScaling, budgets: np.ndarray, noise: float, per
             network = model.replace(features=int(size))
             losses[row, usable] = small_steps(network, times[usable], noise, per_decade).test_loss
     best = lowest(sizes, losses)
-    found = {"test_loss": ("budget", best.depth), "features": ("budget", best.place)}
-    return xr.Dataset(found, {"budget": budgets})
+    return xr.Dataset(
+        {
+            "test_loss": ("budget", best.depth, {"long_name": "least test loss", "units": "1"}),
+            "features": ("budget", best.place, {"long_name": "best number of features", "units": "1"}),
+        },
+        {"budget": ("budget", budgets, {"long_name": "compute, features times flow time", "units": "1"})},
+    )
 
 
 def shades(count: int) -> list[Any]:
-    """Colours in an order, for families of curves."""
+    """Ordered colours, for families of curves."""
     import matplotlib
 
-    return [matplotlib.colormaps["viridis"](share) for share in np.linspace(0.0, 0.88, count)]
+    return [matplotlib.colormaps["viridis"](place) for place in np.linspace(0.0, 0.88, count)]

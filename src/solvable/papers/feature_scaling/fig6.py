@@ -3,36 +3,39 @@
 The paper trains on MNIST-1M and CIFAR-5M, made by diffusion models, and finds β = 0.30 and 0.075. Here MNIST and
 CIFAR-10 are streamed with heavy augmentation, new at every step, and β is that of *these* streams, measured from the
 kernels of the networks before training: paper and package can be compared in kind, not in number. The paper gives no
-architecture, rate, batch or targets; here: two convolutions (32 and 64 channels, each with a max pool), a hidden layer
-of 512, ReLU, mean-field scaling, centred, plain SGD on half the squared error, and *one* output, the number of the
-class spread from -1 to 1. The theory has one output; ten share few channels and do not learn independently, so that
-the kernel of one says less of them. Losses are those of held-out images, augmented alike.
+architecture, learning rate, batch size or targets. Here the network has two convolutions (32 and 64 channels, each with
+a max pool), a hidden layer of 512, ReLU and mean-field scaling, and its function is centred. It is trained by plain SGD
+on half the squared error of *one* output, the number of the class spread from -1 to 1. The theory has one output; ten
+share few channels and do not learn independently, so that the kernel of one says less about them. Losses are those of
+held-out images, augmented in the same way.
 
-The lazy forecast is made without training: descent with the kernel on many images of the stream, which bounds what a
-network sees that gets new ones at every step. Its exponent in the window is β, and 2β/(1 + β) the rich forecast.
+The lazy forecast needs no training: gradient descent with the kernel on many images of the stream bounds the loss of a
+network that sees new ones at every step. Its exponent in the window is β, and 2β/(1 + β) the rich forecast.
 
-Quick scale: digits of 8 by 8 pixels and a small network; its window is too short to claim the rich exponent.
+Quick scale: digits of 8 by 8 pixels and a small network, whose window is too short to claim the rich exponent.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale, scale_of
 from solvable.papers.feature_scaling._circle import exponent
 from solvable.papers.feature_scaling._image_kernels import kernel_descent, source_of, tangent_kernel
 from solvable.papers.feature_scaling._images import Task, curves, drawn, measured_steps, stream, training
-from solvable.papers.feature_scaling._shared import fitted, rich_exponent, shades
-from solvable.plotting import few_ticks, log_losses, new_figure
+from solvable.papers.feature_scaling._shared import finish, fitted, rich_exponent, shades
+from solvable.plotting import COLOURS, few_ticks, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class Panel(NamedTuple):
-    """One panel: what is trained how, in which window exponents are fitted, on how many images the kernel is taken."""
+    """One panel: what is trained how, in which window exponents are fitted, and the number of images of the kernel."""
 
     letter: str
     task: Task
@@ -48,7 +51,7 @@ class Panel(NamedTuple):
 MNIST = Task("mnist", channels=(32, 64), width=512, batch=128, held_out=2048, targets="number")
 CIFAR = Task("cifar-10", channels=(32, 64), width=512, batch=128, held_out=2048, targets="number")
 DIGITS = Task("digits", channels=(8, 16), width=64, batch=64, targets="number")
-# Rates times the largest eigenvalue of the kernel, which is about 8.9, 7.6 and 6.6, are 0.36, 0.23 and 0.2.
+# Learning rates times the largest eigenvalue of the kernel, which is about 8.9, 7.6 and 6.6, are 0.36, 0.23 and 0.2.
 PANELS: dict[str, tuple[Panel, ...]] = {
     "quick": (Panel("a", DIGITS, (0.01, 1.0), 0.04, 500, 1, (2.0, 20.0), 800, linearised=False),),
     "full": (
@@ -56,13 +59,13 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel("b", CIFAR, (0.01, 0.25, 0.5), 0.03, 2000, 1, (4.0, 60.0), 20480, linearised=True),
     ),
 }
-# Images for the modes of the kernel, which take more time than its descent.
+# Images for the modes of the kernel, which take more time than its gradient descent.
 MOST_MODES = 4096
-# Bounds closer than this say what a stream of new images gives.
+# Bounds closer than this determine the loss on a stream of new images.
 TIGHT = 0.1
 LAZY_TOLERANCE, BOUND_TOLERANCE = 0.03, 0.03
-# A claim of an exponent must tell rich from lazy.
-SHARE_OF_GAP = 1 / 3
+# The tolerance of an exponent, as a fraction of the gap between rich and lazy: a claim must tell them apart.
+FRACTION_OF_GAP = 1 / 3
 
 
 class Measured(NamedTuple):
@@ -74,38 +77,30 @@ class Measured(NamedTuple):
     exponents: xr.Dataset
 
 
-def reproduce(scale: Scale) -> Reproduction:
-    panels = PANELS[scale]
-    figure, axes = new_figure(len(panels) + 1, width=5.4, height=4.6)
-    datasets: dict[str, xr.Dataset] = {}
-    claims: list[Claim] = []
-    for panel, ax in zip(panels, axes, strict=False):
-        found = measured(panel)
-        name = panel.task.images
-        datasets |= {f"{name}-trained": found.trained, f"{name}-kernel": found.kernel}
-        datasets[f"{name}-exponents"] = found.exponents
-        if found.linearised is not None:
-            datasets[f"{name}-linearised"] = found.linearised
-        _draw(ax, panel, found)
-        claims += _claims(panel, found, scale)
-    _draw_exponents(axes[-1], panels, datasets)
-    return Reproduction(datasets, figure, claims)
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """For each panel the losses of trained networks, the kernel before training, and the exponents of both."""
+    data: dict[str, xr.Dataset] = {}
+    for panel in PANELS[scale]:
+        name, rates = panel.task.images, [panel.rate] * len(panel.richness)
+        runs = training(panel.task, panel.richness, rates, steps=panel.steps, seeds=panel.seeds)
+        trained = curves(runs, panel.rate)
+        kernel = _kernel(panel, runs.network(0).initial.value)
+        data |= {f"{name}-trained": trained, f"{name}-kernel": kernel}
+        data[f"{name}-exponents"] = _exponents(panel, trained, kernel)
+        if panel.linearised:
+            tangent = training(panel.task, [1.0], [panel.rate], steps=panel.steps, seeds=1, lazy=True)
+            data[f"{name}-linearised"] = curves(tangent, panel.rate).isel(richness=0, drop=True)
+    return data
 
 
-def measured(panel: Panel) -> Measured:
-    rates = [panel.rate] * len(panel.richness)
-    runs = training(panel.task, panel.richness, rates, steps=panel.steps, seeds=panel.seeds)
-    trained = curves(runs, panel.rate)
-    linearised = None
-    if panel.linearised:
-        tangent = training(panel.task, [1.0], [panel.rate], steps=panel.steps, seeds=1, lazy=True)
-        linearised = curves(tangent, panel.rate).isel(richness=0, drop=True)
-    kernel = _kernel(panel, runs.network(0).initial.value)
-    return Measured(trained, linearised, kernel, _exponents(panel, trained, kernel))
+def _measured(panel: Panel, data: Mapping[str, xr.Dataset]) -> Measured:
+    name = panel.task.images
+    trained, kernel, exponents = (data[f"{name}-{part}"] for part in ("trained", "kernel", "exponents"))
+    return Measured(trained, data.get(f"{name}-linearised"), kernel, exponents)
 
 
 def _kernel(panel: Panel, start: Any) -> xr.Dataset:
-    """Descent with the kernel of a network before training, on images of the stream, and its capacity and source."""
+    """Gradient descent with the kernel of a network before training, and its capacity and source on the stream."""
     held_out = stream(panel.task)
     inputs, targets = drawn(panel.task, panel.images)
     inputs = jnp.concatenate([inputs, held_out.test_inputs])
@@ -121,7 +116,7 @@ def _kernel(panel: Panel, start: Any) -> xr.Dataset:
         "source": ((), found.source, "source", "β"),
         "source_error": ((), found.source_error, "error of the source", "δβ"),
         "eigenvalue": ("mode", found.eigenvalues, "eigenvalue of the kernel", "λ_k"),
-        "power": ("mode", found.power, "share of the targets in the mode", "p_k"),
+        "power": ("mode", found.power, "fraction of the targets' power in the mode", "p_k"),
         "learned": ("time", descent.train, "loss of the kernel on the images it learns from", "L"),
         "held_out": ("time", descent.test, "loss of the kernel on others", "L"),
     }
@@ -139,13 +134,8 @@ def _exponents(panel: Panel, trained: xr.Dataset, kernel: xr.Dataset) -> xr.Data
     """
     losses = [trained.test_loss.sel(richness=value) for value in panel.richness]
     middle = float(np.sqrt(panel.window[0] * panel.window[1]))
-    columns = dict(
-        zip(
-            ("fitted", "seed_error", "window_change"),
-            np.transpose([exponent(one, panel.window) for one in losses]),
-            strict=True,
-        )
-    )
+    rows = np.transpose([exponent(one, panel.window) for one in losses])
+    columns = dict(zip(("fitted", "seed_error", "window_change"), rows, strict=True))
     columns["later"] = np.array([fitted(one.mean("seed"), middle, panel.window[1]) for one in losses])
     learned, others = (fitted(kernel[name], *panel.window) for name in ("learned", "held_out"))
     lazy = (learned + others) / 2
@@ -153,56 +143,18 @@ def _exponents(panel: Panel, trained: xr.Dataset, kernel: xr.Dataset) -> xr.Data
     return found.assign(lazy=lazy, lazy_error=abs(learned - others) / 2, rich=rich_exponent(lazy))
 
 
-def _draw(ax: "Axes", panel: Panel, found: Measured) -> None:
-    times = found.trained.time.values
-    label = f"kernel, {panel.images} images"
-    ax.fill_between(
-        times, found.kernel.learned, found.kernel.held_out, color="grey", alpha=0.3, linewidth=0, label=label
-    )
-    for colour, value in zip(shades(len(panel.richness)), panel.richness, strict=True):
-        runs = found.trained.test_loss.sel(richness=value)
-        power = float(found.exponents.fitted.sel(richness=value))
-        ax.plot(times, runs.mean("seed"), color=colour, label=f"γ₀ = {value:g}: {power:.3f}")
-        if panel.seeds > 1:
-            ax.fill_between(times, runs.min("seed"), runs.max("seed"), color=colour, alpha=0.25, linewidth=0)
-    if found.linearised is not None:
-        ax.plot(times, found.linearised.test_loss[0], color="black", linestyle="--", linewidth=0.9, label="linearised")
-    line = np.geomspace(*panel.window, 2)
-    for name, richness, style in (("lazy", panel.richness[0], ":"), ("rich", panel.richness[-1], "-.")):
-        power = float(found.exponents[name])
-        level = float(found.trained.test_loss.sel(richness=richness).mean("seed").sel(time=line[1], method="nearest"))
-        label = f"forecast {name}: {power:.3f}"
-        shift = 1.12 if name == "lazy" else 0.87
-        ax.plot(line, shift * level * (line / line[1]) ** -power, style, color="#D55E00", linewidth=1.4, label=label)
-    ax.set(xscale="log", xlabel="time, sum of learning rates, t", ylabel="loss, half the squared error")
-    ax.set_title(f"({panel.letter}) {panel.task.images}, streamed", fontsize="medium")
-    ax.set_xlim(left=times[0])
-    log_losses(ax)
-    for axis in (ax.xaxis, ax.yaxis):
-        few_ticks(axis)
-    ax.legend(fontsize="small", loc="lower left", title="exponents over the window", title_fontsize="small")
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """Lazy networks against their kernel and linearisation, and exponents against the forecasts."""
+    scale = scale_of(data)
+    return [claim for panel in PANELS[scale] for claim in _panel_claims(panel, _measured(panel, data), scale)]
 
 
-def _draw_exponents(ax: "Axes", panels: tuple[Panel, ...], datasets: dict[str, xr.Dataset]) -> None:
-    for panel, colour in zip(panels, ("#0072B2", "#D55E00"), strict=False):
-        found = datasets[f"{panel.task.images}-exponents"]
-        spread = np.hypot(np.nan_to_num(found.seed_error), found.window_change)
-        ax.errorbar(found.richness, found.fitted, spread, fmt="o", color=colour, capsize=3, label=panel.task.images)
-        for name, style in (("lazy", ":"), ("rich", "-.")):
-            ax.axhline(float(found[name]), color=colour, linestyle=style, linewidth=1.2)
-    ax.plot([], [], ":", color="grey", label="lazy forecast, β")
-    ax.plot([], [], "-.", color="grey", label="rich forecast, 2β/(1 + β)")
-    ax.set(xscale="log", xlabel="richness, γ₀", ylabel="exponent of the loss in time")
-    ax.set_title("fitted exponents; bars: seeds and window", fontsize="medium")
-    ax.legend(fontsize="small")
-
-
-def _claims(panel: Panel, found: Measured, scale: Scale) -> list[Claim]:
+def _panel_claims(panel: Panel, found: Measured, scale: Scale) -> list[Claim]:
     seeds = f"{panel.seeds} seed{'s' if panel.seeds > 1 else ''}"
     label = f"({panel.letter}) {panel.task.images}"
     stopped = int((found.trained.diverged_at >= 0).sum())
     stable = "rate times largest eigenvalue is 0.2 to 0.4 at the start, and descent is stable up to 2"
-    claims = [
+    made = [
         Claim(f"{label}: runs that diverged", stopped, 0, 0, stable),
         _bounds_claim(label, panel, found),
         _order_claim(label, panel, found, seeds),
@@ -212,18 +164,18 @@ def _claims(panel: Panel, found: Measured, scale: Scale) -> list[Claim]:
         gap = float(abs(lazy / found.linearised.test_loss[0] - 1).max())
         text = "the network moves by about γ₀ = 0.01; same start, same images; one seed"
         name = f"{label}: γ₀ = {panel.richness[0]:g} against the linearised network, largest relative difference"
-        claims.append(Claim(name, gap, 0.0, LAZY_TOLERANCE, text))
-    claims.append(_exponent_claim(label, panel, found, seeds, "lazy"))
+        made.append(Claim(name, gap, 0.0, LAZY_TOLERANCE, text))
+    made.append(_exponent_claim(label, panel, found, seeds, "lazy"))
     # At quick scale the window is too short for a rich network to be on its power.
     if scale == "full":
-        claims.append(_exponent_claim(label, panel, found, seeds, "rich"))
+        made.append(_exponent_claim(label, panel, found, seeds, "rich"))
         if panel.task.images == "cifar-10":
-            claims.append(_late_claim(label, panel, found, seeds))
-    return claims
+            made.append(_late_claim(label, panel, found, seeds))
+    return made
 
 
 def _bounds_claim(label: str, panel: Panel, found: Measured) -> Claim:
-    """The lazy network between what its kernel has on images it learns from and on others."""
+    """The lazy network lies between the losses of its kernel on the images it learns from and on others."""
     kernel, lazy = found.kernel, found.trained.test_loss.isel(richness=0, seed=0).values
     # Early on, chance decides which images are the easier ones.
     low, high = np.sort([kernel.learned.values, kernel.held_out.values], axis=0)
@@ -249,7 +201,7 @@ def _order_claim(label: str, panel: Panel, found: Measured, seeds: str) -> Claim
 
 
 def _tolerance(found: Measured) -> float:
-    return SHARE_OF_GAP * float(found.exponents.rich - found.exponents.lazy)
+    return FRACTION_OF_GAP * float(found.exponents.rich - found.exponents.lazy)
 
 
 def _exponent_claim(label: str, panel: Panel, found: Measured, seeds: str, regime: str) -> Claim:
@@ -288,3 +240,54 @@ def _late_claim(label: str, panel: Panel, found: Measured, seeds: str) -> Claim:
         f"the paper finds rich networks on CIFAR-5M faster than the forecast, late; here {late:.3f} over the later "
         f"half of the window, forecast {rich:.3f}; {seeds}",
     )
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """Losses of each stream, and the fitted exponents over the richness."""
+    panels = PANELS[scale_of(data)]
+    figure, axes = new_figure(len(panels) + 1, width=5.4, height=4.6)
+    for panel, ax in zip(panels, axes, strict=False):
+        _draw_losses(ax, panel, _measured(panel, data))
+    _draw_exponents(axes[-1], panels, data)
+    return figure
+
+
+def _draw_losses(ax: "Axes", panel: Panel, found: Measured) -> None:
+    times = found.trained.time.values
+    bounds, label = (found.kernel.learned, found.kernel.held_out), f"kernel, {panel.images} images"
+    ax.fill_between(times, *bounds, color="grey", alpha=0.3, linewidth=0, label=label)
+    for colour, value in zip(shades(len(panel.richness)), panel.richness, strict=True):
+        runs = found.trained.test_loss.sel(richness=value)
+        power = float(found.exponents.fitted.sel(richness=value))
+        ax.plot(times, runs.mean("seed"), color=colour, label=f"γ₀ = {value:g}: {power:.3f}")
+        if panel.seeds > 1:
+            ax.fill_between(times, runs.min("seed"), runs.max("seed"), color=colour, alpha=0.25, linewidth=0)
+    if found.linearised is not None:
+        ax.plot(times, found.linearised.test_loss[0], color="black", linestyle="--", linewidth=0.9, label="linearised")
+    line = np.geomspace(*panel.window, 2)
+    for name, richness, style in (("lazy", panel.richness[0], ":"), ("rich", panel.richness[-1], "-.")):
+        power = float(found.exponents[name])
+        level = float(found.trained.test_loss.sel(richness=richness).mean("seed").sel(time=line[1], method="nearest"))
+        label = f"forecast {name}: {power:.3f}"
+        shift = 1.12 if name == "lazy" else 0.87
+        ax.plot(line, shift * level * (line / line[1]) ** -power, style, color=COLOURS[1], linewidth=1.4, label=label)
+    title = f"({panel.letter}) {panel.task.images}, streamed"
+    legend = {"loc": "lower left", "title": "exponents over the window", "title_fontsize": "small"}
+    finish(ax, title, "time, sum of learning rates, t", "loss, half the squared error", **legend)
+    ax.set_xlim(left=times[0])
+    for axis in (ax.xaxis, ax.yaxis):
+        few_ticks(axis)
+
+
+def _draw_exponents(ax: "Axes", panels: tuple[Panel, ...], data: Mapping[str, xr.Dataset]) -> None:
+    for panel, colour in zip(panels, COLOURS, strict=False):
+        found = data[f"{panel.task.images}-exponents"]
+        spread = np.hypot(np.nan_to_num(found.seed_error), found.window_change)
+        ax.errorbar(found.richness, found.fitted, spread, fmt="o", color=colour, capsize=3, label=panel.task.images)
+        for name, style in (("lazy", ":"), ("rich", "-.")):
+            ax.axhline(float(found[name]), color=colour, linestyle=style, linewidth=1.2)
+    ax.plot([], [], ":", color="grey", label="lazy forecast, β")
+    ax.plot([], [], "-.", color="grey", label="rich forecast, 2β/(1 + β)")
+    ax.set(xscale="log", xlabel="richness, γ₀", ylabel="exponent of the loss in time")
+    ax.set_title("fitted exponents; bars: seeds and window", fontsize="medium")
+    ax.legend(fontsize="small")

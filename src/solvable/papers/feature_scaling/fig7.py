@@ -7,53 +7,44 @@ squares of the Fourier coefficients ``c_k(q)`` of ``cos_+^q``: of the readout ``
 """
 
 import math
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 from scipy.special import gamma, rgamma, roots_jacobi
 
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale
 from solvable.papers.feature_scaling._shared import fall, shades
 from solvable.plotting import COLOURS, new_figure
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 POWERS = (0.75, 1.0, 1.25, 1.5, 1.75)
 RANKS = np.arange(1, 201)
-FIRST, LAST = 20, 200
+FIRST = 20
+# Eigenvalues below this fraction of the largest are squares of rounding errors.
+ROUNDING = 1e-25
 
 
-def reproduce(scale: Scale) -> Reproduction:
-    figure, (spectrum_panel, depth_panel) = new_figure(2)
-    data = xr.Dataset(
-        {"eigenvalue": (("power", "k"), [tangent_kernel(power, RANKS) for power in POWERS])},
-        {"power": list(POWERS), "k": RANKS},
-    )
-    claims: list[Claim] = []
-    for power, colour in zip(POWERS, shades(len(POWERS)), strict=True):
-        values = data.eigenvalue.sel(power=power).values
-        seen = values > 1e-25 * values.max()
-        spectrum_panel.loglog(RANKS[seen], values[seen], ".", markersize=3, color=colour, label=f"q = {power:g}")
-        anchor = int(RANKS[seen][-1])
-        spectrum_panel.loglog(RANKS, values[anchor - 1] * (RANKS / anchor) ** (-2 * power), color=colour, linewidth=0.8)
-        claims += _claims(power, values, seen)
-    spectrum_panel.set(xlabel="wave number, k", ylabel="eigenvalue, $\\lambda_k$")
-    spectrum_panel.legend(fontsize="small", title="lines: $k^{-2q}$")
-    spectrum_panel.set_title("two layers", fontsize="medium")
-
-    deeper = relu_spectrum(RANKS, layers=3)
-    claims += _parity_claims(data.eigenvalue.sel(power=1.0).values, deeper)
-    for offset, colour, name in ((0, COLOURS[0], "odd"), (1, COLOURS[1], "even")):
-        depth_panel.loglog(RANKS[offset::2], deeper[offset::2], ".", color=colour, label=f"three layers, {name} k")
-    two = data.eigenvalue.sel(power=1.0).values
-    seen = two > 1e-25
-    depth_panel.loglog(
-        RANKS[seen], two[seen], "x", markersize=4, color="grey", label="two layers: k = 1 and even k only"
-    )
-    depth_panel.set(xlabel="wave number, k", ylabel="eigenvalue, $\\lambda_k$")
-    depth_panel.set_title("ReLU, q = 1", fontsize="medium")
-    depth_panel.legend(fontsize="small")
-    return Reproduction(
-        {"spectra": data, "deep": xr.Dataset({"eigenvalue": ("k", deeper)}, {"k": RANKS})}, figure, claims
-    )
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """Spectra of two layers for each activation, of both layers and of the readout alone, and of three ReLU layers."""
+    spectra = {
+        name: (("power", "k"), [function(power, RANKS) for power in POWERS], {"long_name": text, "units": "1"})
+        for name, function, text in (
+            ("eigenvalue", tangent_kernel, "eigenvalue of the tangent kernel"),
+            ("readout", partial(tangent_kernel, of="readout"), "eigenvalue of the kernel of the readout alone"),
+            ("coefficient", coefficient, "Fourier coefficient of the activation"),
+        )
+    }
+    deep = ("k", relu_spectrum(RANKS, layers=3), {"long_name": "eigenvalue of the tangent kernel", "units": "1"})
+    return {
+        "spectra": xr.Dataset(spectra, {"power": list(POWERS), "k": RANKS}),
+        "deep": xr.Dataset({"eigenvalue": deep}, {"k": RANKS}),
+    }
 
 
 def coefficient(power: float, ranks: np.ndarray) -> np.ndarray:
@@ -105,33 +96,43 @@ def relu_spectrum(ranks: np.ndarray, layers: int, points: int = 2**16) -> np.nda
     return 2 * np.fft.rfft(kernel).real[ranks] / points
 
 
-def _claims(power: float, values: np.ndarray, seen: np.ndarray) -> list[Claim]:
-    chosen = seen & (RANKS >= FIRST)
-    slope = fall(RANKS[chosen], values[chosen])
-    gap = np.abs(coefficient(power, RANKS) - closed_form(power, RANKS)).max() / coefficient(power, RANKS[:1])[0]
-    readout = tangent_kernel(power, RANKS, of="readout")
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """Capacities of each activation, quadrature against gamma functions, and the parity gap that depth fills."""
+    spectra = data["spectra"]
+    made = [claim for power in POWERS for claim in _power_claims(power, spectra.sel(power=power))]
+    return made + _parity_claims(spectra.eigenvalue.sel(power=1.0).values, data["deep"].eigenvalue.values)
+
+
+def _power_claims(power: float, spectrum: xr.Dataset) -> list[Claim]:
+    values, readout, found = (spectrum[name].values for name in ("eigenvalue", "readout", "coefficient"))
+    late = RANKS >= FIRST
+    chosen = late & (values > ROUNDING * values.max())
+    gap = np.abs(found - closed_form(power, RANKS)).max() / found[0]
     # Only the parity that does not vanish.
-    used = readout[FIRST - 1 :] > 1e-22
-    falls = fall(RANKS[FIRST - 1 :][used], readout[FIRST - 1 :][used])
+    used = late & (readout > 1e-22)
     name = f"q = {power:g}"
     return [
         Claim(
             f"{name}: capacity over k = 20 ... 200",
-            slope,
+            fall(RANKS[chosen], values[chosen]),
             2 * power,
             0.02,
             "corrections of order q²/k at the first fitted k",
         ),
         Claim(f"{name}: quadrature against gamma functions", gap, 0.0, 1e-12, "rounding of a sum over 200 nodes"),
         Claim(
-            f"{name}: exponent of the readout's kernel alone", falls, 2 * power + 2, 0.02, "corrections of order 1/k²"
+            f"{name}: exponent of the readout's kernel alone",
+            fall(RANKS[used], readout[used]),
+            2 * power + 2,
+            0.02,
+            "corrections of order 1/k²",
         ),
     ]
 
 
 def _parity_claims(two: np.ndarray, deeper: np.ndarray) -> list[Claim]:
     odd = slice(2, None, 2)
-    claims = [
+    made = [
         Claim(
             "two layers, q = 1: largest eigenvalue of odd k > 1",
             float(np.abs(two[odd]).max()),
@@ -152,5 +153,32 @@ def _parity_claims(two: np.ndarray, deeper: np.ndarray) -> list[Claim]:
         chosen = RANKS[offset::2] >= FIRST
         capacity = fall(RANKS[offset::2][chosen], deeper[offset::2][chosen])
         because = "the two parities have different corrections in 1/k"
-        claims.append(Claim(f"three layers, q = 1: capacity of {name} k", capacity, 2.0, 0.05, because))
-    return claims
+        made.append(Claim(f"three layers, q = 1: capacity of {name} k", capacity, 2.0, 0.05, because))
+    return made
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """Spectra of two layers for each activation, and of two and three ReLU layers."""
+    figure, (spectrum_panel, depth_panel) = new_figure(2)
+    spectra = data["spectra"].eigenvalue
+    for power, colour in zip(POWERS, shades(len(POWERS)), strict=True):
+        _draw_spectrum(spectrum_panel, power, spectra.sel(power=power).values, colour)
+    spectrum_panel.set_title("two layers", fontsize="medium")
+    spectrum_panel.legend(fontsize="small", title="lines: $k^{-2q}$")
+    two, deeper = spectra.sel(power=1.0).values, data["deep"].eigenvalue.values
+    for offset, colour, name in ((0, COLOURS[0], "odd"), (1, COLOURS[1], "even")):
+        depth_panel.loglog(RANKS[offset::2], deeper[offset::2], ".", color=colour, label=f"three layers, {name} k")
+    seen, label = two > ROUNDING, "two layers: k = 1 and even k only"
+    depth_panel.loglog(RANKS[seen], two[seen], "x", markersize=4, color="grey", label=label)
+    depth_panel.set_title("ReLU, q = 1", fontsize="medium")
+    depth_panel.legend(fontsize="small")
+    for panel in (spectrum_panel, depth_panel):
+        panel.set(xlabel="wave number, k", ylabel="eigenvalue, $\\lambda_k$")
+    return figure
+
+
+def _draw_spectrum(panel: "Axes", power: float, values: np.ndarray, colour: str) -> None:
+    seen = values > ROUNDING * values.max()
+    panel.loglog(RANKS[seen], values[seen], ".", markersize=3, color=colour, label=f"q = {power:g}")
+    anchor = int(RANKS[seen][-1])
+    panel.loglog(RANKS, values[anchor - 1] * (RANKS / anchor) ** (-2 * power), color=colour, linewidth=0.8)

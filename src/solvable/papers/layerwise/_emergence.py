@@ -1,8 +1,8 @@
-"""What the emergence files share: networks on sparse parity, where a skill emerges, and the errors of predictions.
+"""Shared by the emergence files: networks on sparse parity, where a skill emerges, and the errors of predictions.
 
 Network and task are those of appendix C.3: one hidden layer of ReLUs, all parameters Gaussian, zeros and ones as
-inputs, the loss half the mean square (with the whole one the thesis' learning rate of 0.05 is too large, and training
-does not settle).
+inputs, and half the mean square as the loss (with the full mean square the thesis' learning rate of 0.05 is too large,
+and training does not settle).
 """
 
 from collections.abc import Callable, Mapping
@@ -27,6 +27,7 @@ LOSS: Literal["half-mse"] = "half-mse"
 STD = 0.01
 MEANINGS = {
     "strength": Meaning("relative skill strength", "1", "R_k / S"),
+    "earlier_strength": Meaning("relative skill strength earlier in training", "1", "R_k / S"),
     "predicted_strength": Meaning("relative skill strength, predicted from one skill", "1", "R_k / S"),
     "emergence": Meaning("where a skill is half learned", "1"),
     "predicted": Meaning("where a skill should be half learned, from one skill", "1"),
@@ -35,7 +36,7 @@ MEANINGS = {
     "time": Meaning("step", "steps", "t"),
     "samples": Meaning("training samples", "1", "D"),
     "width": Meaning("width of the hidden layer", "1", "N"),
-    "seed": Meaning("index of the run's draws", "1"),
+    "seed": Meaning("index of the random seed", "1"),
 }
 
 
@@ -49,37 +50,40 @@ def network_maker(task: SparseParity, width: int) -> Callable[..., MLP]:
 
 
 def held_out(task: SparseParity, points: int) -> HeldOut:
-    """The points strengths are measured on: the same for all runs, and never trained on."""
+    """The points on which strengths are measured: the same for all runs, and never trained on."""
     return task.held_out(jax.random.key(2**31), points)
 
 
-def crossing(places: Any, curve: Any, fraction: float = HALF, log: bool = False) -> float:
-    """The first place at which a relative strength reaches ``fraction``, by interpolation; NaN if it never does."""
-    places, curve = np.asarray(places, float), np.asarray(curve, float)
+def crossing(positions: Any, curve: Any, fraction: float = HALF, log: bool = False) -> float:
+    """The first position at which a relative strength reaches ``fraction``, by interpolation; NaN if it never does."""
+    positions, curve = np.asarray(positions, float), np.asarray(curve, float)
     reached = np.flatnonzero(curve >= fraction)
     if not reached.size:
         return float("nan")
-    at = reached[0]
-    if at == 0:
-        return float(places[0])
+    first = reached[0]
+    if first == 0:
+        return float(positions[0])
     scale, back = (np.log, np.exp) if log else (lambda x: x, lambda x: x)
-    low, high = scale(places[at - 1 : at + 1])
-    share = (fraction - curve[at - 1]) / (curve[at] - curve[at - 1])
+    low, high = scale(positions[first - 1 : first + 1])
+    share = (fraction - curve[first - 1]) / (curve[first] - curve[first - 1])
     return float(back(low + share * (high - low)))
 
 
-def crossings(places: Any, curves: Any, log: bool = False) -> np.ndarray:
-    """:func:`crossing` of curves (seed, place, skill), for each seed and skill."""
-    return np.array([[crossing(places, curve, log=log) for curve in run.T] for run in np.asarray(curves)])
+def crossings(positions: Any, curves: Any, log: bool = False) -> np.ndarray:
+    """:func:`crossing` of curves (seed, position, skill), for each seed and skill."""
+    return np.array([[crossing(positions, curve, log=log) for curve in run.T] for run in np.asarray(curves)])
 
 
 def errors_of(predicted: Any, measured: Any) -> np.ndarray:
-    """How far predictions are from what was measured, relative to that, for each (seed,) skill."""
+    """Relative errors of predictions, for each skill (and seed)."""
     return np.asarray(predicted) / np.asarray(measured) - 1
 
 
 def median_claim(what: str, errors: np.ndarray, tolerance: float, because: str) -> Claim:
-    """The median over seeds and skills 2, 3, ... of the size of the error. What never emerged counts as infinite."""
+    """The median over seeds and skills 2, 3, ... of the absolute error. A skill that never emerged counts as infinite.
+
+    ``errors`` have dims (seed, skill) or (skill,).
+    """
     later = np.where(np.isnan(errors), np.inf, np.abs(errors))[..., 1:]
     bar = f"; standard error over seeds {_spread_of_median(later):.3f}" if errors.ndim == 2 else ""
     name = f"{what}: median size of the relative error, skills 2 to {errors.shape[-1]}"
@@ -87,7 +91,7 @@ def median_claim(what: str, errors: np.ndarray, tolerance: float, because: str) 
 
 
 def _spread_of_median(sizes: np.ndarray, draws: int = 400) -> float:
-    """Standard error of the median over seeds and skills, by drawing seeds again."""
+    """Standard error of the median over seeds and skills, by a bootstrap over seeds."""
     rows = np.random.default_rng(0).integers(0, len(sizes), (draws, len(sizes)))
     medians = np.median(sizes[rows].reshape(draws, -1), axis=1)
     return float(medians.std()) if np.isfinite(medians).all() else float("inf")
@@ -95,17 +99,34 @@ def _spread_of_median(sizes: np.ndarray, draws: int = 400) -> float:
 
 def results(
     axis: str,
-    places: Any,
+    positions: Any,
     strength: np.ndarray,
     measured: np.ndarray,
     predicted_curve: tuple[Any, np.ndarray],
     predicted: Any,
     attributes: Mapping[str, Any],
+    earlier: np.ndarray | None = None,
 ) -> xr.Dataset:
-    """Relative strengths of networks (seed, place, skill) and where they emerge, beside what was predicted of both.
+    """Relative strengths of networks and where they emerge, with the predictions of both.
 
-    The predicted curve, (place, skill), has places of its own: they may lie closer. ``attributes`` are those of the
-    training.
+    Parameters
+    ----------
+    axis
+        The resource along which skills emerge: a key of :data:`MEANINGS`.
+    positions
+        Values of the resource at which the networks were measured.
+    strength
+        Relative strengths of the networks (seed, position, skill).
+    measured
+        Where a skill is half learned, (seed, skill) or (skill,).
+    predicted_curve
+        Positions of the prediction, which may lie closer, and its relative strengths (position, skill).
+    predicted
+        Where a skill should be half learned, (skill,).
+    attributes
+        Attributes of the training.
+    earlier
+        Relative strengths earlier in training, with the same dims as ``strength``.
     """
     fine, curve = predicted_curve
     per_seed = ("seed", "skill") if measured.ndim == 2 else ("skill",)
@@ -116,9 +137,11 @@ def results(
         "predicted": (("skill",), np.asarray(predicted)),
         "error": (per_seed, errors_of(predicted, measured)),
     }
+    if earlier is not None:
+        variables["earlier_strength"] = (("seed", axis, "skill"), earlier)
     coordinates = {
         "seed": np.arange(len(strength)),
-        axis: np.asarray(places, float),
+        axis: np.asarray(positions, float),
         f"predicted_{axis}": np.asarray(fine, float),
         "skill": np.arange(1, strength.shape[-1] + 1),
     }
@@ -126,17 +149,18 @@ def results(
     return make_dataset(variables, coordinates, attributes, meanings)
 
 
-def draw(panel: "Axes", data: xr.Dataset, axis: str, title: str, log: bool = False) -> None:
-    """Networks: mean, dashed, with one standard deviation over seeds, as in the figure; the prediction solid."""
+def draw_strengths(panel: "Axes", data: xr.Dataset, axis: str, title: str, log: bool = False) -> None:
+    """Networks: mean, dashed, with one standard deviation over seeds, as in the thesis; the prediction is solid."""
     few = data.sizes[axis] < 30
     for index, skill in enumerate(data.skill.values):
         colour = COLOURS[index]
-        curves, places = data.strength.sel(skill=skill), data[axis].values
+        curves, positions = data.strength.sel(skill=skill), data[axis].values
         mean, spread = curves.mean("seed"), curves.std("seed", ddof=1)
-        panel.fill_between(places, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
-        panel.plot(places, mean, color=colour, linestyle="--", linewidth=1.4, marker="o" if few else "", markersize=3)
+        style: dict[str, Any] = {"color": colour, "linewidth": 1.4}
+        panel.fill_between(positions, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+        panel.plot(positions, mean, linestyle="--", marker="o" if few else "", markersize=3, **style)
         expected = data.predicted_strength.sel(skill=skill)
-        panel.plot(data[f"predicted_{axis}"], expected, color=colour, linewidth=1.4, label=f"k = {skill}")
+        panel.plot(data[f"predicted_{axis}"], expected, label=f"k = {skill}", **style)
     panel.plot([], [], color="grey", linestyle="--", label="networks, ± 1 s.d.")
     panel.plot([], [], color="grey", label="model")
     panel.set_xlabel(f"{MEANINGS[axis].long_name}, {MEANINGS[axis].symbol}")

@@ -1,4 +1,4 @@
-"""The trainings that figures along epochs and sizes share, so that each is paid for once."""
+"""The trainings of the figures along epochs and over training-set sizes; several figures use the same one."""
 
 from solvable.papers.claims import Scale
 from solvable.papers.layerwise import table2_2
@@ -15,7 +15,7 @@ _IMAGES = {"cifar-10": ("CIFAR-10", 50_000), "mnist": ("MNIST", 60_000), "digits
 
 
 def title(experiment: Experiment) -> str:
-    """For people: the network and the images, and what is out of the ordinary."""
+    """The network, the images, and what is unusual about the training, as a label."""
     parts = [f"{_NETWORKS[experiment.network]} on {_IMAGES[experiment.images][0]}"]
     if experiment.label_noise:
         parts.append(f"{experiment.label_noise:.0%} random labels")
@@ -25,21 +25,21 @@ def title(experiment: Experiment) -> str:
 
 
 def images_of(experiment: Experiment) -> int:
-    """How many training images there are."""
+    """The number of training images."""
     return experiment.train or _IMAGES[experiment.images][1]
 
 
 def epochs(count: float, images: int = 50_000, batch: int = 128) -> int:
-    """So many epochs, in steps."""
+    """The number of steps in so many epochs."""
     return round(count * images / batch)
 
 
-def _at(*measured: float, images: int = 50_000) -> tuple[int, ...]:
+def _steps_at(*measured: float, images: int = 50_000) -> tuple[int, ...]:
     return tuple(epochs(epoch, images) for epoch in measured)
 
 
-# Quickly: squared error with AdamW brings small networks on digits to few features. Where two labels in five are random
-# and nothing decays, they go there first and leave again as they learn the random ones by heart.
+# Quick scale: the squared error with AdamW brings small networks on digits to few features. If two labels in five are
+# random and there is no weight decay, they approach few features first and leave them as they memorise random labels.
 _SMALL = Experiment(
     "fcn-small", "digits", loss="mse", optimiser="adamw", rate=3e-3, decay=0.1, schedule="cosine", steps=1000, batch=64,
     seeds=2, measured=(22, 44, 110, 220, 440, 660),
@@ -53,25 +53,25 @@ _NOISY = _SMALL._replace(
     batch=50,
     measured=(10, 20, 50, 100, 160, 320, 640, 1000),
 )
-# The thesis' loss. Longer than the other trainings: what is asked is what comes after epoch 30. The rate first falls at
-# epoch 36. All images are measured each time, which costs little here.
+# The thesis' loss. Longer than the other trainings, because the question is what happens after epoch 30. The rate first
+# falls at epoch 36. All images are measured each time, which costs little here.
 _CONNECTED = Experiment(
     "fcn",
     loss="half-mse",
     steps=epochs(120),
-    measured=_at(1, 2, 3, 5, 8, 12, 20, 30, 40, 60, 80, 100),
+    measured=_steps_at(1, 2, 3, 5, 8, 12, 20, 30, 40, 60, 80, 100),
     points=60_000,
 )
 
 FEW_FEATURES: dict[Scale, Experiment] = {"quick": _SMALL, "full": table2_2.CIFAR}
 MANY_FEATURES: dict[Scale, Experiment] = {"quick": _NOISY, "full": _CONNECTED}
 WITHOUT_DECAY = _CONNECTED._replace(decay=0.0)
-# Those that come near to few features and leave them again.
+# Networks that approach few features and leave them again.
 LEAVING: dict[Scale, Experiment] = {"quick": _NOISY, "full": WITHOUT_DECAY}
 EASY: dict[Scale, Experiment] = {
     "quick": _SMALL,
     "full": _CONNECTED._replace(
-        images="mnist", steps=epochs(40, 60_000), measured=_at(1, 2, 5, 10, 20, 30, images=60_000)
+        images="mnist", steps=epochs(40, 60_000), measured=_steps_at(1, 2, 5, 10, 20, 30, images=60_000)
     ),
 }
 VGG: dict[Scale, Experiment] = {
@@ -83,7 +83,7 @@ COLLAPSING: dict[Scale, tuple[Experiment, ...]] = {
     "full": (table2_2.CIFAR, table2_2.MNIST_ON_ITS_WAY),
 }
 
-# Small sets are known by heart long before half of the steps: the time goes into a second seed.
+# Small sets are memorised long before half of the steps: the time is spent on a second seed.
 _LONG, _SHORT = epochs(12), epochs(6)
 _PLAIN = table2_2.CIFAR._replace(augmented=False, steps=_LONG, decay=table2_2.SHORT_DECAY, seeds=1, measured=())
 SIZES: dict[Scale, tuple[Experiment, ...]] = {

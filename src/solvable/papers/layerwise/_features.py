@@ -1,5 +1,6 @@
 """What the figures of chapter 1 share: the spectrum with a head and a tail, sine functions, and their pictures."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -7,10 +8,11 @@ import xarray as xr
 
 from solvable.models.linear_features import LinearFeatures
 from solvable.papers.claims import Claim
-from solvable.plotting import COLOURS
+from solvable.plotting import COLOURS, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 HEAD, SAMPLES, MODES, NOISE = 5, 100, 2000, 0.3
 # Eq. 1.36 prints n / (p - d), which leaves half of the head unlearned; a benign tail is far below (n - d) / (p - d).
@@ -36,8 +38,17 @@ def sine_function(coefficients: xr.DataArray, grid: np.ndarray = GRID, first: in
     return total
 
 
-def draw_fit(axes: "np.ndarray[tuple[int], np.dtype[np.object_]]", run: xr.Dataset, target: np.ndarray) -> None:
-    """The learned function with its training points, its head, and its tail, each beside the target."""
+def draw_overfitting(data: Mapping[str, xr.Dataset], target_mode: int) -> "Figure":
+    """What one network of sines has learned from noisy samples, and when signal and noise are fitted."""
+    figure, grid = new_figure(2, rows=2)
+    panels = grid.ravel()
+    _draw_fit(panels[:3], data["sine"].isel(seed=0), np.sin(2 * np.pi * target_mode * GRID))
+    _draw_phases(panels[3], data["theory"], data["phases"])
+    return figure
+
+
+def _draw_fit(axes: "np.ndarray[tuple[int], np.dtype[np.object_]]", run: xr.Dataset, target: np.ndarray) -> None:
+    """The learned function with its training samples, and its parts in the head and in the tail."""
     coefficients = run.limit_coefficient
     whole, head, tail = (
         sine_function(coefficients),
@@ -59,19 +70,19 @@ def draw_fit(axes: "np.ndarray[tuple[int], np.dtype[np.object_]]", run: xr.Datas
         ax.legend(loc="lower left", fontsize="small")
 
 
-def draw_phases(ax: "Axes", theory: xr.Dataset, phases: xr.Dataset) -> None:
-    """Shares of signal and noise fitted, with the times at which each is halfway."""
+def _draw_phases(ax: "Axes", theory: xr.Dataset, phases: xr.Dataset) -> None:
+    """Fractions of signal and noise that are fitted, with the times at which each is halfway."""
     for name, label, colour in (("signal_fit", "signal learned", 0), ("noise_fit", "noise fitted", 1)):
         ax.plot(theory.time, theory[name], color=COLOURS[colour], label=label)
         ax.axvline(float(phases[name.replace("fit", "time")]), color=COLOURS[colour], linestyle=":", linewidth=1)
-    ax.plot(theory.time, theory.test_loss / theory.test_loss[0], color=COLOURS[6], label="test loss / its start")
+    ax.plot(theory.time, theory.test_loss / theory.test_loss[0], color=COLOURS[6], label="test loss / initial loss")
     ax.set_xscale("log")
     ax.set_xlabel("training time, t")
-    ax.set_ylabel("share")
+    ax.set_ylabel("fraction")
     ax.legend(fontsize="small", loc="center right")
 
 
 def agreement(name: str, theory: float, runs: xr.DataArray, printed: float | str | None = None) -> Claim:
-    """The mean over drawn training sets is theory's value."""
+    """Claim that the mean over drawn training sets is the value that theory gives."""
     expected, found = xr.Dataset({"value": ((), theory)}), xr.Dataset({"value": runs.drop_attrs()})
     return Claim.agrees(name, expected, found, "value", printed=printed)

@@ -1,4 +1,4 @@
-"""The runs of fig. 6.5: images learned by networks with the scales of table 6.1, and when they fit and generalise."""
+"""The runs of fig. 6.5: networks with the scales of table 6.1 learn images, and when they fit and generalise."""
 
 import dataclasses
 from collections.abc import Callable
@@ -23,13 +23,13 @@ TABLE = {
     "input": (5.0, 3.0, 0.01, 1.0),
     "output": (5.0, 3.0, 1.0, 0.1),
 }
-# Weight decay as part of the gradient that Adam sees, none, and beside Adam (AdamW).
+# Weight decay as part of the gradient that Adam receives, none, and decoupled from Adam (AdamW).
 DECAYS = ("gradient", "none", "beside")
 FITTED, SHARE = 0.99, 0.9
 
 
 class Row(NamedTuple):
-    """One variant: a configuration of table 6.1, how weights decay, and whether pixels have mean 0 and variance 1."""
+    """One variant: a configuration of table 6.1, the kind of weight decay, and whether pixels are standardised."""
 
     configuration: str
     decay: str = "gradient"
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Sizes and rates; by default those of section 6.4.3."""
+    """Sizes and learning rates; the defaults are those of section 6.4.3."""
 
     images: str = "mnist"
     points: int = 1000
@@ -53,7 +53,7 @@ class Setting:
 
     @property
     def batches(self) -> int:
-        """Whole batches an epoch: what does not fill one waits for the next epoch."""
+        """Full batches per epoch; the remaining samples are used in the next epoch."""
         return self.points // self.batch
 
     @property
@@ -62,12 +62,12 @@ class Setting:
 
     @property
     def early(self) -> int:
-        """A step at which the default has fitted and does not generalise yet: a twentieth of the training."""
+        """A step at which the default network has fitted and does not generalise yet: a twentieth of the training."""
         return self.steps // 20
 
 
 def run(setting: Setting, rows: list[Row], key: int = 0) -> Training:
-    """Train rows with all seeds, side by side. Training sets are drawn anew for each seed."""
+    """Train all rows with all seeds side by side. Each seed draws a training set of its own."""
     scales = {name: [TABLE[row.configuration][i] for row in rows] for i, name in enumerate(SCALES)}
     scales["standardised"] = [float(row.standardised) for row in rows]
     decays = {
@@ -82,7 +82,7 @@ def run(setting: Setting, rows: list[Row], key: int = 0) -> Training:
         return MLP(pixels, 10, setting.width, 4, key=key, activation="tanh", **scales)
 
     def optimiser(gradient_decay: Any, beside_decay: Any, **_: Any) -> optax.GradientTransformation:
-        # As numbers of the training's precision: float64 ones would make all that they touch float64.
+        # In the precision of the training: float64 values would promote everything else to float64.
         in_gradient, beside = (jnp.asarray(decay, jnp.float32) for decay in (gradient_decay, beside_decay))
         return optax.chain(
             optax.add_decayed_weights(in_gradient),
@@ -106,7 +106,7 @@ def run(setting: Setting, rows: list[Row], key: int = 0) -> Training:
 
 
 def _data(images: Images, points: int) -> Callable[..., Fixed]:
-    """A maker of training sets: each seed draws its own. Pixels lie in [0, 1] unless they are standardised."""
+    """A function that draws the training set of a seed. Pixels lie in [0, 1] unless they are standardised."""
     mean, spread = float(images.train_inputs.mean()), float(images.train_inputs.std())
 
     def make(key: jax.Array, target_scale: Any, standardised: Any, **_: Any) -> Fixed:
@@ -123,12 +123,12 @@ def _data(images: Images, points: int) -> Callable[..., Fixed]:
 
 
 def delays(curves: xr.Dataset, batches: int, share: float = SHARE) -> xr.Dataset:
-    """When each run fits and generalises, in epochs, and the second over the first: its delay.
+    """The epochs at which each run fits and generalises, and their ratio: its delay.
 
-    A run fits when its training accuracy reaches ``FITTED``. It generalises when its test accuracy reaches ``share`` of
-    the best that any row reaches (the mean over its seeds, at its best step): one level for all runs, so that a run
-    that never generalises does not count its own poor best as success; its delay is infinite. A run that never fits
-    is counted as fitting at its end. Below 1, a network generalises before it fits.
+    A run fits when its training accuracy reaches ``FITTED``. It generalises when its test accuracy reaches the fraction
+    ``share`` of the best that any row reaches (the mean over its seeds, at its best step). The level is the same for
+    all runs, so that a run that never generalises does not count its own poor best as success; its delay is infinite. A
+    run that never fits counts as fitting at its end. With a delay below 1 a network generalises before it fits.
     """
     level = share * float(curves.test_accuracy.mean("seed").max())
     fits = _first(curves.train_accuracy, FITTED).clip(max=float(curves.time[-1])) / batches
@@ -139,7 +139,7 @@ def delays(curves: xr.Dataset, batches: int, share: float = SHARE) -> xr.Dataset
             "generalises": generalises.assign_attrs(long_name="epoch at which the run generalises", units="epochs"),
             "delay": (generalises / fits).assign_attrs(long_name="delay of generalisation", units="1"),
             "best": curves.test_accuracy.max("time").assign_attrs(long_name="best test accuracy", units="1"),
-            "at_fit": _at(curves.test_accuracy, curves.train_accuracy >= FITTED).assign_attrs(
+            "at_fit": _when_first(curves.test_accuracy, curves.train_accuracy >= FITTED).assign_attrs(
                 long_name="test accuracy when the training set is fitted", units="1"
             ),
         },
@@ -151,12 +151,12 @@ def _first(accuracy: xr.DataArray, level: float) -> xr.DataArray:
     return accuracy.time.where(accuracy >= level).min("time").fillna(np.inf)
 
 
-def _at(values: xr.DataArray, reached: xr.DataArray) -> xr.DataArray:
+def _when_first(values: xr.DataArray, reached: xr.DataArray) -> xr.DataArray:
     return values.isel(time=reached.argmax("time")).where(reached.any("time")).drop_vars("time")
 
 
 def feature_table(training: Training, setting: Setting, variants: list[int]) -> xr.Dataset:
-    """κ_CKA and effective dimensions at the start, early and at the end: basis of training, overlaps on test."""
+    """κ_CKA and effective dimensions at three steps: features of the training set, overlaps on the test set."""
     steps = (0, setting.early, setting.steps)
     names = ("mp_distance", "intensity", "quality_above_noise", "utilisation_above_noise")
     values = np.zeros((len(names), len(variants), setting.seeds, len(steps)))
@@ -181,8 +181,9 @@ def feature_table(training: Training, setting: Setting, variants: list[int]) -> 
 def final_growth(configuration: str, width: int) -> float:
     """gamma_+ (eq. 6.14) of a scalar linear network of the same width with the scales of a configuration.
 
-    The layers are those of LeCun's start for one input, 1 and 1/sqrt(width), times the weight scale, with signs that
-    make the initial output zero; the target's slope is target scale over input scale, and Z one over the output scale.
+    The layers are those of LeCun's initialisation for one input, 1 and 1/sqrt(width), times the weight scale, with
+    signs that make the initial output zero. The slope of the target is the target scale over the input scale, and Z is
+    one over the output scale.
     """
     weight, target, inputs, output = TABLE[configuration]
     signs = np.where(np.arange(width) % 2, -1.0, 1.0)

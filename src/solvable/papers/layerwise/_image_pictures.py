@@ -1,7 +1,7 @@
-"""What figures of image networks share: the three panels of the feature metrics, and claims on the regime.
+"""Shared by the figures of image networks: the three panels of the feature metrics, and claims on the regime.
 
-All functions take datasets of :func:`trained` (dims seed, step, mode). Pictures and claims are of one moment of
-training, which :func:`at_end` chooses; ``data.sel(step=...)`` gives another.
+All functions take datasets of :func:`trained` at one moment of training (dims seed, mode): :func:`at_end` selects the
+last, and ``data.sel(step=...)`` another.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Definition 2: a network is in the minimum-feature regime if κ_CKA is below this.
 THRESHOLD = 0.1
 ABOVE_NOISE, SQUARED, ONCE = "utilisation_above_noise", "utilisation_squared", "utilisation_once"
-# Variables of a dataset, and how the thesis names and shows them (its Figs. 2.3, 2.4, 3.5 and 7.1 to 7.3).
+# Variables of a dataset, with the names that they have in the thesis (Figs. 2.3, 2.4, 3.5 and 7.1 to 7.3).
 PANELS = {
     "cumulative_quality": "cumulative quality, Π*(k)",
     "cumulative_utilisation": "cumulative utilisation, Π̂(k)",
@@ -38,12 +38,12 @@ DIMENSIONS = {
 
 
 def at_end(data: xr.Dataset) -> xr.Dataset:
-    """The networks when training is over."""
+    """The networks at the end of training."""
     return data.isel(step=-1)
 
 
 def feature_figure(runs: Mapping[str, xr.Dataset], classes: int | Mapping[str, int] = 10) -> "Figure":
-    """The three panels in a figure of their own; ``runs`` as in :func:`draw_features`."""
+    """The three panels in a figure of their own; the arguments are those of :func:`draw_features`."""
     figure, panels = new_figure(3, width=4.7)
     draw_features(panels, runs, classes)
     return figure
@@ -52,9 +52,9 @@ def feature_figure(runs: Mapping[str, xr.Dataset], classes: int | Mapping[str, i
 def draw_features(panels: Any, runs: Mapping[str, xr.Dataset], classes: int | Mapping[str, int] = 10) -> None:
     """Cumulative quality, cumulative utilisation and intensity over k on three panels, one colour for each of ``runs``.
 
-    ``runs`` are named datasets of one moment (dims seed, mode). Seeds are thin lines, their mean a thick one. Dotted
-    lines stand at k = ``classes``, one for all runs or each its own by name. The legend gives the mean test accuracy in
-    parentheses and the mean κ_CKA in square brackets, as the thesis does.
+    ``runs`` are datasets of one moment (dims seed, mode), by name. Seeds are thin lines, and their mean is a thick one.
+    Dotted lines are at k = ``classes``: one number for all runs, or one per run by name. The legend gives the mean test
+    accuracy in parentheses and the mean κ_CKA in square brackets, as in the thesis.
     """
     for panel, (variable, axis_label) in zip(panels, PANELS.items(), strict=True):
         for colour, (name, run) in zip(_colours(len(runs)), runs.items(), strict=True):
@@ -70,14 +70,14 @@ def draw_features(panels: Any, runs: Mapping[str, xr.Dataset], classes: int | Ma
     for panel in panels[:2]:
         panel.set_ylim(bottom=0)
     panels[2].set_yscale("log")
-    # Features that weight decay has removed are rounding: they would push all others to the top of the panel.
+    # Features that weight decay has removed are rounding errors; they would push all others to the top of the panel.
     panels[2].set_ylim(bottom=max(1e-9, panels[2].get_ylim()[0]))
-    # Strong features come first, so that one corner is free in every regime.
+    # Strong features come first, so that this corner is free in every regime.
     panels[2].legend(fontsize="small", title="(test accuracy) [κ_CKA]", title_fontsize="small", loc="lower left")
 
 
 def draw_seeds(panel: "Axes", values: xr.DataArray, over: str, colour: str, label: str, **style: Any) -> None:
-    """Each seed a thin line over the coordinate ``over``, and their mean a thick one, which has the label."""
+    """Thin lines for the seeds over the coordinate ``over``, and a thick line with the label for their mean."""
     for seed in range(values.sizes["seed"]) if values.sizes["seed"] > 1 else ():
         panel.plot(values[over], values.isel(seed=seed), color=colour, linewidth=0.7, alpha=0.5, **style)
     mean = values.mean("seed", skipna=False)
@@ -85,7 +85,7 @@ def draw_seeds(panel: "Axes", values: xr.DataArray, over: str, colour: str, labe
 
 
 def distance_axis(panel: "Axes") -> None:
-    """κ_CKA along x, with the line below which a network is minimum-feature."""
+    """An x axis of κ_CKA, with the line below which a network is minimum-feature."""
     panel.axvline(THRESHOLD, color="0.4", linestyle="--", linewidth=1, label="minimum-feature below")
     panel.set_xscale("log")
     few_ticks(panel.xaxis)
@@ -110,7 +110,7 @@ def minimum_feature_claim(name: str, run: xr.Dataset, printed: float | None = No
 
 
 def extended_feature_claim(name: str, run: xr.Dataset, printed: float | str | None = None) -> Claim:
-    """κ_CKA is above 0.1, and so between 0.1 and 1, in every seed."""
+    """κ_CKA is above 0.1, that is between 0.1 and 1, in every seed."""
     return Claim(
         f"κ_CKA of {name} ({_worst(run, 'smallest')})",
         run.mp_distance.min(skipna=False),
@@ -166,7 +166,7 @@ def accuracy_claim(name: str, run: xr.Dataset, least: float, because: str, print
 
 
 def furthest(values: xr.DataArray, expected: float) -> float:
-    """The value of the seed that is furthest from what is expected; NaN if a seed has none."""
+    """The value of the seed that is furthest from the expected one; NaN if a seed has no value."""
     numbers = np.asarray(values, float)
     return float("nan") if np.isnan(numbers).any() else float(numbers[np.argmax(np.abs(numbers - expected))])
 
@@ -177,7 +177,7 @@ def _worst(run: xr.Dataset, word: str) -> str:
 
 
 def _colours(count: int) -> list[str]:
-    """The package's colours, and shades from blue to yellow where they do not suffice."""
+    """The package's colours, or shades from blue to yellow if there are not enough of them."""
     if count <= len(COLOURS):
         return list(COLOURS[:count])
     from matplotlib import colormaps

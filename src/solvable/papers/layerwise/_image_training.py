@@ -1,19 +1,19 @@
-"""Image networks as the thesis trains them, measured along the way: what all its figures of image networks share.
+"""Image networks trained as in the thesis and measured along the way: shared by all of its figures of image networks.
 
-The thesis gives momentum 0.9, weight decay 1e-3, rates of 0.05 (ResNet18) and 0.01 (VGG16) and 200 epochs in which the
-rate falls to a fifth every 60; it gives no batch size. Here batches have 128 images, and the rate falls at the same
-shares of a training that may be shorter.
+The thesis gives momentum 0.9, weight decay 1e-3, learning rates of 0.05 (ResNet18) and 0.01 (VGG16) and 200 epochs, in
+which the rate falls to a fifth every 60; it gives no batch size. Here batches have 128 images, and the rate falls at
+the same fractions of a training that may be shorter.
 
 Its loss is half the squared error (eq. 1.11) "unless explicitly specified", and nothing is specified for images. Here
-it is "mse", the mean over outputs as PyTorch's, unless a figure says otherwise; half the sum over ten outputs is five
-times that, and the same training has a fifth of the rate and five times the decay. The rate is bounded by the last
-layer: 0.053 for ResNet18 and ten outputs, just above the thesis' 0.05, and a tenth of it for one. With cross entropy
-features are as few, but not equally strong: ResNet18 on CIFAR-10 ended at κ_CKA = 0.024 with it and at 0.0024 with the
-squared error, as the thesis has it (0.003).
+it is "mse", the mean over outputs as in PyTorch, unless a figure says otherwise; half the sum over ten outputs is five
+times as large, so that the same training has a fifth of the rate and five times the decay. The last layer bounds the
+rate: by 0.053 for ResNet18 and ten outputs, just above the thesis' 0.05, and by a tenth of that for one output. With
+cross-entropy, features are as few, but not equally strong: ResNet18 on CIFAR-10 ended at κ_CKA = 0.024 with it and at
+0.0024 with the squared error, as in the thesis (0.003).
 
-One compiled program serves all trainings of a network on images of one shape: rates, decays, lengths and whether images
-are augmented are numbers to it, and a small training set is repeated until it has as many rows as a whole one, so that
-an epoch of the repeated set is several of its own.
+One compiled program serves all trainings of a network on images of one shape. Rates, decays, lengths and the choice of
+augmentation are arguments of the program, and a small training set is repeated until it has as many rows as the whole
+set, so that one epoch of the repeated set is several epochs of the small one.
 """
 
 import functools
@@ -31,20 +31,20 @@ from solvable.networks.convolutional.cnn import CNN
 from solvable.networks.convolutional.resnet import ResNet18
 from solvable.networks.convolutional.vgg import VGG16
 from solvable.networks.data.augmentation import crops_and_flips
-from solvable.papers.layerwise._image_store import kept
+from solvable.papers.layerwise._image_store import stored
 
 CLASSES = 10
-# The rate is multiplied by DROP after these shares of the training: every 60 of 200 epochs.
+# The rate is multiplied by DROP after these fractions of the training: every 60 of 200 epochs.
 DROPS, DROP = (0.3, 0.6, 0.9), 0.2
 
 
 class Experiment(NamedTuple):
-    """All that says how networks are trained and measured.
+    """How networks are trained and measured.
 
     ``train`` images are drawn, equally many of each of the first ``classes``; None takes all. ``measured`` are the
-    steps at which everything is measured besides the first and the last: on ``points`` images of each set, at the last
-    on all. ``decay`` is added to the gradient. Schedules are "thesis", "constant" and "cosine"; the rate rises
-    over the first ``warmup`` steps.
+    steps at which everything is measured, besides the first and the last step: on ``points`` images of each set, and on
+    all images at the last step. ``decay`` is added to the gradient. The learning-rate schedules are "thesis",
+    "constant" and "cosine"; the rate rises over the first ``warmup`` steps.
     """
 
     network: str = "resnet18"
@@ -72,7 +72,7 @@ class Experiment(NamedTuple):
 
 
 class Augmentation(eqx.Module):
-    """Crops and flips, or nothing: ``used`` is 0 or 1, so that both are one program."""
+    """Crops and flips, or no change: ``used`` is 0 or 1, so that one program serves both."""
 
     used: jax.Array
     change: Any = eqx.field(static=True)
@@ -85,7 +85,7 @@ def _fully_connected(shape: tuple[int, ...], outputs: int, *, key: jax.Array, wi
     return MLP(shape[0], outputs, width, depth, key=key, initialisation="uniform")
 
 
-# Name -> the network, the least size of image it takes, and whether it takes images (or rows of pixels).
+# Name -> the network, the smallest image size it accepts, and whether it takes images (or else rows of pixels).
 _NETWORKS: dict[str, tuple[Any, int | None, bool]] = {
     "resnet18": (ResNet18, 32, True),
     "vgg16": (VGG16, 32, True),
@@ -102,30 +102,32 @@ _NETWORKS: dict[str, tuple[Any, int | None, bool]] = {
 
 @functools.cache
 def trained(experiment: Experiment) -> xr.Dataset:
-    """Networks of all seeds, measured along their training; figures that share an experiment train it once.
+    """Networks of all seeds, measured along their training. An experiment that several figures use is trained once.
 
-    Dims are (seed, step) and (seed, step, mode); ``epoch`` counts passes of the training images drawn.
+    Dims are (seed, step) and (seed, step, mode); ``epoch`` counts passes over the drawn training images.
     """
-    return kept(experiment, lambda: _train(experiment))
+    return stored(experiment, lambda: _train(experiment))
 
 
 def _train(experiment: Experiment) -> xr.Dataset:
-    images = loaded(experiment)
-    data, own = training_set(images, experiment)
-    once = eqx.tree_at(lambda tree: (tree.inputs, tree.targets), data, (data.inputs[:own], data.targets[:own]))
+    images = load_experiment(experiment)
+    data, distinct = training_set(images, experiment)
+    once = eqx.tree_at(
+        lambda tree: (tree.inputs, tree.targets), data, (data.inputs[:distinct], data.targets[:distinct])
+    )
 
     def record(points: int | None) -> Any:
         measures = feature_record(points, last_layer=_last_layer, loss=experiment.loss)  # type: ignore[arg-type]
 
         def inspect(network: Any, given: Any = None, initial: Any = None) -> dict[str, Any]:
-            # Not the data that are given: in those a small set is repeated.
+            # The given data are not used: they repeat a small training set.
             found = measures(network, once, initial)
             return found if experiment.targets == "one-hot" else found | _regression_accuracy(network, once, experiment)
 
         return inspect
 
     training = train(
-        lambda key, **_: made(experiment, images, key),
+        lambda key, **_: new_network(experiment, images, key),
         data,
         lambda **settings: optimiser_of(experiment, **settings),
         steps=experiment.steps,
@@ -135,17 +137,17 @@ def _train(experiment: Experiment) -> xr.Dataset:
         seeds=experiment.seeds,
         key=experiment.key,
         at=[],
-        inspect=record(min(own, experiment.points)),
+        inspect=record(min(distinct, experiment.points)),
         inspect_at=sorted({0, *experiment.measured} - {experiment.steps}),
         precision=experiment.precision,  # type: ignore[arg-type]
         at_once=1,
     )
     last = [record(None)(training.network(seed)) for seed in range(experiment.seeds)]
-    return _dataset(training.curves, last, experiment, own)
+    return _dataset(training.curves, last, experiment, distinct)
 
 
-def loaded(experiment: Experiment) -> Images:
-    """The images of an experiment, as its network takes them."""
+def load_experiment(experiment: Experiment) -> Images:
+    """The images of an experiment, in the form that its network takes."""
     _, size, shaped = _network(experiment)
     return load_images(
         experiment.images,
@@ -162,12 +164,12 @@ def loaded(experiment: Experiment) -> Images:
 
 
 def training_set(images: Images, experiment: Experiment) -> tuple[Fixed, int]:
-    """The data as they are trained on, repeated to the size of the whole set; and how many rows are not repeats."""
-    own = len(images.train_inputs)
+    """The training data, repeated to the size of the whole set, and the number of rows that are not repeats."""
+    distinct = len(images.train_inputs)
     repeats = 1
     if experiment.train is not None:
         whole = load_images(experiment.images).train_inputs.shape[0] * experiment.classes // CLASSES
-        repeats = max(1, whole // own)
+        repeats = max(1, whole // distinct)
     shaped = images.train_inputs.ndim == 4
     padding = images.train_inputs.shape[1] // 8 if shaped else 0
     change = crops_and_flips(padding, experiment.images == "cifar-10", fill=images.black) if shaped else None
@@ -178,7 +180,7 @@ def training_set(images: Images, experiment: Experiment) -> tuple[Fixed, int]:
         jnp.asarray(np.concatenate([array] * repeats)) for array in (images.train_inputs, images.train_targets)
     )
     test = jnp.asarray(images.test_inputs), jnp.asarray(images.test_targets)
-    return Fixed(inputs, targets, *test, augment=augment), own
+    return Fixed(inputs, targets, *test, augment=augment), distinct
 
 
 def _network(experiment: Experiment) -> tuple[Any, int | None, bool]:
@@ -187,8 +189,8 @@ def _network(experiment: Experiment) -> tuple[Any, int | None, bool]:
     return _NETWORKS[experiment.network]
 
 
-def made(experiment: Experiment, images: Images, key: jax.Array) -> Any:
-    """A network as it is before training."""
+def new_network(experiment: Experiment, images: Images, key: jax.Array) -> Any:
+    """A network before training."""
     make = _network(experiment)[0]
     return make(images.train_inputs.shape[1:], images.train_targets.shape[1], key=key)
 
@@ -198,7 +200,7 @@ def _last_layer(network: Any) -> Any:
 
 
 def optimiser_of(experiment: Experiment, rate: Any, decay: Any, length: Any) -> Any:
-    """Descent with momentum and weight decay as PyTorch has them, or AdamW; the rate along a training of ``length``."""
+    """SGD with momentum and weight decay as in PyTorch, or AdamW; the schedule is that of ``length`` steps."""
     import optax
 
     def rate_at(step: Any) -> Any:
@@ -229,7 +231,7 @@ def _only_last(updates: Any, _: Any) -> Any:
 
 
 def _regression_accuracy(network: Any, data: Fixed, experiment: Experiment) -> dict[str, float]:
-    """Share of images whose output is nearer to their number than to any other."""
+    """Fraction of images whose output is nearer to their number than to any other."""
     half = 1 / (experiment.classes - 1)  # numbers are spread from -1 to 1
     found = {}
     for name, inputs, targets in (
@@ -251,7 +253,7 @@ def _outputs(network: Any, inputs: jax.Array) -> jax.Array:
 
 _MEANINGS = {
     "step": Meaning("step", "steps", "t"),
-    "seed": Meaning("index of the run's draws", "1"),
+    "seed": Meaning("index of the random seed", "1"),
     "mode": Meaning("feature, in falling order of intensity", "1", "k"),
     "intensity": Meaning("intensity", "1", "ρ_k"),
     "quality": Meaning("quality", "1", "Q*_k"),
@@ -265,8 +267,8 @@ _MEANINGS = {
 }
 
 
-def _dataset(curves: xr.Dataset, last: list[dict[str, Any]], experiment: Experiment, own: int) -> xr.Dataset:
-    """What was measured on the way and of the last networks, under the names that the figures use."""
+def _dataset(curves: xr.Dataset, last: list[dict[str, Any]], experiment: Experiment, distinct: int) -> xr.Dataset:
+    """The measurements along training and of the final networks, under the names that the figures use."""
     found = curves.isel(variant=0, drop=True)
     variables: dict[str, Any] = {}
     for name in last[0]:
@@ -280,10 +282,10 @@ def _dataset(curves: xr.Dataset, last: list[dict[str, Any]], experiment: Experim
     meanings = {name: Meaning(name.replace("_", " "), "1", "") for name in variables} | _MEANINGS
     coordinates = {"seed": np.arange(experiment.seeds), "step": steps, "mode": np.arange(1, modes + 1)}
     data = make_dataset(variables, coordinates, attributes, meanings)
-    epochs = steps * experiment.batch / own
+    epochs = steps * experiment.batch / distinct
     return data.assign_coords(epoch=("step", epochs, {"long_name": "epoch", "units": "epochs"}))
 
 
 def _plain(value: Any) -> Any:
-    """As an attribute that files can hold."""
+    """Convert a value to an attribute that files can hold."""
     return str(value) if value is None or isinstance(value, bool | tuple) else value

@@ -1,4 +1,4 @@
-"""What the figures of products of layers share: an independent integrator, runs of descent, and theory against runs."""
+"""What the figures of products of layers share: an independent integrator, and theory against gradient descent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +49,7 @@ def _integrate(first: np.ndarray, second: np.ndarray, times: np.ndarray, pull: P
 def descend(
     model: DiagonalNetwork | ScalarNetwork, flow_times: np.ndarray, learning_rate: float, **options: Any
 ) -> tuple[xr.Dataset, xr.Dataset]:
-    """The flow, and runs of gradient descent, at the whole steps nearest to the given flow times."""
+    """Theory for the flow, and runs of gradient descent, at the whole steps nearest to the given flow times."""
     steps = np.round(flow_times / learning_rate)
     runs = model.simulate(steps, GradientDescent(learning_rate), **options)
     return model.predict(steps, GradientFlow(learning_rate)), runs
@@ -61,9 +61,9 @@ def on_flow_time(curves: xr.Dataset) -> xr.Dataset:
 
 
 def agreement(label: str, theory: xr.Dataset, simulation: xr.Dataset, variable: str, bias: float) -> Claim:
-    """The flow and the mean of descent over training sets differ by noise, and by no more than ``bias`` beside it.
+    """Claim that gradient flow and the mean of gradient descent over training sets agree in a variable.
 
-    The bias is what whole steps and finite samples shift the mean by; it is stated, not fitted.
+    Whole steps and finite samples shift the mean. ``bias`` bounds this shift; it is stated, not fitted.
     """
     return Claim.agrees(
         f"{label}: {variable.replace('_', ' ')} of the runs agrees",

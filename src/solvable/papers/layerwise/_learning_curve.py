@@ -1,19 +1,20 @@
-"""Learning curves of two power laws: where one ends and the other begins, and where a measure passes a level."""
+"""Learning curves that consist of two power laws: where they meet, and where a measure crosses a level."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-# How densely places of a bend are tried: far closer than the sizes of training sets lie.
-_TRIED = 400
+# The number of candidate positions of a bend, which lie far closer than the sizes of training sets.
+_CANDIDATES = 400
 
 
 class Bend(NamedTuple):
     """``n^-before`` up to the size ``at`` and ``n^-after`` beyond it; exponents of a falling curve are positive.
 
-    Errors are standard errors of least squares, from the scatter of the points about the two lines: NaN if there are
-    no more points than numbers fitted. ``height`` is the value at the bend, ``scatter`` the sum of squares.
+    Errors are standard errors of least squares, from the scatter of the points about the two lines; they are NaN if
+    there are no more points than fitted parameters. ``height`` is the value at the bend, and ``scatter`` the sum of
+    squared residuals.
     """
 
     at: float
@@ -27,7 +28,7 @@ class Bend(NamedTuple):
 
     @property
     def faster_after(self) -> float:
-        """After less before, in standard errors of this difference."""
+        """The difference of the exponents, after minus before, in its standard errors."""
         return (self.after - self.before) / self.difference_error
 
     def __call__(self, sizes: np.ndarray) -> np.ndarray:
@@ -36,9 +37,9 @@ class Bend(NamedTuple):
 
 
 def crossing(sizes: Sequence[float] | np.ndarray, values: Sequence[float] | np.ndarray, level: float) -> float:
-    """The size from which values stay below a level, between two sizes by a straight line of the logarithms.
+    """The size from which values stay below a level, by linear interpolation of the logarithms between two sizes.
 
-    NaN if it is not passed between the sizes: if the last value is not below, or all are.
+    NaN if the level is not crossed between the sizes: if the last value is not below it, or all values are.
     """
     sizes, values = np.asarray(sizes, float), np.asarray(values, float)
     above = np.flatnonzero(~(values < level))
@@ -53,7 +54,7 @@ def crossing(sizes: Sequence[float] | np.ndarray, values: Sequence[float] | np.n
 def bend_at(sizes: Sequence[float] | np.ndarray, values: Sequence[float] | np.ndarray, at: float) -> Bend:
     """Two power laws that meet at a given size, by least squares of the logarithms.
 
-    There must be sizes on both sides, else one of the laws is not seen: all numbers are NaN.
+    Without sizes on both sides of it one of the laws is not observed, and all numbers are NaN.
     """
     sizes, values = np.asarray(sizes, float), np.asarray(values, float)
     if not (np.isfinite(at) and sizes.min() < at < sizes.max()):
@@ -72,26 +73,26 @@ def bend_at(sizes: Sequence[float] | np.ndarray, values: Sequence[float] | np.nd
 
 
 def best_bend(sizes: Sequence[float] | np.ndarray, values: Sequence[float] | np.ndarray) -> Bend:
-    """The bend that leaves the least scatter, with two sizes or more on each side of it.
+    """The bend of least scatter, with two sizes or more on each side of it.
 
-    The errors of the exponents are those for a bend at this place; that the place itself is fitted is not in them.
+    The errors of the exponents are those for a bend at this position; they do not include the error of the position.
     """
-    places = np.unique(np.asarray(sizes, float))
-    if places.size < 4:
-        raise ValueError(f"two power laws need four sizes or more, not {places.size}")
-    tried = np.geomspace(places[1], places[-2], _TRIED)
-    return min((bend_at(sizes, values, at) for at in tried), key=lambda bend: bend.scatter)
+    unique = np.unique(np.asarray(sizes, float))
+    if unique.size < 4:
+        raise ValueError(f"two power laws need four sizes or more, not {unique.size}")
+    candidates = np.geomspace(unique[1], unique[-2], _CANDIDATES)
+    return min((bend_at(sizes, values, at) for at in candidates), key=lambda bend: bend.scatter)
 
 
 def rank_correlation(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
-    """Spearman's: the correlation of the ranks, ties sharing theirs. NaN if one of the two does not vary."""
+    """Spearman's rank correlation, with tied ranks averaged; NaN if one of the two does not vary."""
     ranks = [_ranks(np.asarray(values, float)) for values in (x, y)]
     norms = [np.sqrt(np.sum(rank**2)) for rank in ranks]
     return float(ranks[0] @ ranks[1] / (norms[0] * norms[1])) if all(norms) else float("nan")
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Less their mean; NaN if a value is not a number, which has no rank."""
+    """Ranks minus their mean; all NaN if a value is NaN, which has no rank."""
     if np.isnan(values).any():
         return np.full(values.shape, np.nan)
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)

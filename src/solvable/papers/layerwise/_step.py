@@ -1,4 +1,4 @@
-"""What the pictures of fig. 2.2 share: the grid, how features are measured on it, and the printed dimensions."""
+"""What the figures of fig. 2.2 share: the grid, how features are measured on it, and the printed dimensions."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ LAYERS, WIDTH, POINTS = 4, 1000, 2000
 INPUTS = np.linspace(-1, 1, POINTS + 1)[:-1] + 1 / POINTS
 TARGET = (INPUTS > 0).astype(float)
 NAMES = {"quality": "D_eff(Q*)", "utilisation": "D_eff(Q̂)", "intensity_plain": "D_eff(ρ)"}
-# Table 2.1; here alone the thesis treats the first intensity as the others.
+# Table 2.1; only here does the thesis treat the first intensity like the others.
 PRINTED_BEFORE = {"quality": 3.2, "utilisation": 1.8, "intensity_plain": 1.6}
 PRINTED_AFTER = {"quality": 1.1, "utilisation": 1.0, "intensity_plain": 1.2}
 
@@ -35,7 +35,7 @@ def first_functions(hidden: np.ndarray) -> np.ndarray:
 
 
 def draw_functions(panel: "Axes", functions: np.ndarray) -> None:
-    """The target and the first eigenfunctions."""
+    """Draw the target and the first eigenfunctions, one column of ``functions`` each."""
     panel.plot(INPUTS, TARGET, color="grey", label="target, f*")
     for index, colour in enumerate(COLOURS[: functions.shape[1]]):
         label = f"eigenfunction e_{index + 1}"

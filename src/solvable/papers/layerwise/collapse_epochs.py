@@ -1,26 +1,28 @@
 """Neural collapse through the terminal phase: NC1 to NC4 keep falling after the training set is known.
 
 Section 2.5 and Appendix D: the four measures of neural collapse on the training set, with κ_CKA beside them, along the
-trainings of ResNet18 on CIFAR-10 and MNIST of Table 2.2. The thesis prints no curves of them; what is tested is what it
-takes from Papyan, Han and Donoho, that in the terminal phase of training, when next to no training image is mistaken,
-all four fall. Accuracy and collapse are measured on clean training images, though CIFAR-10 is trained augmented; before
-the end, on some thousands of them. At quick scale small networks on 8 x 8 digits.
+trainings of ResNet18 on CIFAR-10 and MNIST of Table 2.2. The thesis prints no curves of them. The claims test what it
+takes from Papyan, Han and Donoho: in the terminal phase of training, when almost every training image is classified
+correctly, all four fall. Accuracy and collapse are measured on clean training images, although CIFAR-10 is trained with
+augmentation; before the end, on some thousands of them. At quick scale, small networks on 8 x 8 digits.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale, scale_of
 from solvable.papers.layerwise import _epoch_experiments as experiments
-from solvable.papers.layerwise._along_training import draw_epochs, epoch_axis, first_step, seeds_claim, told
+from solvable.papers.layerwise._along_training import draw_epochs, epoch_axis, first_step, listed, seeds_claim
 from solvable.papers.layerwise._image_pictures import THRESHOLD
 from solvable.papers.layerwise._image_training import trained
 from solvable.plotting import COLOURS, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MEASURES = {
     "within_class": "NC1, variance within over between classes",
@@ -32,34 +34,39 @@ MEASURES = {
     "mp_distance": "κ_CKA, on the test set",
 }
 # Training accuracy at which the terminal phase begins.
-KNOWN = {"quick": 0.99, "full": 0.995}
-# So few images of a whole training set that NC4 need not fall any more.
+KNOWN: dict[Scale, float] = {"quick": 0.99, "full": 0.995}
+# NC4 need not fall any further if it is this fraction of the training set or less.
 A_FEW = 5e-4
 
 
-def reproduce(scale: Scale) -> Reproduction:
-    datasets = {experiments.title(experiment): trained(experiment) for experiment in experiments.COLLAPSING[scale]}
-    figure, panels = new_figure(len(datasets), width=6.2, height=5.4)
-    claims: list[Claim] = []
-    for panel, (name, data) in zip(panels, datasets.items(), strict=True):
-        _draw(panel, data, KNOWN[scale])
-        panel.set_title(name, fontsize="medium")
-        claims += terminal_claims(data, name, KNOWN[scale])
-    figure.legend(*panels[0].get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=2)
-    return Reproduction({f"network-{i}": data for i, data in enumerate(datasets.values())}, figure, claims)
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """The trainings, measured along the way."""
+    return {f"network-{i}": trained(experiment) for i, experiment in enumerate(experiments.COLLAPSING[scale])}
+
+
+def _titled(data: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
+    """The trainings by the title of their experiment."""
+    pairs = enumerate(experiments.COLLAPSING[scale_of(data)])
+    return {experiments.title(experiment): data[f"network-{i}"] for i, experiment in pairs}
+
+
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """Every network has a terminal phase, in which all measures fall."""
+    known = KNOWN[scale_of(data)]
+    return [claim for name, run in _titled(data).items() for claim in terminal_claims(run, name, known)]
 
 
 def terminal_claims(data: xr.Dataset, name: str, known: float) -> list[Claim]:
-    """Each measure at the end against its value where the terminal phase begins, seed by seed."""
+    """Each measure at the end against its value at the beginning of the terminal phase, seed by seed."""
     begins = first_step(data.train_accuracy, known)
     last = float(data.step[-1])
     reached = begins < last
     epochs = data.epoch.sel(step=begins.where(reached, last))
-    claims = [
+    found = [
         seeds_claim(
             f"{name} has a terminal phase: training accuracy {known:.1%} before the end",
             reached,
-            f"it begins at epochs {told(epochs)}; the last is {float(data.epoch[-1]):.3g}",
+            f"it begins at epochs {listed(epochs)}; the last is {float(data.epoch[-1]):.3g}",
         )
     ]
     for measure, text in MEASURES.items():
@@ -69,21 +76,32 @@ def terminal_claims(data: xr.Dataset, name: str, known: float) -> list[Claim]:
         falls, because = end < begin, "all four fall, section 2.5"
         if measure == "nearest_class":
             falls, because = falls | (end <= A_FEW), f"{because}, or no more than {A_FEW:.2%} of images are left"
-        claims.append(
+        found.append(
             seeds_claim(
                 f"{text.split(',')[0]} of {name} ({measure}) falls in the terminal phase",
                 falls & reached,
-                f"{because}; from {told(begin)} to {told(end)}",
+                f"{because}; from {listed(begin)} to {listed(end)}",
             )
         )
-    return claims
+    return found
 
 
-def _draw(panel: "Axes", data: xr.Dataset, known: float) -> None:
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """The measures over epochs, with the terminal phase shaded."""
+    runs = _titled(data)
+    figure, panels = new_figure(len(runs), width=6.2, height=5.4)
+    for panel, (name, run) in zip(panels, runs.items(), strict=True):
+        _draw_measures(panel, run, KNOWN[scale_of(data)])
+        panel.set_title(name, fontsize="medium")
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=2)
+    return figure
+
+
+def _draw_measures(panel: "Axes", data: xr.Dataset, known: float) -> None:
     for colour, (measure, text) in zip(COLOURS, MEASURES.items(), strict=True):
         values = data[measure].isel(step=slice(1, None))
         style = "--" if measure == "mp_distance" else "-"
-        # NC4 reaches zero, which a log axis has no place for.
+        # NC4 reaches zero, which a logarithmic axis cannot show.
         draw_epochs(panel, values.where(values > 0), colour, text, style)
     begins = first_step(data.train_accuracy, known)
     begins = begins.where(np.isfinite(begins), drop=True)

@@ -1,33 +1,34 @@
 """Fig. 1.1: features that overlap, diagonalised; their intensities are not their norms."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
 from solvable.diagnostics import FeatureStatistics
 from solvable.diagnostics.eigenbasis import eigenbasis
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale
+from solvable.papers.layerwise._variables import variable
 from solvable.plotting import COLOURS, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # The example of section 1.5.3, and two features that nearly coincide.
 COVARIANCES = {"section 1.5.3": ((1.5, 0.5), (0.5, 1.5)), "nearly parallel": ((1.0, 0.95), (0.95, 1.0))}
 INTENSITIES = {"section 1.5.3": (2.0, 1.0), "nearly parallel": (1.95, 0.05)}
 
 
-def reproduce(scale: Scale) -> Reproduction:
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """Draw features with each covariance, diagonalise them, and measure the eigenfunctions on other samples."""
     samples = 4000 if scale == "quick" else 400_000
-    figure, panels = new_figure(2, width=4.2, height=4.8)
-    datasets, claims = {}, []
-    for panel, (name, covariance) in zip(panels, COVARIANCES.items(), strict=True):
-        generator = np.random.default_rng(11)
-        train, test = generator.multivariate_normal((0, 0), covariance, (2, samples))
-        intensity, directions = diagonalised(train)
-        _draw(panel, name, np.array(covariance), intensity, directions)
-        claims += _claims(name, train, test, intensity, directions)
-        attrs = {"long_name": "intensity", "units": "1", "symbol": "ρ_k"}
-        datasets[name.replace(" ", "-")] = xr.Dataset({"intensity": ("mode", intensity, attrs)}, {"mode": [1, 2]})
-    return Reproduction(datasets, figure, claims)
+    data = {}
+    for name, covariance in COVARIANCES.items():
+        train, test = np.random.default_rng(11).multivariate_normal((0, 0), covariance, (2, samples))
+        data[name.replace(" ", "-")] = measure(train, test)
+    return data
 
 
 def diagonalised(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -36,16 +37,43 @@ def diagonalised(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return basis.intensity, basis.directions
 
 
-def _claims(
-    name: str, train: np.ndarray, test: np.ndarray, intensity: np.ndarray, directions: np.ndarray
-) -> list[Claim]:
-    samples = len(train)
-    error = np.sqrt(2 / samples)
-    functions = test @ directions / np.sqrt(intensity)
-    singular = np.linalg.svd(train, compute_uv=False)
+def measure(train: np.ndarray, test: np.ndarray) -> xr.Dataset:
+    """The eigenfunctions of the training features, and how well eqs. 1.28 and 1.33 hold for them."""
+    intensity, directions = diagonalised(train)
     weights = np.array([0.8, -0.3])
     rotated = directions.T @ weights
     same = train @ weights - (train @ directions / np.sqrt(intensity)) @ (rotated * np.sqrt(intensity))
+    overlap = np.mean(np.prod(train @ directions, axis=1))
+    return xr.Dataset(
+        {
+            "intensity": variable("mode", intensity, "intensity", "ρ_k"),
+            "direction": variable(("feature", "mode"), directions, "direction of an eigenfunction", "O_ik"),
+            "singular_value": variable(
+                "mode", np.linalg.svd(train, compute_uv=False), "singular value of the features"
+            ),
+            "mean_square": variable(
+                "mode", np.mean((test @ directions / np.sqrt(intensity)) ** 2, axis=0), "mean square on other samples"
+            ),
+            "overlap": variable((), overlap, "overlap of the two eigenfunctions on the training samples"),
+            "change_of_function": variable((), np.abs(same).max(), "largest change of a function by the rotation"),
+            "weight_norm_ratio": variable(
+                (), np.sum(rotated**2) / np.sum(weights**2), "squared norm of the weights, rotated over given"
+            ),
+        },
+        {"mode": [1, 2], "feature": [1, 2]},
+        {"samples": len(train)},
+    )
+
+
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """The intensities, and the normalisation of the eigenfunctions."""
+    return [claim for name in COVARIANCES for claim in _claims(name, data[name.replace(" ", "-")])]
+
+
+def _claims(name: str, found: xr.Dataset) -> list[Claim]:
+    samples = found.attrs["samples"]
+    error = np.sqrt(2 / samples)
+    intensity = found.intensity.values
     why = "four standard errors of a variance from so many samples"
     return [
         *(
@@ -54,7 +82,7 @@ def _claims(
         ),
         Claim(
             f"{name}: intensity over squared singular value",
-            samples * intensity[0] / singular[0] ** 2,
+            samples * intensity[0] / float(found.singular_value[0]) ** 2,
             1.0,
             1e-12,
             "algorithm 1 with its missing 1/n; rounding",
@@ -62,23 +90,30 @@ def _claims(
         ),
         Claim(
             f"{name}: <e_1|e_1> on other samples",
-            float(np.mean(functions[:, 0] ** 2)),
+            float(found.mean_square[0]),
             1.0,
             4 * np.sqrt(2) * error,
             "four standard errors of both samples; printed: eq. 1.33 divides by the singular value",
             printed=round(1 / samples, 6),
         ),
-        Claim(f"{name}: <e_1|e_2> on these", float(np.mean(np.prod(train @ directions, axis=1))), 0, 1e-12, "rounding"),
-        Claim(f"{name}: eq. 1.28, the same function", float(np.abs(same).max()), 0, 1e-12, "rounding"),
-        Claim(
-            f"{name}: norm of the weights is kept", float(np.sum(rotated**2) / np.sum(weights**2)), 1, 1e-12, "rounding"
-        ),
+        Claim(f"{name}: <e_1|e_2> on these", float(found.overlap), 0, 1e-12, "rounding"),
+        Claim(f"{name}: eq. 1.28, the same function", float(found.change_of_function), 0, 1e-12, "rounding"),
+        Claim(f"{name}: norm of the weights is kept", float(found.weight_norm_ratio), 1, 1e-12, "rounding"),
     ]
 
 
-def _draw(panel: Any, name: str, covariance: np.ndarray, intensity: np.ndarray, directions: np.ndarray) -> None:
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """Features and eigenfunctions as arrows, one panel per covariance."""
+    figure, panels = new_figure(2, width=4.2, height=4.8)
+    for panel, (name, covariance) in zip(panels, COVARIANCES.items(), strict=True):
+        _draw(panel, name, np.array(covariance), data[name.replace(" ", "-")])
+    return figure
+
+
+def _draw(panel: "Axes", name: str, covariance: np.ndarray, found: xr.Dataset) -> None:
     """Functions as arrows in the plane of e_1 and e_2: Φ_i has the components O_ij √ρ_j (eq. 1.27)."""
-    ends = directions * np.sqrt(intensity)
+    intensity = found.intensity.values
+    ends = found.direction.values * np.sqrt(intensity)
     ends = ends * np.sign(ends[0])
     arrows = [(ends[i], f"Φ_{i + 1}, |Φ|² = {covariance[i, i]:g}", COLOURS[i], "-") for i in range(2)]
     arrows += [

@@ -1,74 +1,89 @@
 """Fig. 1.3: benign overfitting; the tail of eq. 1.36 that makes it so; signal first, noise later."""
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import numpy as np
 import xarray as xr
 
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale
 from solvable.papers.layerwise._features import (
-    GRID,
     HEAD,
     MODES,
     PRINTED_TAIL,
     SAMPLES,
     TAIL,
     agreement,
-    draw_fit,
-    draw_phases,
+    draw_overfitting,
     head_and_tail,
 )
-from solvable.plotting import new_figure
 from solvable.timegrid import log_times
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 TARGET_MODE = 1
+# Index of a time between the fit of the signal and that of the noise.
+BETWEEN = 20
 
 
-def reproduce(scale: Scale) -> Reproduction:
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """Theory and simulation with a benign tail and with the printed one."""
     seeds = 40 if scale == "quick" else 400
     model, printed = head_and_tail(TAIL, TARGET_MODE), head_and_tail(PRINTED_TAIL, TARGET_MODE)
     times = log_times(0.05, 2000, 40)
-    theory, theory_printed = model.predict(times, modes=2 * HEAD), printed.predict(times, modes=2 * HEAD)
-    gaussian = model.simulate(times, seeds=seeds, key=3, modes=2 * HEAD)
-    gaussian_printed = printed.simulate([1.0], seeds=seeds, key=3, modes=2 * HEAD)
     sine = model.simulate([1.0], seeds=seeds, key=3, features="sine")
-    phases, phases_printed = model.phases(), printed.phases()
+    return {
+        "theory": model.predict(times, modes=2 * HEAD),
+        "theory-printed-tail": printed.predict(times, modes=2 * HEAD),
+        "gaussian": model.simulate(times, seeds=seeds, key=3, modes=2 * HEAD),
+        "gaussian-printed-tail": printed.simulate([1.0], seeds=seeds, key=3, modes=2 * HEAD),
+        "sine": sine.drop_vars("coefficient"),
+        "phases": model.phases(),
+        "phases-printed-tail": printed.phases(),
+    }
 
-    figure, grid = new_figure(2, rows=2)
-    axes = grid.ravel()
-    draw_fit(axes[:3], sine.isel(seed=0), np.sin(2 * np.pi * TARGET_MODE * GRID))
-    draw_phases(axes[3], theory, phases)
 
-    def head(dataset: xr.Dataset) -> xr.DataArray:
-        return dataset.learnability.sel(mode=TARGET_MODE)
-
-    tail_rate = TAIL * (MODES - HEAD) / SAMPLES
-    median = float(2 * sine.limit_test_loss.median())
-    claims = [
-        agreement("learnability of the head, tail 1e-3", float(head(theory)), head(gaussian)),
-        agreement(
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """Learnability and test loss against simulation, and the times of the two phases."""
+    theory, gaussian = data["theory"], data["gaussian"]
+    name = "test loss after training, Gaussian features"
+    made = [
+        _head_claim("learnability of the head, tail 1e-3", theory, gaussian),
+        _head_claim(
             "learnability of the head, tail n/(p-d) as printed",
-            float(head(theory_printed)),
-            head(gaussian_printed),
+            data["theory-printed-tail"],
+            data["gaussian-printed-tail"],
             1.0,
         ),
+        agreement(name, float(theory.limit_test_loss), gaussian.limit_test_loss),
         agreement(
-            "test loss after training, Gaussian features", float(theory.limit_test_loss), gaussian.limit_test_loss
-        ),
-        agreement(
-            f"test loss at t = {times[20]:.3g}, between signal and noise",
-            float(theory.test_loss[20]),
-            gaussian.test_loss.isel(time=20),
+            f"test loss at t = {float(theory.time[BETWEEN]):.3g}, between signal and noise",
+            float(theory.test_loss[BETWEEN]),
+            gaussian.test_loss.isel(time=BETWEEN),
         ),
         Claim(
             "share of the target's variance in error, sine features (median)",
-            median / 0.5,
+            float(2 * data["sine"].limit_test_loss.median()) / 0.5,
             0.0,
             0.05,
             "benign: the interpolating function misses less than a twentieth of the target",
         ),
+    ]
+    return made + _phase_claims(data["phases"], data["phases-printed-tail"])
+
+
+def _head_claim(name: str, theory: xr.Dataset, runs: xr.Dataset, printed: float | None = None) -> Claim:
+    expected, found = (part.learnability.sel(mode=TARGET_MODE) for part in (theory, runs))
+    return agreement(name, float(expected), found, printed)
+
+
+def _phase_claims(phases: xr.Dataset, printed: xr.Dataset) -> list[Claim]:
+    return [
         Claim(
             "time by which half of the noise is fitted",
             float(phases.noise_time),
-            np.log(2) / tail_rate,
+            np.log(2) * SAMPLES / (TAIL * (MODES - HEAD)),
             0.1,
             "rate sum(tail)/n of eq. 1.36's tail as a ridge; fluctuations of its kernel are of order sqrt(n/p)/2",
             relative=True,
@@ -76,20 +91,15 @@ def reproduce(scale: Scale) -> Reproduction:
         ),
         Claim(
             "noise time over signal time with the printed tail",
-            float(phases_printed.noise_time / phases_printed.signal_time),
+            float(printed.noise_time / printed.signal_time),
             2.0,
             0.5,
             "signal and noise are fitted together: no two phases",
             printed="much above 1",
         ),
     ]
-    datasets = {
-        "theory": theory,
-        "theory-printed-tail": theory_printed,
-        "gaussian": gaussian,
-        "gaussian-printed-tail": gaussian_printed,
-        "sine": sine.drop_vars("coefficient"),
-        "phases": phases,
-        "phases-printed-tail": phases_printed,
-    }
-    return Reproduction(datasets, figure, claims)
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """The learned function, its parts in the head and in the tail, and the two phases of training."""
+    return draw_overfitting(data, TARGET_MODE)

@@ -2,18 +2,18 @@
 
 The thesis gives the width of the last layer (1024), the data (all of MNIST) and the two ways to train. The rest is our
 choice: two convolutions of 32 and 64 channels with ReLU and pooling, a layer of 1024 neurons with ReLU and the output;
-initial weights with PyTorch's variances; the squared error to one-hot targets, the thesis' loss where it names no other
-(eq. 1.11), summed over outputs; SGD with momentum 0.9, the rate 0.05 and decay 0.001 that the thesis states for another
-network (written here for half the squared error: twice the rate, half the decay), the rate falling to zero as a cosine;
-batches of 128, 30 epochs, steps in bfloat16. The last layer alone is a convex problem: it has no decay and 10 epochs.
-Seeds differ in initial weights and in the order of batches. A third training has cross-entropy, rate 0.05 and decay
-0.001: κ_CKA tells the losses apart.
+initial weights with PyTorch's variances; the squared error to one-hot targets, summed over outputs, which is the
+thesis' loss where it names no other (eq. 1.11); SGD with momentum 0.9, and the learning rate 0.05 and weight decay
+0.001 that the thesis states for another network (written here for half the squared error: twice the rate, half the
+decay), with a cosine schedule to zero; batches of 128, 30 epochs, steps in bfloat16. Training the last layer alone is a
+convex problem: it has no decay and 10 epochs. Seeds differ in initial weights and in the order of batches. A third
+training has cross-entropy, rate 0.05 and decay 0.001: κ_CKA differs between the losses.
 
-D_eff(Q̂) as measured counts chance: each of 1024 modes overlaps with the outputs by 1/n_test, together a tenth, which
-weighs more in an entropy than in a sum. A network that uses 10 features exactly would show 21, so the printed 10.5 must
-be something else. D_eff(Q̂²), with the square of eq. 2.5 as printed, makes little of chance; all three are drawn.
+D_eff(Q̂) as measured includes chance: each of 1024 modes overlaps with the outputs by 1/n_test, a tenth in total, which
+weighs more in an entropy than in a sum. A network that uses exactly 10 features would show 21, so the printed 10.5 must
+be something else. D_eff(Q̂²), with the square of eq. 2.5 as printed, is hardly affected by chance; all are drawn.
 
-The quick scale is a small CNN on 8 x 8 digits with square loss and AdamW, near κ_CKA = 0.1 and not surely below.
+The quick scale is a small CNN on 8 x 8 digits with squared error and AdamW, near κ_CKA = 0.1 and not surely below.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale, scale_of
+from solvable.papers.layerwise._along_training import beyond
 from solvable.papers.layerwise._image_pictures import (
     ABOVE_NOISE,
     DIMENSIONS,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
 CLASSES = 10
 WHOLE, LAST, ENTROPY = "all layers", "last layer only", "all layers, cross-entropy"
-
-
 FULL = Experiment(
     network="cnn",
     images="mnist",
@@ -73,31 +72,42 @@ EXPERIMENTS: dict[Scale, dict[str, Experiment]] = {
         ENTROPY: FULL._replace(loss="cross-entropy", rate=0.05, decay=1e-3),
     },
 }
-# The least test accuracy, and by what factor trainings must be apart.
+# The least test accuracy, and the factor by which trainings must differ.
 ACCURACIES: dict[Scale, dict[str, float]] = {
     "quick": {WHOLE: 0.95, LAST: 0.8},
     "full": {WHOLE: 0.95, LAST: 0.95, ENTROPY: 0.95},
 }
 FACTORS: dict[Scale, float] = {"quick": 2.0, "full": 3.0}
-# What the thesis reads off its networks (section 2.3.1).
+# The dimensions that the thesis prints (section 2.3.1).
 PRINTED = {WHOLE: {"utilisation": 10.5, "intensity": 11.19}, LAST: {"utilisation": 121.0, "intensity": 119.0}}
 
 
-def reproduce(scale: Scale) -> Reproduction:
-    data = {name: trained(experiment) for name, experiment in EXPERIMENTS[scale].items()}
-    runs = {name: at_end(one) for name, one in data.items()}
-    datasets = {name.replace(",", "").replace(" ", "-"): one for name, one in data.items()}
-    return Reproduction(datasets, _draw(runs, scale), claims(runs, scale))
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """The trained networks, one dataset per way to train."""
+    return {_file_name(name): trained(experiment) for name, experiment in EXPERIMENTS[scale].items()}
 
 
-def claims(runs: Mapping[str, xr.Dataset], scale: Scale) -> list[Claim]:
+def _file_name(name: str) -> str:
+    return name.replace(",", "").replace(" ", "-")
+
+
+def _ends(data: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
+    """The networks at the end of training, by the way they were trained."""
+    return {name: at_end(data[_file_name(name)]) for name in EXPERIMENTS[scale_of(data)]}
+
+
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """As many features as classes with all layers, and many more with the last layer alone."""
+    scale, runs = scale_of(data), _ends(data)
     whole, last, factor = runs[WHOLE], runs[LAST], FACTORS[scale]
     because = "the thesis: above 95 % with both" if scale == "full" else "digits are told apart; chance is a tenth"
     found = [accuracy_claim(name, run, ACCURACIES[scale][name], because) for name, run in runs.items()]
     found += [
         extended_feature_claim(LAST, last),
         _apart("κ_CKA", whole.mp_distance, last.mp_distance, factor),
-        _apart(f"share of the outputs beyond {CLASSES} features", _beyond(whole), _beyond(last), factor),
+        _apart(
+            f"share of the outputs beyond {CLASSES} features", beyond(whole, CLASSES), beyond(last, CLASSES), factor
+        ),
         dimension_claim(
             WHOLE,
             whole,
@@ -112,7 +122,7 @@ def claims(runs: Mapping[str, xr.Dataset], scale: Scale) -> list[Claim]:
 
 
 def _full_claims(whole: xr.Dataset, last: xr.Dataset, entropy: xr.Dataset) -> list[Claim]:
-    """What digits are too few to show."""
+    """Claims that need more images than the digits."""
     return [
         minimum_feature_claim(WHOLE, whole),
         _apart(
@@ -131,13 +141,8 @@ def _full_claims(whole: xr.Dataset, last: xr.Dataset, entropy: xr.Dataset) -> li
     ]
 
 
-def _beyond(run: xr.Dataset) -> xr.DataArray:
-    """1 - Π̂(C): how much of the learned functions is not in as many features as classes."""
-    return 1 - run.cumulative_utilisation.sel(mode=CLASSES)
-
-
 def _apart(name: str, whole: xr.DataArray, last: xr.DataArray, factor: float) -> Claim:
-    """Every seed that is trained whole is below every seed with its last layer alone, by a factor."""
+    """Every seed with all layers trained is below every seed with the last layer alone, by a factor."""
     return Claim(
         f"{name}, {WHOLE} (largest seed) over {LAST} (smallest seed)",
         float(whole.max(skipna=False) / last.min(skipna=False)),
@@ -147,15 +152,17 @@ def _apart(name: str, whole: xr.DataArray, last: xr.DataArray, factor: float) ->
     )
 
 
-def _draw(runs: Mapping[str, xr.Dataset], scale: Scale) -> "Figure":
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """The feature metrics, and the effective dimensions."""
+    runs = _ends(data)
     figure, grid = new_figure(2, rows=2)
     draw_features(grid.ravel()[:3], runs, CLASSES)
-    _draw_dimensions(grid.ravel()[3], runs, PRINTED if scale == "full" else {})
+    _draw_dimensions(grid.ravel()[3], runs, PRINTED if scale_of(data) == "full" else {})
     return figure
 
 
 def _draw_dimensions(panel: "Axes", runs: Mapping[str, xr.Dataset], printed: Mapping[str, Mapping[str, float]]) -> None:
-    """Effective dimensions, a point a seed, with what the thesis prints."""
+    """Effective dimensions, one point per seed, with the printed values."""
     kinds = ("intensity", "utilisation", ABOVE_NOISE, SQUARED)
     for colour, (name, run) in zip(COLOURS, runs.items(), strict=False):
         for index, kind in enumerate(kinds):
@@ -168,5 +175,5 @@ def _draw_dimensions(panel: "Axes", runs: Mapping[str, xr.Dataset], printed: Map
     panel.set_yscale("log")
     panel.set_xticks(range(len(kinds)), [DIMENSIONS[kind].replace(" above", "\nabove") for kind in kinds])
     panel.set_xlim(-0.5, len(kinds) - 0.5)
-    panel.set_ylabel("effective number of features (one point a seed)")
+    panel.set_ylabel("effective number of features (one point per seed)")
     panel.legend(fontsize="small")

@@ -1,18 +1,18 @@
 """Fig. 2.4: the number of features is the number of classes.
 
-The thesis trains ResNet18 on 10, 20 and 100 classes of CIFAR-100. This package has no checked source of those images:
-here are the first 2, 3, 5, 7 and all 10 classes of CIFAR-10, all 5000 training images of each. Fewer classes are
-trained for 4400 steps (56 epochs of two classes, 16 of seven), since what weight decay does depends on steps; all ten
-are the network of Table 2.2, and how it is trained is said there. One seed for each number of classes below ten. The
-loss is half the sum of squares with a fifth of the rate and five times the decay: for ten classes that is the training
-of Table 2.2 (for a fourth of the steps, with four times the decay), and the rate that the last layer bears does not
-depend on the number of outputs.
+The thesis trains ResNet18 on 10, 20 and 100 classes of CIFAR-100. This package has no verified source of those images;
+it uses the first 2, 3, 5, 7 and all 10 classes of CIFAR-10, with all 5000 training images of each. Fewer classes are
+trained for 4400 steps (56 epochs of two classes, 16 of seven), since the effect of weight decay depends on the number
+of steps; all ten are the network of Table 2.2, whose file describes its training. There is one seed for each number of
+classes below ten. The loss is half the sum of squares with a fifth of the rate and five times the decay: for ten
+classes that is the training of Table 2.2 (for a fourth of the steps, with four times the decay), and the largest rate
+at which the last layer is stable does not depend on the number of outputs.
 
-The number of features in use is D_eff(Q̂²), see Table 2.2. The outputs of C classes span C functions: C - 1 that tell
-classes apart, and their sum.
+The number of features in use is D_eff(Q̂²), see Table 2.2. The outputs of C classes span C functions: C - 1 that
+distinguish classes, and their sum.
 
-The quick scale has a small ResNet on 2, 3, 5 and 10 classes of 8 x 8 digits. Of so few test images the overlaps
-scatter; there D_eff, above noise and of intensities, is claimed to round to the number of classes.
+The quick scale has a small ResNet on 2, 3, 5 and 10 classes of 8 x 8 digits. With so few test images the overlaps
+scatter, and the claim is that D_eff, above noise and of intensities, rounds to the number of classes.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale, scale_of
 from solvable.papers.layerwise._image_pictures import (
     ABOVE_NOISE,
     DIMENSIONS,
@@ -42,21 +42,26 @@ if TYPE_CHECKING:
 
 FEW = CIFAR._replace(loss="half-mse", rate=0.01, decay=5 * SHORT_DECAY, steps=4400, seeds=1, measured=())
 _COUNTED = (ABOVE_NOISE, "intensity")
-EXPERIMENTS: dict[str, dict[int, Experiment]] = {
+EXPERIMENTS: dict[Scale, dict[int, Experiment]] = {
     "quick": {classes: DIGITS._replace(classes=classes) for classes in (2, 3, 5)} | {10: DIGITS},
     "full": {classes: FEW._replace(classes=classes) for classes in (2, 3, 5, 7)} | {10: CIFAR},
 }
 
 
-def reproduce(scale: Scale) -> Reproduction:
-    data = {classes: trained(experiment) for classes, experiment in EXPERIMENTS[scale].items()}
-    ends = {classes: at_end(one) for classes, one in data.items()}
-    return Reproduction({f"classes-{classes}": one for classes, one in data.items()}, _draw(ends), claims(ends, scale))
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """The trained networks, one dataset per number of classes."""
+    return {f"classes-{classes}": trained(experiment) for classes, experiment in EXPERIMENTS[scale].items()}
 
 
-def claims(ends: Mapping[int, xr.Dataset], scale: Scale) -> list[Claim]:
-    made = _full_claims if scale == "full" else _quick_claims
-    return [claim for classes, end in ends.items() for claim in made(classes, end)]
+def _ends(data: Mapping[str, xr.Dataset]) -> dict[int, xr.Dataset]:
+    """The networks at the end of training, by number of classes."""
+    return {classes: at_end(data[f"classes-{classes}"]) for classes in EXPERIMENTS[scale_of(data)]}
+
+
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """As many features as classes, for every number of classes."""
+    made = _full_claims if scale_of(data) == "full" else _quick_claims
+    return [claim for classes, end in _ends(data).items() for claim in made(classes, end)]
 
 
 def _full_claims(classes: int, end: xr.Dataset) -> list[Claim]:
@@ -78,7 +83,9 @@ def _quick_claims(classes: int, end: xr.Dataset) -> list[Claim]:
     ]
 
 
-def _draw(ends: Mapping[int, xr.Dataset]) -> "Figure":
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """The feature metrics, and effective dimensions over the number of classes."""
+    ends = _ends(data)
     figure, grid = new_figure(2, rows=2)
     names = {classes: f"C = {classes}" for classes in ends}
     runs = {names[classes]: end for classes, end in ends.items()}
@@ -88,7 +95,7 @@ def _draw(ends: Mapping[int, xr.Dataset]) -> "Figure":
 
 
 def _draw_dimensions(panel: "Axes", ends: Mapping[int, xr.Dataset]) -> None:
-    """Effective dimensions over the number of classes, a point a seed."""
+    """Effective dimensions over the number of classes, one point per seed."""
     line = np.array([0, max(ends)])
     panel.plot(line, line, color="0.4", linestyle=":", linewidth=1.2, label="number of classes")
     kinds = (("intensity", "o", COLOURS[0]), (SQUARED, "s", COLOURS[1]), (ABOVE_NOISE, "^", COLOURS[2]))

@@ -1,27 +1,33 @@
 """Figs. 5.1a and 5.2a, dashed lines: emergence in time, in networks, predicted from a network with one skill.
 
-Rate and initial strength are fitted together to the one-skill networks (the rate alone is not identified, see errata);
-the model with them says when each of several skills is half learned: at the one-skill time divided by its frequency.
+Rate and initial strength are fitted together to the one-skill networks (the rate alone is not identified, see errata).
+With them the model predicts when each of several skills is half learned: at the one-skill time over its frequency.
 """
 
 import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import optax
 import xarray as xr
 
+from solvable.dataset import make_dataset
 from solvable.models.skills import SkillModel
 from solvable.networks import train
 from solvable.networks.tasks.parity import SparseParity
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale, scale_of
 from solvable.papers.layerwise import _emergence as shared
 from solvable.plotting import COLOURS, new_figure
 from solvable.training import GradientFlow
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """``steps`` and ``every``: how long, and how often strengths are measured, with one skill and with several."""
+    """Sizes; ``steps``, and ``every``, the interval of measurements, are for one skill and for several."""
 
     task: SparseParity
     width: int
@@ -48,8 +54,8 @@ SETTINGS = {
         tolerance=0.25,
         because="width 400: later skills find fewer neurons free and come 10-20 % late; 10 % is claimed at full scale",
     ),
-    # Appendix C.3. Of a skill not learned yet, 512 complete points give the strength to 0.0002 (S = 5), the 20 000
-    # independent ones of the thesis to 0.03.
+    # Appendix C.3. The strength of a skill that is not learned yet is measured to 0.0002 (S = 5) with 512 complete
+    # points, and to 0.03 with the 20 000 independent points of the thesis.
     "full": Setting(
         SparseParity(),
         width=1000,
@@ -64,7 +70,8 @@ SETTINGS = {
 }
 
 
-def reproduce(scale: Scale) -> Reproduction:
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """Networks with one skill, rate and initial strength fitted to them, and networks with all skills."""
     setting = SETTINGS[scale]
     one, smaller = _run(setting, 1, stds=(shared.STD, shared.STD / 10))
     several = _run(setting, setting.task.skills)[0]
@@ -73,16 +80,12 @@ def reproduce(scale: Scale) -> Reproduction:
         rate=float(calibration.rate), initial_strength=float(calibration.initial_strength)
     )
     training = GradientFlow(setting.learning_rate)
-    data = _results(model, training, several, several.strength.values)
-    single = _results(model.replace(skills=1), training, one, one.strength.values[..., :1])
-    figure, panels = new_figure(2)
-    shared.draw(panels[0], single, "time", "one skill: calibration")
-    shared.draw(panels[1], data, "time", f"{setting.task.skills} skills: prediction")
-    later = smaller.strength.values[..., 0].mean(axis=0)
-    panels[0].plot(smaller.time, later, color=COLOURS[6], linestyle=":", label="networks, start 10 times smaller")
-    panels[0].legend(fontsize="small")
-    claims = _claims(setting, data, single, shared.crossings(smaller.time, smaller.strength.values[..., :1]))
-    return Reproduction({"skills": data, "one": single, "calibration": calibration}, figure, claims)
+    return {
+        "skills": _results(model, training, several, several.strength.values),
+        "one": _results(model.replace(skills=1), training, one, one.strength.values[..., :1]),
+        "smaller-start": _smaller_start(smaller),
+        "calibration": calibration,
+    }
 
 
 def _model(setting: Setting, skills: int) -> SkillModel:
@@ -97,8 +100,19 @@ def _results(model: SkillModel, training: GradientFlow, curves: xr.Dataset, stre
     return shared.results("time", times, strength, half, (times, expected), predicted, curves.attrs)
 
 
+def _smaller_start(curves: xr.Dataset) -> xr.Dataset:
+    """The strength of the one skill from smaller initial weights, and when it is half learned."""
+    strength, times = curves.strength.values[..., :1], curves.time.values
+    variables = {
+        "strength": (("seed", "time", "skill"), strength),
+        "emergence": (("seed", "skill"), shared.crossings(times, strength)),
+    }
+    coordinates = {"seed": np.arange(len(strength)), "time": times, "skill": [1]}
+    return make_dataset(variables, coordinates, curves.attrs, shared.MEANINGS)
+
+
 def _run(setting: Setting, practised: int, stds: tuple[float, ...] = (shared.STD,)) -> list[xr.Dataset]:
-    """Train on fresh data, with the first skills only; relative strengths (seed, time, skill) for each initial std."""
+    """Train online on the first skills; relative strengths (seed, time, skill) for each initial standard deviation."""
     which = 0 if practised == 1 else 1
     steps, every = setting.steps[which], setting.every[which]
     measure = shared.held_out(setting.task, setting.points).strengths
@@ -126,11 +140,13 @@ def _calibrate(setting: Setting, one: xr.Dataset) -> xr.Dataset:
     return _model(setting, 1).calibrate(one.time.values, setting.task.target_scale * curve, training)
 
 
-def _claims(setting: Setting, data: xr.Dataset, single: xr.Dataset, smaller: np.ndarray) -> list[Claim]:
-    half, own = data.emergence.values, single.emergence.values[:, 0]
-    ordered = np.nan_to_num(half, nan=np.inf)
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """Emergence times against the prediction, and the one-skill networks from two initialisations."""
+    setting, several, one = SETTINGS[scale_of(data)], data["skills"], data["one"]
+    own, smaller = (data[name].emergence.values[:, 0] for name in ("one", "smaller-start"))
+    ordered = np.nan_to_num(several.emergence.values, nan=np.inf)
     return [
-        shared.median_claim("emergence time", data.error.values, setting.tolerance, setting.because),
+        shared.median_claim("emergence time", several.error.values, setting.tolerance, setting.because),
         Claim(
             "seeds whose skills emerge in the order of their frequencies",
             float((np.diff(ordered, axis=1) > 0).all(axis=1).mean()),
@@ -140,16 +156,27 @@ def _claims(setting: Setting, data: xr.Dataset, single: xr.Dataset, smaller: np.
         ),
         Claim(
             "one skill: the fitted half time over the median of the networks'",
-            float(single.predicted[0] / np.median(own)),
+            float(one.predicted[0] / np.median(own)),
             1.0,
             0.05,
             f"seeds spread by {own.std(ddof=1) / own.mean():.3f}, and networks are no exact sigmoids",
         ),
         Claim(
             "one skill: standard deviation 0.001 at the start (text) emerges later than 0.01 (table), share of seeds",
-            float((smaller[:, 0] > own).mean()),
+            float((smaller > own).mean()),
             1.0,
             0.1,
             f"one of ten seeds may not; median half times {np.median(smaller):.0f} and {np.median(own):.0f} steps",
         ),
     ]
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """Strengths over time, with one skill and with all."""
+    figure, panels = new_figure(2)
+    shared.draw_strengths(panels[0], data["one"], "time", "one skill: calibration")
+    shared.draw_strengths(panels[1], data["skills"], "time", f"{data['skills'].sizes['skill']} skills: prediction")
+    later = data["smaller-start"].strength.sel(skill=1).mean("seed")
+    panels[0].plot(later.time, later, color=COLOURS[6], linestyle=":", label="networks, start 10 times smaller")
+    panels[0].legend(fontsize="small")
+    return figure

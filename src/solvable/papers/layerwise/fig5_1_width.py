@@ -3,13 +3,13 @@
 The number of neurons N_c that a skill needs is fitted to one-skill networks of many widths; the model gives neurons to
 the most frequent skills first (eq. 5.9), so that skill k should be half learned at the width (k - 1/2) N_c.
 
-Adam with learning rate 0.001 and weight decay 5·10⁻⁵ (added to the gradient), fresh data, 5·10⁵ steps as in the thesis,
-of 1000 points where it has 4000: all widths and seeds train side by side.
+Adam with learning rate 0.001 and weight decay 5·10⁻⁵ (added to the gradient), online training, and 5·10⁵ steps as in
+the thesis, of 1000 points where it has 4000: all widths and seeds train side by side.
 """
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import optax
@@ -18,14 +18,18 @@ import xarray as xr
 from solvable.models.skills import SkillModel
 from solvable.networks import train
 from solvable.networks.tasks.parity import SparseParity
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale, scale_of
 from solvable.papers.layerwise import _emergence as shared
 from solvable.plotting import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """``one`` and ``several``: widths with one skill and with all; ``table``: the width whose single runs are shown."""
+    """Sizes; ``one`` and ``several`` are widths with one skill and with all, ``table`` the width of Table 5.1."""
 
     task: SparseParity
     batch: int
@@ -72,37 +76,30 @@ SETTINGS = {
 }
 
 
-def reproduce(scale: Scale) -> Reproduction:
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """Networks with one skill, the number of neurons fitted to them, and networks with all skills."""
     setting = SETTINGS[scale]
     task = setting.task
     one, several, attributes = _run(setting)
     model = SkillModel(task.exponent, skills=task.skills, target_scale=task.target_scale)
     curve = task.target_scale * np.clip(one[:, :, -1, 0].mean(axis=1), 0, None)
     calibration = model.replace(skills=1).calibrate_neurons(setting.one, curve)
-    needed = int(calibration.neurons_per_skill)
-    model = model.replace(neurons_per_skill=needed)
-    datasets = {
+    model = model.replace(neurons_per_skill=int(calibration.neurons_per_skill))
+    return {
         "one": _results(model.replace(skills=1), setting.one, one[..., :1], attributes),
         "skills": _results(model, setting.several, several, attributes),
         "calibration": calibration,
     }
-    figure, panels = new_figure(3)
-    shared.draw(panels[0], datasets["one"], "width", f"one skill: calibration, N_c = {needed}")
-    shared.draw(panels[1], datasets["skills"], "width", f"{task.skills} skills: prediction")
-    panels[0].legend(fontsize="small", loc="lower right")
-    table = several[setting.several.index(setting.table), :, -1]
-    _draw_table(panels[2], setting.table, table)
-    return Reproduction(datasets, figure, _claims(setting, datasets, several, table))
 
 
 def _run(setting: Setting) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """Relative strengths (width, seed, measurement, skill) with one skill and with all: at a fifth, and at the end."""
+    """Relative strengths (width, seed, measurement, skill) with one skill and with all: start, a fifth, and end."""
     task = setting.task
     widths = (*setting.one, *setting.several)
     training = train(
         shared.network_maker(task, max(widths)),
         lambda key, practised, **_: task.fresh(practised),
-        # As PyTorch's Adam has it: the decay is part of the gradient.
+        # As in PyTorch's Adam, the decay is part of the gradient.
         optax.chain(optax.add_decayed_weights(setting.weight_decay), optax.adam(setting.learning_rate)),
         steps=setting.steps,
         batch=setting.batch,
@@ -123,8 +120,8 @@ def _run(setting: Setting) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
 def _results(
     model: SkillModel, widths: tuple[int, ...], strength: np.ndarray, attributes: Mapping[str, Any]
 ) -> xr.Dataset:
-    """Widths at emergence of the mean over seeds: a single network learns a skill or does not."""
-    curves = np.moveaxis(strength[:, :, -1], 0, 1)
+    """Widths at emergence are those of the mean over seeds: a single network either learns a skill or does not."""
+    earlier, curves = (np.moveaxis(strength[:, :, index], 0, 1) for index in (1, -1))
     fine = np.arange(1, max(widths) + 1)
     expected = model.parameter_emergence(fine).strength.values / model.target_scale
     return shared.results(
@@ -135,45 +132,16 @@ def _results(
         (fine, expected),
         (np.arange(model.skills) + shared.HALF) * model.neurons_per_skill,
         attributes,
+        earlier=earlier,
     )
 
 
-def _draw_table(panel: Any, width: int, table: np.ndarray) -> None:
-    """Each column a run, as in Table 5.1; the most frequent skill on top."""
-    runs, skills = table.shape
-    panel.imshow(np.clip(table.T, 0, 1), cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
-    for run in range(runs):
-        for skill in range(skills):
-            text = f"{table[run, skill]:.2f}".replace("-0.00", "0.00")
-            panel.text(run, skill, text, ha="center", va="center", fontsize=8)
-    panel.set_yticks(range(skills), [f"k = {k + 1}" for k in range(skills)])
-    panel.set_xticks(range(runs), [str(run + 1) for run in range(runs)])
-    panel.set_xlabel("run")
-    panel.set_title(f"relative strengths R_k / S at width {width}", fontsize="medium")
-    panel.grid(visible=False)
-
-
-def _resampled(widths: tuple[int, ...], curves: np.ndarray, draws: int = 200) -> np.ndarray:
-    """Widths at emergence (draw, skill) if the seeds had been others: their spread is the error."""
-    rows = np.random.default_rng(0).integers(0, len(curves), (draws, len(curves)))
-    return shared.crossings(widths, curves[rows].mean(axis=1))
-
-
-def _claims(setting: Setting, datasets: dict[str, xr.Dataset], several: np.ndarray, table: np.ndarray) -> list[Claim]:
-    data = datasets["skills"]
-    errors = data.error.values
-    spread = np.nanstd(
-        shared.errors_of(data.predicted.values, _resampled(setting.several, data.strength.values)), axis=0
-    )
-    each = ", ".join(
-        "not half learned" if np.isnan(error) else f"{error:+.2f} ± {bar:.2f}"
-        for error, bar in zip(errors, spread, strict=True)
-    )
-    means = several[:, :, -1].mean(axis=1)
-    claims = [
-        shared.median_claim(
-            "width at emergence", errors, setting.tolerance, f"{setting.because}; skill by skill {each}"
-        ),
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """Widths at emergence against the prediction, the order of skills, and Table 5.1."""
+    setting, several = SETTINGS[scale_of(data)], data["skills"]
+    means = several.strength.mean("seed").values
+    found = [
+        _width_claim(several, setting),
         Claim(
             "share of widths and neighbouring skills where the more frequent skill is learned at least as well",
             float((np.diff(means, axis=1) <= 0.05).mean()),
@@ -182,13 +150,32 @@ def _claims(setting: Setting, datasets: dict[str, xr.Dataset], several: np.ndarr
             "means over seeds, less than 0.05 apart is a tie; single runs may prefer a rarer skill (Table 5.1)",
         ),
     ]
-    return claims if setting.table_first is None else claims + _table_claims(setting, datasets["one"], several, table)
+    return found if setting.table_first is None else found + _table_claims(setting, data["one"], several)
 
 
-def _table_claims(setting: Setting, single: xr.Dataset, several: np.ndarray, table: np.ndarray) -> list[Claim]:
+def _width_claim(several: xr.Dataset, setting: Setting) -> Claim:
+    errors = several.error.values
+    resampled = _resampled(several.width.values, several.strength.values)
+    spread = np.nanstd(shared.errors_of(several.predicted.values, resampled), axis=0)
+    each = ", ".join(
+        "not half learned" if np.isnan(error) else f"{error:+.2f} ± {bar:.2f}"
+        for error, bar in zip(errors, spread, strict=True)
+    )
+    because = f"{setting.because}; skill by skill {each}"
+    return shared.median_claim("width at emergence", errors, setting.tolerance, because)
+
+
+def _resampled(widths: np.ndarray, curves: np.ndarray, draws: int = 200) -> np.ndarray:
+    """Widths at emergence (draw, skill) of a bootstrap over seeds: their spread is the error."""
+    rows = np.random.default_rng(0).integers(0, len(curves), (draws, len(curves)))
+    return shared.crossings(widths, curves[rows].mean(axis=1))
+
+
+def _table_claims(setting: Setting, single: xr.Dataset, several: xr.Dataset) -> list[Claim]:
+    table = several.strength.sel(width=setting.table).values
     outliers = int((np.diff(table, axis=1) > 0.25).any(axis=1).sum())
     medians = ", ".join(f"{value:.2f}" for value in np.abs(np.median(table, axis=0)))
-    early = np.abs(several[:, :, -1] - several[:, :, 1]).mean(axis=1).max()
+    early = np.abs(several.strength - several.earlier_strength).mean("seed").values.max()
     needed = 2 * float(single.predicted[0])
     return [
         Claim(
@@ -215,3 +202,30 @@ def _table_claims(setting: Setting, single: xr.Dataset, several: np.ndarray, tab
             f"at least 0.1; it is {early:.2f}",
         ),
     ]
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """Strengths over the width, with one skill and with all, and the single runs of Table 5.1."""
+    several, needed = data["skills"], int(data["calibration"].neurons_per_skill)
+    figure, panels = new_figure(3)
+    shared.draw_strengths(panels[0], data["one"], "width", f"one skill: calibration, N_c = {needed}")
+    shared.draw_strengths(panels[1], several, "width", f"{several.sizes['skill']} skills: prediction")
+    panels[0].legend(fontsize="small", loc="lower right")
+    width = SETTINGS[scale_of(data)].table
+    _draw_table(panels[2], width, several.strength.sel(width=width).values)
+    return figure
+
+
+def _draw_table(panel: "Axes", width: int, table: np.ndarray) -> None:
+    """One column per run, as in Table 5.1, with the most frequent skill on top."""
+    runs, skills = table.shape
+    panel.imshow(np.clip(table.T, 0, 1), cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
+    for run in range(runs):
+        for skill in range(skills):
+            text = f"{table[run, skill]:.2f}".replace("-0.00", "0.00")
+            panel.text(run, skill, text, ha="center", va="center", fontsize=8)
+    panel.set_yticks(range(skills), [f"k = {k + 1}" for k in range(skills)])
+    panel.set_xticks(range(runs), [str(run + 1) for run in range(runs)])
+    panel.set_xlabel("run")
+    panel.set_title(f"relative strengths R_k / S at width {width}", fontsize="medium")
+    panel.grid(visible=False)

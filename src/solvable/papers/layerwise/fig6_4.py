@@ -1,13 +1,14 @@
 """Fig. 6.4: a transformer groks modular division, and its features before and after.
 
-The thesis gives the network (two layers), the task and the steps it measures at, 200 and 3000. The rest is our choice:
-p = 97, width 128 in four heads, pre-LayerNorm, ReLU networks four times as wide, half of the equations for training,
-batches of 512, cross-entropy, AdamW with b = (0.9, 0.98), weight decay 1, rate 1e-3 after ten steps of warm-up. In the
-last third of the steps the rate falls to zero: at a constant rate the loss has spikes, in which what was learned is
-lost for some tens of steps, before grokking and after. Each seed has its own split of the table.
+The thesis gives the network (two layers), the task and the steps at which it measures, 200 and 3000. The rest is our
+choice: p = 97, width 128 in four heads, pre-LayerNorm, ReLU layers four times as wide, half of the equations for
+training, batches of 512, cross-entropy, AdamW with b = (0.9, 0.98), weight decay 1, learning rate 1e-3 after ten steps
+of warm-up. In the last third of the steps the rate falls to zero: at a constant rate the loss has spikes, in which the
+accuracy is lost for some tens of steps, before grokking and after. Each seed has its own split of the table.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,14 +19,18 @@ import xarray as xr
 from solvable.networks import Fixed, Training, feature_metrics, log_steps, train
 from solvable.networks.tasks.modular import ModularArithmetic
 from solvable.networks.transformer import Transformer
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale, scale_of
+from solvable.papers.layerwise._along_training import first_step
+from solvable.papers.layerwise._image_pictures import THRESHOLD
 from solvable.plotting import COLOURS, draw_curve, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-UNKNOWN, THRESHOLD = 0.2, 0.1
-# Quality and utilisation of the modes that have more of them than an unrelated function would.
+# A test accuracy up to this counts as not generalising.
+UNKNOWN = 0.2
+# Quality and utilisation above what an unrelated function would have.
 DIMENSIONS = {
     "quality_above_noise": "target, D(Q*)",
     "utilisation_above_noise": "outputs, D(Q̂)",
@@ -37,9 +42,10 @@ DIMENSIONS = {
 class Setting:
     """What differs between the scales.
 
-    Features are measured at the ``inspected`` steps: a run's "before" is the first of them at which it knows the
-    training set and not the test set, its "after" the last at which it knows both (steps between may fall into a spike
-    of the loss). A set is known at the accuracy ``known``; ``delay`` is the ratio of steps that counts as long.
+    Features are measured at the ``inspected`` steps: the "before" of a run is the first of them at which it has fitted
+    the training set but does not generalise, and its "after" the last at which it does both (steps in between may fall
+    into a spike of the loss). ``known`` is the accuracy that counts as fitted or generalised, and ``delay`` the ratio
+    of steps that counts as long.
     """
 
     task: ModularArithmetic
@@ -67,8 +73,8 @@ SETTINGS: dict[Scale, Setting] = {
         known=0.99,
         delay=5.0,
     ),
-    # A smaller prime, more of its table, twice the rate and decay: the same transition in a hundredth of the work. Of
-    # so few test equations, and with so large steps, the last percents are a matter of chance.
+    # A smaller prime, more of its table, twice the rate and decay: the same transition at a hundredth of the cost. With
+    # so few test equations and such large steps, the last percents are a matter of chance.
     "quick": Setting(
         task=ModularArithmetic(31, "division", train_fraction=0.8),
         width=48,
@@ -84,23 +90,13 @@ SETTINGS: dict[Scale, Setting] = {
 }
 
 
-def reproduce(scale: Scale) -> Reproduction:
-    setting = SETTINGS[scale]
-    curves = grok(setting).curves
-    reached = xr.Dataset({name: first_step(curves[f"{name}_accuracy"], setting.known) for name in ("train", "test")})
-    figure, axes = new_figure(3)
-    decayed = curves.isel(variant=0)
-    _draw_accuracies(axes[0], curves, setting)
-    _draw_distance(axes[1], decayed)
-    _draw_dimensions(axes[2], decayed, setting)
-    claims = _delay_claims(decayed, reached.isel(variant=0), setting) + _feature_claims(decayed, setting)
-    if len(setting.weight_decays) > 1:
-        claims += _decay_claims(reached, setting)
-    return Reproduction({"curves": curves}, figure, claims)
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """Accuracies and feature metrics along training, dims (variant, seed, time)."""
+    return {"curves": grok(SETTINGS[scale]).curves}
 
 
 def grok(setting: Setting) -> Training:
-    """All seeds of all weight decays side by side."""
+    """Train all seeds with all weight decays side by side."""
     task = setting.task
 
     def network(key: jax.Array, weight_decay: jax.Array) -> Transformer:
@@ -134,22 +130,27 @@ def grok(setting: Setting) -> Training:
     )
 
 
-def first_step(accuracy: xr.DataArray, level: float) -> xr.DataArray:
-    """The first measured step at which an accuracy is reached; infinity if it never is."""
-    return accuracy.time.where(accuracy >= level, np.inf).min("time")
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """The delay, the features before and after it and, at full scale, what weight decay has to do with it."""
+    setting, curves = SETTINGS[scale_of(data)], data["curves"]
+    names = ("train", "test")
+    reached = xr.Dataset({name: first_step(curves[f"{name}_accuracy"], setting.known, "time") for name in names})
+    decayed = curves.isel(variant=0)
+    found = _delay_claims(decayed, reached.isel(variant=0), setting) + _feature_claims(decayed, setting)
+    return found + _decay_claims(reached, setting) if len(setting.weight_decays) > 1 else found
 
 
 def before_step(curves: xr.Dataset, level: float) -> xr.DataArray:
-    """The first inspected step at which a run knows the training set and not the test set, or infinity."""
-    at = curves.sel(time=curves.inspected_at)
-    overfits = (at.train_accuracy >= level) & (at.test_accuracy <= UNKNOWN)
+    """The first inspected step at which a run has fitted and does not generalise yet, or infinity."""
+    inspected = curves.sel(time=curves.inspected_at)
+    overfits = (inspected.train_accuracy >= level) & (inspected.test_accuracy <= UNKNOWN)
     return curves.inspected_at.where(overfits.drop_vars("time"), np.inf).min("inspected_at")
 
 
 def after_step(curves: xr.Dataset, level: float) -> xr.DataArray:
-    """The last inspected step at which a run knows both sets, or minus infinity."""
-    at = curves.sel(time=curves.inspected_at)
-    knows = (at.train_accuracy >= level) & (at.test_accuracy >= level)
+    """The last inspected step at which a run has fitted and generalises, or minus infinity."""
+    inspected = curves.sel(time=curves.inspected_at)
+    knows = (inspected.train_accuracy >= level) & (inspected.test_accuracy >= level)
     return curves.inspected_at.where(knows.drop_vars("time"), -np.inf).max("inspected_at")
 
 
@@ -179,7 +180,7 @@ def _delay_claims(curves: xr.Dataset, reached: xr.Dataset, setting: Setting) -> 
 
 
 def _feature_claims(curves: xr.Dataset, setting: Setting) -> list[Claim]:
-    """What changes from before to after, seed by seed."""
+    """The change of the features from before to after, seed by seed."""
     steps, ends = before_step(curves, setting.known), after_step(curves, setting.known)
     seen = np.isfinite(steps) & np.isfinite(ends)
     inspected = curves[["mp_distance", *(f"effective_dimension_{name}" for name in DIMENSIONS)]]
@@ -223,7 +224,7 @@ def _feature_claims(curves: xr.Dataset, setting: Setting) -> list[Claim]:
 
 
 def _decay_claims(reached: xr.Dataset, setting: Setting) -> list[Claim]:
-    """The caveat: it is weight decay that ends the delay in this time."""
+    """The caveat: without weight decay the delay does not end in this time."""
     with_decay, without = (reached.test.sel(variant=variant).values for variant in (0, 1))
     told = ", ".join(f"{step:g}" for step in without)
     return [
@@ -235,6 +236,16 @@ def _decay_claims(reached: xr.Dataset, setting: Setting) -> list[Claim]:
             f"a count, seed by seed with the same split and start; steps without: {told}",
         )
     ]
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """Accuracies, κ_CKA and effective dimensions."""
+    setting, curves = SETTINGS[scale_of(data)], data["curves"]
+    figure, panels = new_figure(3)
+    _draw_accuracies(panels[0], curves, setting)
+    _draw_distance(panels[1], curves.isel(variant=0))
+    _draw_dimensions(panels[2], curves.isel(variant=0), setting)
+    return figure
 
 
 def _draw_accuracies(panel: "Axes", curves: xr.Dataset, setting: Setting) -> None:
@@ -251,13 +262,13 @@ def _draw_accuracies(panel: "Axes", curves: xr.Dataset, setting: Setting) -> Non
             panel.axvline(step, color="grey", linestyle=":", linewidth=1)
     panel.set_xscale("log")
     panel.set_xlabel("step")
-    panel.set_ylabel("accuracy (one line a seed)")
+    panel.set_ylabel("accuracy (one line per seed)")
     panel.set_title(f"division modulo {setting.task.modulus}")
     panel.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0.0, 0.93))
 
 
 def _draw_distance(panel: "Axes", curves: xr.Dataset) -> None:
-    """κ_CKA at the inspected steps over test accuracy: where a network is on its way says more than the step."""
+    """κ_CKA at the inspected steps over test accuracy, which says more about the progress of a run than the step."""
     for seed in range(curves.sizes["seed"]):
         run = curves.isel(seed=seed)
         accuracy = run.test_accuracy.sel(time=run.inspected_at.values).values

@@ -6,20 +6,21 @@ outputs; with a sum over outputs the same decay would be ten times weaker. Pixel
 not say either: at full scale pixels of mean 0 and variance 1 are trained too, and most remedies fail on them.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale, scale_of
 from solvable.papers.layerwise._grokking import DECAYS, TABLE, Row, Setting, delays, feature_table, final_growth, run
 from solvable.plotting import COLOURS, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-QUICK = Setting("digits", 200, 1400, None, 128, 4e-3, 1e-3, 50, 400, 2)
-FULL = Setting()
+SETTINGS = {"quick": Setting("digits", 200, 1400, None, 128, 4e-3, 1e-3, 50, 400, 2), "full": Setting()}
 REMEDIES = tuple(TABLE)[1:]
 TITLES = {
     "default": "default",
@@ -34,29 +35,19 @@ LONG, SHORT = {"quick": 5, "full": 10}, 2
 STRICT = 0.95
 
 
-def reproduce(scale: Scale) -> Reproduction:
-    setting = QUICK if scale == "quick" else FULL
-    rows = _rows(scale)
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """Train every row of :func:`_rows`, and measure its delays and features, beside the growth of theory."""
+    setting, rows = SETTINGS[scale], _rows(scale)
     training = run(setting, rows)
     table = _named(delays(training.curves, setting.batches), rows)
-    with_features = [*(Row(configuration) for configuration in TABLE), Row("default", "none")]
     table["delay_strict"] = _named(delays(training.curves, setting.batches, STRICT), rows).delay
-    measured = [index for index, row in enumerate(rows) if row in with_features]
-    features = _named(feature_table(training, setting, measured), [rows[index] for index in measured])
-    curves = _named(training.curves, rows)
     growth = {configuration: final_growth(configuration, setting.width) - 1 for configuration in TABLE}
     table["growth"] = ("row", [growth[row.configuration] for row in rows])
-    table.growth.attrs.update(long_name="final growth of the scalar network less one", symbol="γ₊ - 1", units="1")
-
-    figure, panels = new_figure(3, rows=2, width=4.4, height=3.5)
-    for panel, configuration in zip(panels.flat, TABLE, strict=False):
-        _draw_accuracies(panel, curves, configuration, setting.batches)
-        panel.axhline(table.attrs["level"], color="grey", linestyle=":", linewidth=1)
-    _draw_delays(panels.flat[-1], table, setting.epochs)
-    claims = _delay_claims(table, LONG[scale]) + _decay_claims(table, curves) + _feature_claims(features)
-    if scale == "full":
-        claims += [_strict_claim(table), _pixel_claim(table)]
-    return Reproduction({"curves": curves, "delays": table, "features": features}, figure, claims)
+    table.growth.attrs.update(long_name="final growth of the scalar network minus one", symbol="γ₊ - 1", units="1")
+    with_features = [*(Row(configuration) for configuration in TABLE), Row("default", "none")]
+    measured = [index for index, row in enumerate(rows) if row in with_features]
+    features = _named(feature_table(training, setting, measured), [rows[index] for index in measured])
+    return {"curves": _named(training.curves, rows), "delays": table, "features": features}
 
 
 def _rows(scale: Scale) -> list[Row]:
@@ -71,7 +62,7 @@ def _rows(scale: Scale) -> list[Row]:
 
 
 def _named(dataset: xr.Dataset, rows: list[Row]) -> xr.Dataset:
-    """Rows by their names, in place of a number."""
+    """Name the rows by what was trained, in place of a number."""
     dataset = dataset.rename(variant="row").drop_vars("row")
     return dataset.assign_coords({name: ("row", [getattr(row, name) for row in rows]) for name in Row._fields})
 
@@ -82,54 +73,17 @@ def _row(dataset: xr.Dataset, configuration: str, decay: str = "gradient", stand
     return dataset.isel(row=list(rows).index(wanted))
 
 
-def _draw_accuracies(panel: "Axes", curves: xr.Dataset, configuration: str, batches: int) -> None:
-    styles = {"gradient": ("-", ""), "none": ("--", ", no weight decay"), "beside": (":", ", AdamW")}
-    for decay in DECAYS:
-        if not ((curves.configuration == configuration) & (curves.decay == decay)).any():
-            continue
-        chosen = _row(curves, configuration, decay).isel(time=slice(1, None))
-        for part, colour in (("train", COLOURS[0]), ("test", COLOURS[1])):
-            if part == "train" and decay != "gradient":
-                continue
-            values = chosen[f"{part}_accuracy"]
-            style, more = styles[decay]
-            epochs = chosen.time / batches
-            panel.plot(epochs, values.mean("seed"), style, color=colour, label=f"{part}{more}")
-            if decay == "gradient":
-                panel.fill_between(epochs, values.min("seed"), values.max("seed"), color=colour, alpha=0.2, linewidth=0)
-    panel.set_xscale("log")
-    panel.set_ylim(0, 1.03)
-    panel.set_title(TITLES[configuration], fontsize="medium")
-    panel.set_xlabel("epoch")
-    panel.set_ylabel("accuracy")
-    panel.legend(fontsize="x-small", loc="upper left" if configuration in ("default", "input") else "lower right")
-
-
-def _draw_delays(panel: "Axes", table: xr.Dataset, epochs: int) -> None:
-    for configuration, colour in zip(TABLE, COLOURS, strict=False):
-        row = _row(table, configuration)
-        growth = np.full(row.sizes["seed"], float(row.growth))
-        panel.plot(growth, row.delay, "o", color=colour, label=TITLES[configuration], alpha=0.8)
-        if configuration == "default":
-            without = _row(table, configuration, "none")
-            ended = np.isinf(without.delay)
-            style: dict[str, Any] = {"color": colour, "markerfacecolor": "none", "linestyle": "none"}
-            panel.plot(growth, without.delay.where(~ended), marker="o", label="no weight decay", **style)
-            if ended.any():
-                bound = (epochs / without.fits).where(ended)
-                panel.plot(growth, bound, marker="^", label="no weight decay: longer than this", **style)
-    panel.axhline(1, color="grey", linewidth=1, linestyle=":")
-    panel.set_xscale("log")
-    panel.set_yscale("log")
-    panel.set_xlabel("growth of the scalar network, γ₊ - 1")
-    panel.set_ylabel("delay: epoch it generalises / fits")
-    panel.legend(fontsize="x-small")
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """The delay of the default, how four remedies change it, and what weight decay and features contribute."""
+    curves, table, scale = data["curves"], data["delays"], scale_of(data)
+    made = _delay_claims(table, LONG[scale]) + _decay_claims(table, curves) + _feature_claims(data["features"])
+    return [*made, _strict_claim(table), _pixel_claim(table)] if scale == "full" else made
 
 
 def _delay_claims(table: xr.Dataset, long: float) -> list[Claim]:
     seeds = table.sizes["seed"]
     default = _row(table, "default").delay
-    claims = [
+    made = [
         Claim(
             f"default: share of runs that generalise, with a delay of {long} or more",
             float(((default >= long) & np.isfinite(default)).mean()),
@@ -140,7 +94,7 @@ def _delay_claims(table: xr.Dataset, long: float) -> list[Claim]:
     ]
     for configuration in REMEDIES:
         row = _row(table, configuration)
-        claims.append(
+        made.append(
             Claim(
                 f"{TITLES[configuration]}: median delay",
                 float(row.delay.median()),
@@ -150,7 +104,7 @@ def _delay_claims(table: xr.Dataset, long: float) -> list[Claim]:
                 f"{_spread(row.at_fit)}, at best {_spread(row.best)}",
             )
         )
-    return [*claims, _order_claim(table)]
+    return [*made, _order_claim(table)]
 
 
 def _order_claim(table: xr.Dataset) -> Claim:
@@ -250,3 +204,58 @@ def _pixel_claim(table: xr.Dataset) -> Claim:
 
 def _spread(values: xr.DataArray) -> str:
     return f"{float(values.min()):.3g} to {float(values.max()):.3g}"
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """Accuracies over epochs in each configuration of table 6.1, and the delay over the growth of theory."""
+    curves, table, setting = data["curves"], data["delays"], SETTINGS[scale_of(data)]
+    figure, panels = new_figure(3, rows=2, width=4.4, height=3.5)
+    for panel, configuration in zip(panels.flat, TABLE, strict=False):
+        _draw_accuracies(panel, curves, configuration, setting.batches)
+        panel.axhline(table.attrs["level"], color="grey", linestyle=":", linewidth=1)
+    _draw_delays(panels.flat[-1], table, setting.epochs)
+    return figure
+
+
+def _draw_accuracies(panel: "Axes", curves: xr.Dataset, configuration: str, batches: int) -> None:
+    styles = {"gradient": ("-", ""), "none": ("--", ", no weight decay"), "beside": (":", ", AdamW")}
+    for decay in DECAYS:
+        if not ((curves.configuration == configuration) & (curves.decay == decay)).any():
+            continue
+        chosen = _row(curves, configuration, decay).isel(time=slice(1, None))
+        for part, colour in (("train", COLOURS[0]), ("test", COLOURS[1])):
+            if part == "train" and decay != "gradient":
+                continue
+            values = chosen[f"{part}_accuracy"]
+            style, more = styles[decay]
+            epochs = chosen.time / batches
+            panel.plot(epochs, values.mean("seed"), style, color=colour, label=f"{part}{more}")
+            if decay == "gradient":
+                panel.fill_between(epochs, values.min("seed"), values.max("seed"), color=colour, alpha=0.2, linewidth=0)
+    panel.set_xscale("log")
+    panel.set_ylim(0, 1.03)
+    panel.set_title(TITLES[configuration], fontsize="medium")
+    panel.set_xlabel("epoch")
+    panel.set_ylabel("accuracy")
+    panel.legend(fontsize="x-small", loc="upper left" if configuration in ("default", "input") else "lower right")
+
+
+def _draw_delays(panel: "Axes", table: xr.Dataset, epochs: int) -> None:
+    for configuration, colour in zip(TABLE, COLOURS, strict=False):
+        row = _row(table, configuration)
+        growth = np.full(row.sizes["seed"], float(row.growth))
+        panel.plot(growth, row.delay, "o", color=colour, label=TITLES[configuration], alpha=0.8)
+        if configuration == "default":
+            without = _row(table, configuration, "none")
+            ended = np.isinf(without.delay)
+            style: dict[str, Any] = {"color": colour, "markerfacecolor": "none", "linestyle": "none"}
+            panel.plot(growth, without.delay.where(~ended), marker="o", label="no weight decay", **style)
+            if ended.any():
+                bound = (epochs / without.fits).where(ended)
+                panel.plot(growth, bound, marker="^", label="no weight decay: longer than this", **style)
+    panel.axhline(1, color="grey", linewidth=1, linestyle=":")
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    panel.set_xlabel("growth of the scalar network, γ₊ - 1")
+    panel.set_ylabel("delay: generalisation / fit, in epochs")
+    panel.legend(fontsize="x-small")

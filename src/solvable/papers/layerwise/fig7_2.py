@@ -1,30 +1,32 @@
 """Fig. 7.2: learning rate and weight decay: what trains better uses fewer features.
 
 (a) ResNet18 with three learning rates: the lowest leaves the network in the extended-feature regime and is the worst;
-the middle one is the best and the tightest. (b) With three weight decays: the larger, the tighter and the better;
-without any the network is in the minimum-feature regime too, so that decay helps and is not the reason.
+the middle one is the best and the tightest. (b) With three weight decays: a larger decay is tighter and better; without
+any the network is in the minimum-feature regime too, so that decay helps but is not the cause.
 
-The thesis has panel (a) on CIFAR-100, which has no source here: both panels are on CIFAR-10. It prints neither rates
-nor decays. Ours: rates of 0.0005, 0.02 and 0.1, constant over five epochs but for a rise over the first half epoch (the
-thesis trains CIFAR-100 at a constant rate, for 600 epochs), with a decay of 1e-3; decays of 0, 1e-3 and 4e-3 with the
-thesis' rate of 0.05 and its schedule, over eight epochs in place of 200. What decay does grows with rate times steps,
-hence one that is larger than the thesis'. The larger two rates were 0.05 and 0.2 until a single training with 0.2 ended
-at 44 % and κ_CKA = 0.34. Crops and flips, batches of 128, momentum 0.9, bfloat16 for the steps.
+The thesis has panel (a) on CIFAR-100, of which this package has no source: both panels are on CIFAR-10. It prints
+neither rates nor decays. Ours: rates of 0.0005, 0.02 and 0.1, constant over five epochs except for a warm-up over the
+first half epoch (the thesis trains CIFAR-100 at a constant rate, for 600 epochs), with a decay of 1e-3; decays of 0,
+1e-3 and 4e-3 with the thesis' rate of 0.05 and its schedule, over eight epochs in place of 200. The effect of decay
+grows with rate times steps, so that one of the decays is larger than the thesis'. The larger two rates were 0.05 and
+0.2 until a single training with 0.2 ended at 44 % and κ_CKA = 0.34. Crops and flips, batches of 128, momentum 0.9,
+steps in bfloat16.
 
-None of these trainings is over after so few epochs, but for that with the largest decay; that a network is worse and
-extended says less than after 600 epochs, and the training accuracy is in the dataset.
+None of these trainings has converged after so few epochs, except the one with the largest decay. That a network is
+worse and extended therefore says less than after 600 epochs; the training accuracy is in the dataset.
 
-Quick scale: the small ResNet of Table 2.2 on scikit-learn's 8 x 8 digits, rates of 0.001, 0.05 and 0.2 and decays of 0,
-0.001 and 0.005, chosen among a few. Without decay κ_CKA ends close to 0.1, on either side.
+Quick scale: the small ResNet of Table 2.2 on scikit-learn's 8 x 8 digits, with rates of 0.001, 0.05 and 0.2 and decays
+of 0, 0.001 and 0.005, chosen among a few. Without decay κ_CKA ends close to 0.1, on either side.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
-from solvable.papers.claims import Claim, Reproduction, Scale
-from solvable.papers.layerwise._image_comparisons import Of, better_claim, tighter_claim
+from solvable.papers.claims import Claim, Scale, scale_of
+from solvable.papers.layerwise._image_comparisons import Comparison, better_claim, tighter_claim
 from solvable.papers.layerwise._image_pictures import (
     at_end,
     distance_axis,
@@ -42,55 +44,41 @@ if TYPE_CHECKING:
 
 CLASSES, EPOCH = 10, 390
 FULL = Experiment(augmented=True, precision="bfloat16", warmup=200, seeds=3)
-RATES = {
+RATES: dict[Scale, list[Experiment]] = {
     "quick": [DIGITS._replace(rate=rate, schedule="constant") for rate in (1e-3, 0.05, 0.2)],
     "full": [FULL._replace(rate=rate, schedule="constant", steps=5 * EPOCH) for rate in (5e-4, 0.02, 0.1)],
 }
-DECAYS = {
+DECAYS: dict[Scale, list[Experiment]] = {
     "quick": [DIGITS._replace(decay=decay) for decay in (0.0, 1e-3, 5e-3)],
     "full": [FULL._replace(decay=decay, steps=8 * EPOCH) for decay in (0.0, 1e-3, 4e-3)],
 }
 
 
-def reproduce(scale: Scale) -> Reproduction:
-    rates = {experiment.rate: at_end(trained(experiment)) for experiment in RATES[scale]}
-    decays = {experiment.decay: at_end(trained(experiment)) for experiment in DECAYS[scale]}
-    datasets = {f"rate_{rate:g}": run for rate, run in rates.items()}
-    datasets |= {f"decay_{decay:g}": run for decay, run in decays.items()}
-    return Reproduction(datasets, draw(rates, decays), rate_claims(rates, scale) + decay_claims(decays, scale))
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """The networks at the end of training, one dataset per learning rate and per weight decay."""
+    data = {f"rate_{experiment.rate:g}": at_end(trained(experiment)) for experiment in RATES[scale]}
+    return data | {f"decay_{experiment.decay:g}": at_end(trained(experiment)) for experiment in DECAYS[scale]}
 
 
-def draw(rates: dict[float, xr.Dataset], decays: dict[float, xr.Dataset]) -> "Figure":
-    figure, panels = new_figure(4, rows=2, width=4.4)
-    for row, (what, runs) in zip(panels, (("rate", rates), ("weight decay", decays)), strict=True):
-        draw_features(row[:3], {f"{what} {value:g}": run for value, run in runs.items()}, CLASSES)
-        _draw_scores(row[3], what, runs)
-    return figure
+def _rates(data: Mapping[str, xr.Dataset]) -> dict[float, xr.Dataset]:
+    return {one.rate: data[f"rate_{one.rate:g}"] for one in RATES[scale_of(data)]}
 
 
-def _draw_scores(panel: "Axes", what: str, runs: dict[float, xr.Dataset]) -> None:
-    """Test error over κ_CKA, a point for each seed: down and to the left are both better."""
-    for colour, (value, run) in zip(COLOURS, runs.items(), strict=False):
-        panel.plot(
-            run.mp_distance,
-            1 - run.test_accuracy,
-            "o",
-            color=colour,
-            alpha=0.8,
-            label=f"{what} {value:g}",
-            clip_on=False,
-        )
-    distance_axis(panel)
-    panel.set_ylim(bottom=0)
-    panel.set_ylabel("test error")
-    panel.legend(fontsize="small")
+def _decays(data: Mapping[str, xr.Dataset]) -> dict[float, xr.Dataset]:
+    return {one.decay: data[f"decay_{one.decay:g}"] for one in DECAYS[scale_of(data)]}
+
+
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """(a), the learning rates, and (b), the weight decays."""
+    scale = scale_of(data)
+    return rate_claims(_rates(data), scale) + decay_claims(_decays(data), scale)
 
 
 def rate_claims(runs: dict[float, xr.Dataset], scale: Scale) -> list[Claim]:
     """``runs`` by learning rate, three in rising order."""
     names = [f"rate {rate:g}" for rate in runs]
     slow, best, fast = runs.values()
-    of: Of = "every seed" if scale == "full" else "means"
+    of: Comparison = "every seed" if scale == "full" else "means"
     made = [
         better_claim(names[1], best, names[0], slow, "the lowest rate is the worst"),
         tighter_claim(names[1], best, names[0], slow, "the lowest rate has the most features"),
@@ -119,7 +107,7 @@ def decay_claims(runs: dict[float, xr.Dataset], scale: Scale) -> list[Claim]:
 
 
 def flatness(run: xr.Dataset, classes: int = CLASSES) -> xr.DataArray:
-    """ρ_2/ρ_C for each seed: 1 if the features of the classes, without the constant, are all of one intensity."""
+    """ρ_2/ρ_C for each seed: 1 if the features of the classes, without the constant, have the same intensity."""
     return run.intensity.sel(mode=2) / run.intensity.sel(mode=classes)
 
 
@@ -143,3 +131,23 @@ def _monotone(what: str, values: list[xr.DataArray]) -> Claim:
         0.0,
         "the thesis: larger decay, tighter and better; means, since neighbours lie within the spread of seeds",
     )
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """The feature metrics, and test error over κ_CKA."""
+    figure, panels = new_figure(4, rows=2, width=4.4)
+    for row, (what, runs) in zip(panels, (("rate", _rates(data)), ("weight decay", _decays(data))), strict=True):
+        draw_features(row[:3], {f"{what} {value:g}": run for value, run in runs.items()}, CLASSES)
+        _draw_scores(row[3], what, runs)
+    return figure
+
+
+def _draw_scores(panel: "Axes", what: str, runs: dict[float, xr.Dataset]) -> None:
+    """Test error over κ_CKA, one point per seed: smaller is better on both axes."""
+    for colour, (value, run) in zip(COLOURS, runs.items(), strict=False):
+        style: dict[str, Any] = {"color": colour, "alpha": 0.8, "clip_on": False, "label": f"{what} {value:g}"}
+        panel.plot(run.mp_distance, 1 - run.test_accuracy, "o", **style)
+    distance_axis(panel)
+    panel.set_ylim(bottom=0)
+    panel.set_ylabel("test error")
+    panel.legend(fontsize="small")

@@ -1,46 +1,49 @@
-"""Fig. 7.5: the first 20 features along training: ten of them part from the rest, or others come into use.
+"""Fig. 7.5: the first 20 features along training: ten of them separate from the rest, or others come into use.
 
-Quality, utilisation and intensity of each of the first 20 features, and the accuracies, over epochs; from the trainings
-of Fig. 7.4, whose docstring says how they differ from the thesis. Of its two fully connected networks this is the one
-without weight decay, chosen after both were trained: with decay features beyond the classes fade from epoch 40 on. The
-thesis smooths its curves with a Gaussian filter; these are means over seeds at the measured epochs, as they are. At
-each epoch features are numbered by their intensity at that epoch.
+Quality, utilisation and intensity of each of the first 20 features, and the accuracies, over epochs, from the trainings
+of Fig. 7.4, whose file says how they differ from the thesis. Of its two fully connected networks this is the one
+without weight decay, chosen after both were trained: with decay, features beyond the classes fade from epoch 40 on. The
+thesis smooths its curves with a Gaussian filter; these are means over seeds at the measured epochs, without smoothing.
+At each epoch features are numbered by their intensity at that epoch.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale, scale_of
 from solvable.papers.layerwise import _epoch_experiments as experiments
-from solvable.papers.layerwise._along_training import beyond, draw_epochs, epoch_axis, places, seeds_claim, told
+from solvable.papers.layerwise._along_training import beyond, draw_epochs, epoch_axis, listed, log_epochs, seeds_claim
 from solvable.papers.layerwise._image_pictures import at_end
-from solvable.papers.layerwise._image_training import trained
+from solvable.papers.layerwise._image_training import Experiment, trained
 from solvable.plotting import COLOURS, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CLASSES, SHOWN = 10, 20
 PANELS = {"quality": "quality, Q*_k", "utilisation": "utilisation, Q̂_k", "intensity": "intensity, ρ_k / ρ_1"}
 
 
-def reproduce(scale: Scale) -> Reproduction:
-    pair = experiments.FEW_FEATURES[scale], experiments.LEAVING[scale]
-    few, many = (trained(experiment) for experiment in pair)
-    figure, panels = new_figure(4, rows=2, width=4.2, height=3.4)
-    for row, letter, data, experiment in zip(panels, "ab", (few, many), pair, strict=True):
-        for panel, variable in zip(row, PANELS, strict=False):
-            _draw_features(panel, data, variable)
-        _draw_accuracies(row[3], data)
-        row[0].set_title(f"({letter}) {experiments.title(experiment)}", fontsize="medium", loc="left")
-    names = [experiments.title(experiment) for experiment in pair]
-    claims = parted_claims(few, names[0]) + later_claims(many, names[1])
-    return Reproduction({"few-features": few, "many-features": many}, figure, claims)
+def _experiments(scale: Scale) -> dict[str, Experiment]:
+    return {"few-features": experiments.FEW_FEATURES[scale], "many-features": experiments.LEAVING[scale]}
+
+
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """The two trainings."""
+    return {name: trained(experiment) for name, experiment in _experiments(scale).items()}
+
+
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """(a): ten features separate from the rest. (b): others come into use."""
+    few, many = (experiments.title(experiment) for experiment in _experiments(scale_of(data)).values())
+    return parted_claims(data["few-features"], few) + later_claims(data["many-features"], many)
 
 
 def parted_claims(data: xr.Dataset, name: str) -> list[Claim]:
-    """(a): at the end the first ten stand apart from the next ten."""
+    """(a): at the end the first ten features are separated from the next ten by a gap."""
     use = at_end(data).utilisation.sel(mode=slice(1, SHOWN))
     first, rest = use.sel(mode=slice(1, CLASSES)), use.sel(mode=slice(CLASSES + 1, SHOWN))
     ratio = rest.max("mode") / first.min("mode")
@@ -57,30 +60,41 @@ def parted_claims(data: xr.Dataset, name: str) -> list[Claim]:
 
 
 def later_claims(data: xr.Dataset, name: str) -> list[Claim]:
-    """(b): after a while other features come into use, and training and test accuracy part."""
+    """(b): after a while other features come into use, and training and test accuracy diverge."""
     outside = beyond(data, CLASSES).transpose("seed", "step")
     least = outside.argmin("step")
     gap = data.train_accuracy - data.test_accuracy
     first, last = outside.isel(step=least), outside.isel(step=-1)
     opened, wide = gap.isel(step=least), gap.isel(step=-1)
-    epochs = told(data.epoch.isel(step=least))
+    when, least_share, end_share = map(listed, (data.epoch.isel(step=least), first, last))
     return [
         seeds_claim(
             f"features beyond the first {CLASSES} of {name} come into use: 1 - Π̂({CLASSES}) rises by a tenth or more "
             "from its least",
             last >= 1.1 * first,
-            f"the other features gain utilisation; from {told(first)} at epochs {epochs} to {told(last)} at the end",
+            f"the other features gain utilisation; from {least_share} at epochs {when} to {end_share} at the end",
         ),
         seeds_claim(
             f"training and test accuracy of {name} part after that: their difference grows",
             wide > opened,
-            f"the thesis sees both at the same time; from {told(opened)} to {told(wide)}",
+            f"the thesis sees both at the same time; from {listed(opened)} to {listed(wide)}",
         ),
     ]
 
 
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """The first features, and the accuracies, over epochs."""
+    figure, panels = new_figure(4, rows=2, width=4.2, height=3.4)
+    for row, letter, (name, experiment) in zip(panels, "ab", _experiments(scale_of(data)).items(), strict=True):
+        for panel, variable in zip(row, PANELS, strict=False):
+            _draw_features(panel, data[name], variable)
+        _draw_accuracies(row[3], data[name])
+        row[0].set_title(f"({letter}) {experiments.title(experiment)}", fontsize="medium", loc="left")
+    return figure
+
+
 def _draw_features(panel: "Axes", data: xr.Dataset, variable: str) -> None:
-    """One line a feature: the first ten in shades of one colour, the next ten in grey, the constant one dashed."""
+    """One line per feature: the first ten in colours from dark to light, the next ten in grey, the first one dashed."""
     from matplotlib import colormaps
 
     values = data[variable]
@@ -91,7 +105,9 @@ def _draw_features(panel: "Axes", data: xr.Dataset, variable: str) -> None:
         inside = mode < CLASSES
         colour: Any = colormaps["viridis"](mode / CLASSES) if inside else "0.65"
         label = {0: "k = 1", CLASSES - 1: f"k = {CLASSES}", CLASSES: f"k = {CLASSES + 1} … {SHOWN}"}.get(mode)
-        panel.plot(places(data), values.isel(mode=mode), "--" if mode == 0 else "-", color=colour, label=label, lw=1.2)
+        panel.plot(
+            log_epochs(data), values.isel(mode=mode), "--" if mode == 0 else "-", color=colour, label=label, lw=1.2
+        )
     panel.set_ylabel(PANELS[variable])
     if variable == "intensity":
         panel.set_yscale("log")

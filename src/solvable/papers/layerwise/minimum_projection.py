@@ -1,17 +1,36 @@
 """Sect. 2.5: the minimum-projection operator implies neural collapse; from it to random features."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from solvable.diagnostics import CollapseReport, FeatureReport, FeatureStatistics, collapse, features
+from solvable.diagnostics import FeatureStatistics, collapse, features
 from solvable.diagnostics.kernel_measures import cka
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale
+from solvable.papers.layerwise._variables import variable
 from solvable.plotting import COLOURS, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CLASSES, WIDTH, CONSTANT, PROJECTED = 5, 40, 3.0, 0.7
 ROUNDING = "exact: rounding of float64"
+# Networks whose metrics are drawn, by the name of their dataset.
+CASES = {
+    "minimum-projection": "minimum projection",
+    "noise-0.3": "noise 0.3",
+    "random-features": "random features",
+}
+# Measures of neural collapse, and the number of each in the literature where it is drawn.
+COLLAPSE = {
+    "within_class": "NC1",
+    "mean_norms": "",
+    "mean_angles": "NC2",
+    "self_duality": "NC3",
+    "nearest_class": "NC4",
+}
 
 
 class Sample(NamedTuple):
@@ -27,24 +46,19 @@ class Sample(NamedTuple):
         return np.eye(CLASSES)[self.labels]
 
 
-def reproduce(scale: Scale) -> Reproduction:
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """Metrics of the constructed features, without noise and with it, and of random features."""
     samples = 2000 if scale == "quick" else 40000
     noises = np.geomspace(0.02, 1, 9)
     exact = constructed(samples, 0.0)
-    noisy = [constructed(samples, noise) for noise in noises]
-    measured = [measure(sample) for sample in noisy]
-    random = random_features(samples)
-    cases = {"minimum projection": measure(exact), "noise 0.3": measure(constructed(samples, 0.3))}
-    cases["random features"] = measure(random)
-
-    figure, grid = new_figure(3, rows=2)
-    for colour, (label, (report, _)) in zip(COLOURS, cases.items(), strict=False):
-        _draw_metrics(grid[0], report, colour, label)
-    _draw_collapse(grid[1], noises, measured, cases)
-    datasets = {"noise": _dataset(noises, measured)}
-    datasets |= {label.replace(" ", "-"): report.to_dataset() for label, (report, _) in cases.items()}
-    claims = [*propositions(exact), *_end_claims(exact, cases), *_noise_claims(noises, measured, samples)]
-    return Reproduction(datasets, figure, claims)
+    noisy = [measure(constructed(samples, noise))[["mp_distance", "within_class"]] for noise in noises]
+    noise = xr.concat(noisy, "noise", combine_attrs="drop_conflicts").rename(mp_distance="distance")
+    return {
+        "noise": noise.assign_coords(noise=variable("noise", noises, "noise on each feature", "σ")),
+        "minimum-projection": measure(exact).assign(overlaps(exact)),
+        "noise-0.3": measure(constructed(samples, 0.3)),
+        "random-features": measure(random_features(samples)),
+    }
 
 
 def constructed(samples: int, noise: float, key: int = 0) -> Sample:
@@ -70,10 +84,133 @@ def random_features(samples: int, key: int = 1) -> Sample:
     return Sample(phi, labels, generator.normal(size=(CLASSES, WIDTH)) / np.sqrt(WIDTH), np.zeros(CLASSES))
 
 
-def measure(sample: Sample) -> tuple[FeatureReport, CollapseReport]:
+def measure(sample: Sample) -> xr.Dataset:
+    """The feature metrics, and the measures of neural collapse."""
     statistics = FeatureStatistics(CLASSES).update(sample.features, sample.outputs, sample.labels)
-    report = features(statistics, statistics)
-    return report, collapse(statistics, sample.weights, sample.bias, batches=[sample.features])
+    found = collapse(statistics, sample.weights, sample.bias, batches=[sample.features])
+    measures = {
+        name: variable((), getattr(found, name), name.replace("_", " "), symbol) for name, symbol in COLLAPSE.items()
+    }
+    return features(statistics, statistics).to_dataset().assign(measures)
+
+
+def overlaps(sample: Sample) -> dict[str, Any]:
+    """What eqs. 2.18, 2.19 and 2.11 are about, by sums over samples, and κ_CKA from features and outputs alone."""
+    phi, indicators = sample.features, sample.outputs
+    mean_with = lambda functions: phi.T @ functions / len(phi)  # noqa: E731
+    contrast = CLASSES * indicators - 1
+    # <f | T g> = <Phi f> . <Phi g>.
+    from_class = CLASSES * mean_with(indicators).T @ mean_with(contrast)
+    from_constant = mean_with(np.ones((len(phi), 1))).T @ mean_with(contrast)
+    means = np.stack([phi[sample.labels == label].mean(axis=0) for label in range(CLASSES)])
+    centred = means - means.mean(axis=0)
+    pair = ("class", "other_class")
+    return {
+        "class_contrast": variable(
+            pair, from_class, "overlap of a class with the contrast of another", "<C f|T(C f - 1)>"
+        ),
+        "constant_contrast": variable(
+            "class", from_constant[0], "overlap of the constant with a contrast", "<1|T(C f - 1)>"
+        ),
+        "class_overlap": variable(
+            pair, mean_with(indicators).T @ mean_with(indicators), "overlap of classes", "<f|T f>"
+        ),
+        "mean_product": variable(pair, means @ means.T, "product of class means"),
+        "centred_mean_product": variable(pair, centred @ centred.T, "product of centred class means"),
+        "direct_mp_distance": variable((), 1 - cka(phi, indicators), "κ_CKA from features and outputs alone"),
+    }
+
+
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """The propositions, the metrics at both ends, and how noise changes them."""
+    exact = data["minimum-projection"]
+    return [
+        *_propositions(exact),
+        *_exact_claims(exact),
+        *_random_claims(data["random-features"]),
+        *_noise_claims(data["noise"]),
+    ]
+
+
+def _propositions(exact: xr.Dataset) -> list[Claim]:
+    """Eqs. 2.18, 2.19 and 2.11 on the constructed features."""
+    from_class, products = exact.class_contrast.values, exact.mean_product / exact.class_overlap
+    from_constant = float(np.abs(exact.constant_contrast).max())
+    simplex = PROJECTED * (CLASSES * np.eye(CLASSES) - 1)
+    return [
+        Claim(
+            "prop. 2.5.3: <C f_i|T(C f_j - 1)>, i = j", from_class[0, 0], simplex[0, 0], 1e-12, ROUNDING, printed=0.56
+        ),
+        Claim("prop. 2.5.3: the same, i ≠ j", from_class[0, 1], simplex[0, 1], 1e-12, ROUNDING, printed=-0.14),
+        Claim("prop. 2.5.3: <1|T(C f_j - 1)>, largest", from_constant, 0.0, 1e-12, ROUNDING),
+        Claim(
+            "eq. 2.18: class means' product over <f_i|T f_j>, i = j",
+            float(products[0, 0]),
+            CLASSES**2,
+            1e-10,
+            ROUNDING,
+            printed=1,
+        ),
+        Claim(
+            "prop. 2.5.2: centred class means' products off a simplex (largest)",
+            float(np.abs(exact.centred_mean_product - simplex).max()),
+            0.0,
+            1e-12,
+            ROUNDING,
+        ),
+    ]
+
+
+def _exact_claims(exact: xr.Dataset) -> list[Claim]:
+    label, other_route = "minimum projection", float(exact.direct_mp_distance)
+    return [
+        Claim(f"{label}: κ_CKA", float(exact.mp_distance), 0.0, 1e-12, ROUNDING),
+        Claim(f"{label}: κ_CKA from features and outputs alone", other_route, 0.0, 1e-12, ROUNDING),
+        Claim(f"{label}: first intensity", float(exact.intensity[0]), CONSTANT + PROJECTED, 1e-12, ROUNDING),
+        Claim(f"{label}: rank", float(exact["rank"]), CLASSES, 0, "a count"),
+        *(
+            Claim(
+                f"{label}: effective dimension of {name}",
+                float(exact[f"effective_dimension_{name}"]),
+                CLASSES,
+                1e-10,
+                ROUNDING,
+            )
+            for name in ("quality", "utilisation", "intensity")
+        ),
+        *(Claim(f"{label}: {name}", float(exact[name]), 0.0, 1e-10, ROUNDING) for name in COLLAPSE),
+    ]
+
+
+def _random_claims(random: xr.Dataset) -> list[Claim]:
+    scattered, distant = bool(random.within_class > 10), bool(random.mp_distance > 0.5)
+    return [
+        Claim("random features: NC1 above 10", scattered, True, 0, "nothing separates the classes"),
+        Claim("random features: κ_CKA above 0.5", distant, True, 0, "outputs not in their span"),
+    ]
+
+
+def _noise_claims(noise: xr.Dataset) -> list[Claim]:
+    noises, samples = noise.noise.values, noise.attrs["train_samples"]
+    spread = np.sqrt(2 / (samples * (CLASSES - 1)))
+    tilt = noises / np.sqrt(samples * PROJECTED)
+    scores = np.abs(noise.within_class / scatter_with_noise(noises, samples) - 1) / np.hypot(spread, tilt)
+    return [
+        Claim(
+            "noise: largest relative deviation of κ_CKA from its formula",
+            float(np.abs(noise.distance / distance_with_noise(noises) - 1).max()),
+            0.0,
+            4 * spread + WIDTH / samples,
+            "four spreads of a variance in C - 1 directions, and p / n by which the noise's norm is overestimated",
+        ),
+        Claim(
+            "noise: largest deviation of NC1 from its formula, in standard errors",
+            float(scores.max()),
+            0.0,
+            4.0,
+            "spread of a variance in C - 1 directions, and of the class means; a false alarm in 2000 over 9 points",
+        ),
+    ]
 
 
 def distance_with_noise(noise: np.ndarray | float) -> np.ndarray:
@@ -96,98 +233,33 @@ def scatter_with_noise(noise: np.ndarray | float, samples: int) -> np.ndarray:
     return variance * (CLASSES - 1) / (CLASSES * (PROJECTED + variance * WIDTH / samples))
 
 
-def propositions(sample: Sample) -> list[Claim]:
-    """Eqs. 2.18, 2.19 and 2.11 on the constructed features, by sums over samples."""
-    phi, indicators = sample.features, sample.outputs
-    mean_with = lambda functions: phi.T @ functions / len(phi)  # noqa: E731
-    contrast = CLASSES * indicators - 1
-    # <f | T g> = <Phi f> . <Phi g>.
-    from_class = CLASSES * mean_with(indicators).T @ mean_with(contrast)
-    from_constant = mean_with(np.ones((len(phi), 1))).T @ mean_with(contrast)
-    means = np.stack([phi[sample.labels == label].mean(axis=0) for label in range(CLASSES)])
-    centred = means - means.mean(axis=0)
-    simplex = PROJECTED * (CLASSES * np.eye(CLASSES) - 1)
-    overlap = mean_with(indicators).T @ mean_with(indicators)
-    return [
-        Claim(
-            "prop. 2.5.3: <C f_i|T(C f_j - 1)>, i = j", from_class[0, 0], simplex[0, 0], 1e-12, ROUNDING, printed=0.56
-        ),
-        Claim("prop. 2.5.3: the same, i ≠ j", from_class[0, 1], simplex[0, 1], 1e-12, ROUNDING, printed=-0.14),
-        Claim("prop. 2.5.3: <1|T(C f_j - 1)>, largest", np.abs(from_constant).max(), 0.0, 1e-12, ROUNDING),
-        Claim(
-            "eq. 2.18: class means' product over <f_i|T f_j>, i = j",
-            (means @ means.T)[0, 0] / overlap[0, 0],
-            CLASSES**2,
-            1e-10,
-            ROUNDING,
-            printed=1,
-        ),
-        Claim(
-            "prop. 2.5.2: centred class means' products off a simplex (largest)",
-            np.abs(centred @ centred.T - simplex).max(),
-            0.0,
-            1e-12,
-            ROUNDING,
-        ),
-    ]
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """The feature metrics of three networks, and both distances over the noise, with the measures of collapse."""
+    figure, grid = new_figure(3, rows=2)
+    for colour, (name, label) in zip(COLOURS, CASES.items(), strict=False):
+        _draw_metrics(grid[0], data[name], colour, label)
+    _draw_noise(grid[1][:2], data["noise"])
+    panel = grid[1][2]
+    drawn = {name: symbol for name, symbol in COLLAPSE.items() if symbol}
+    for index, (colour, (name, label)) in enumerate(zip(COLOURS, CASES.items(), strict=False)):
+        heights = [max(float(data[name][measure]), 1e-17) for measure in drawn]
+        panel.bar(np.arange(4) + 0.27 * (index - 1), heights, 0.25, color=colour, label=label)
+    panel.set_yscale("log")
+    panel.set_ylim(1e-17, 1e5)
+    panel.set_xticks(range(4), list(drawn.values()))
+    panel.set_ylabel("measure of neural collapse (no bar: 0)")
+    panel.legend(fontsize="small")
+    return figure
 
 
-def _end_claims(exact: Sample, cases: dict[str, tuple[FeatureReport, CollapseReport]]) -> list[Claim]:
-    report, collapsed = cases["minimum projection"]
-    random_report, uncollapsed = cases["random features"]
-    sizes = report.effective_dimensions
-    other_route = 1 - cka(exact.features, exact.outputs)
-    claims = [
-        Claim("minimum projection: κ_CKA", report.mp_distance, 0.0, 1e-12, ROUNDING),
-        Claim("minimum projection: κ_CKA from features and outputs alone", other_route, 0.0, 1e-12, ROUNDING),
-        Claim("minimum projection: first intensity", report.intensity[0], CONSTANT + PROJECTED, 1e-12, ROUNDING),
-        Claim("minimum projection: rank", report.rank, CLASSES, 0, "a count"),
-        *(
-            Claim(f"minimum projection: effective dimension of {name}", sizes[name], CLASSES, 1e-10, ROUNDING)
-            for name in ("quality", "utilisation", "intensity")
-        ),
-    ]
-    for name in ("within_class", "mean_norms", "mean_angles", "self_duality", "nearest_class"):
-        claims.append(Claim(f"minimum projection: {name}", getattr(collapsed, name), 0.0, 1e-10, ROUNDING))
-    random_scatter = uncollapsed.within_class > 10
-    claims.append(Claim("random features: NC1 above 10", random_scatter, True, 0, "nothing separates the classes"))
-    in_regime = random_report.mp_distance > 0.5
-    claims.append(Claim("random features: κ_CKA above 0.5", in_regime, True, 0, "outputs not in their span"))
-    return claims
-
-
-def _noise_claims(
-    noises: np.ndarray, measured: list[tuple[FeatureReport, CollapseReport]], samples: int
-) -> list[Claim]:
-    distances = np.array([report.mp_distance for report, _ in measured])
-    scatters = np.array([found.within_class for _, found in measured])
-    spread = np.sqrt(2 / (samples * (CLASSES - 1)))
-    tilt = noises / np.sqrt(samples * PROJECTED)
-    scores = np.abs(scatters / scatter_with_noise(noises, samples) - 1) / np.hypot(spread, tilt)
-    return [
-        Claim(
-            "noise: largest relative deviation of κ_CKA from its formula",
-            np.abs(distances / distance_with_noise(noises) - 1).max(),
-            0.0,
-            4 * spread + WIDTH / samples,
-            "four spreads of a variance in C - 1 directions, and p / n by which the noise's norm is overestimated",
-        ),
-        Claim(
-            "noise: largest deviation of NC1 from its formula, in standard errors",
-            scores.max(),
-            0.0,
-            4.0,
-            "spread of a variance in C - 1 directions, and of the class means; a false alarm in 2000 over 9 points",
-        ),
-    ]
-
-
-def _draw_metrics(panels: np.ndarray, report: FeatureReport, colour: str, label: str) -> None:
-    modes = np.arange(1, report.rank + 1)
-    curves = (np.cumsum(report.quality), np.cumsum(report.utilisation), report.intensity / report.intensity[0])
-    names = ("cumulative quality, Π*(k)", "cumulative utilisation, Π̂(k)", "intensity, ρ_k / ρ_1")
-    for panel, values, name in zip(panels, curves, names, strict=True):
-        panel.plot(modes, values, "o-", markersize=3, color=colour, label=label)
+def _draw_metrics(panels: np.ndarray, found: xr.Dataset, colour: str, label: str) -> None:
+    curves = {
+        "cumulative quality, Π*(k)": found.quality.cumsum(),
+        "cumulative utilisation, Π̂(k)": found.utilisation.cumsum(),
+        "intensity, ρ_k / ρ_1": found.intensity / found.intensity[0],
+    }
+    for panel, (name, values) in zip(panels, curves.items(), strict=True):
+        panel.plot(found.mode, values, "o-", markersize=3, color=colour, label=label)
         panel.set_xscale("log")
         panel.set_xlabel("feature, k")
         panel.set_ylabel(name)
@@ -197,46 +269,19 @@ def _draw_metrics(panels: np.ndarray, report: FeatureReport, colour: str, label:
     panels[2].set_yscale("log")
 
 
-def _draw_collapse(
-    panels: np.ndarray,
-    noises: np.ndarray,
-    measured: list[tuple[FeatureReport, CollapseReport]],
-    cases: dict[str, tuple[FeatureReport, CollapseReport]],
-) -> None:
-    fine = np.geomspace(noises[0], noises[-1], 200)
-    distance_panel, scatter_panel, bar_panel = panels
+def _draw_noise(panels: np.ndarray, noise: xr.Dataset) -> None:
+    distance_panel, scatter_panel = panels
+    fine = np.geomspace(float(noise.noise[0]), float(noise.noise[-1]), 200)
     distance_panel.plot(fine, distance_with_noise(fine), color=COLOURS[0], label="formula")
-    distance_panel.plot(noises, [report.mp_distance for report, _ in measured], "o", color=COLOURS[0], label="measured")
+    distance_panel.plot(noise.noise, noise.distance, "o", color=COLOURS[0], label="measured")
     distance_panel.axhline(0.1, color="grey", linestyle=":", linewidth=1, label="threshold")
     distance_panel.set_ylabel("distance to minimum projection, κ_CKA")
-    scatter_panel.plot(fine, scatter_with_noise(fine, measured[0][0].train_samples), color=COLOURS[1], label="formula")
-    scatter_panel.plot(noises, [found.within_class for _, found in measured], "o", color=COLOURS[1], label="measured")
+    scatter = scatter_with_noise(fine, noise.attrs["train_samples"])
+    scatter_panel.plot(fine, scatter, color=COLOURS[1], label="formula")
+    scatter_panel.plot(noise.noise, noise.within_class, "o", color=COLOURS[1], label="measured")
     scatter_panel.set_ylabel("NC1, tr(Σ_W Σ_b⁺) / C")
-    for panel in (distance_panel, scatter_panel):
+    for panel in panels:
         panel.set_xscale("log")
         panel.set_yscale("log")
         panel.set_xlabel("noise on each feature")
         panel.legend(fontsize="small")
-    names = {"within_class": "NC1", "mean_angles": "NC2", "self_duality": "NC3", "nearest_class": "NC4"}
-    for index, (colour, (label, (_, found))) in enumerate(zip(COLOURS, cases.items(), strict=False)):
-        heights = [max(getattr(found, name), 1e-17) for name in names]
-        bar_panel.bar(np.arange(4) + 0.27 * (index - 1), heights, 0.25, color=colour, label=label)
-    bar_panel.set_yscale("log")
-    bar_panel.set_ylim(1e-17, 1e5)
-    bar_panel.set_xticks(range(4), list(names.values()))
-    bar_panel.set_ylabel("measure of neural collapse (no bar: 0)")
-    bar_panel.legend(fontsize="small")
-
-
-def _dataset(noises: np.ndarray, measured: list[tuple[FeatureReport, CollapseReport]]) -> xr.Dataset:
-    values = {
-        "distance": ([report.mp_distance for report, _ in measured], "distance to minimum projection", "κ_CKA"),
-        "within_class": ([found.within_class for _, found in measured], "scatter within over between classes", "NC1"),
-    }
-    return xr.Dataset(
-        {
-            name: ("noise", np.array(numbers), {"long_name": text, "units": "1", "symbol": symbol})
-            for name, (numbers, text, symbol) in values.items()
-        },
-        {"noise": ("noise", noises, {"long_name": "noise on each feature", "units": "1", "symbol": "σ"})},
-    )

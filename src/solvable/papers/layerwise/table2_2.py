@@ -1,23 +1,23 @@
 """Table 2.2: ResNet18 and VGG16 on images are in the minimum-feature regime.
 
-As in the thesis: the squared error, SGD with momentum 0.9, the rate 0.05 of ResNet18 and its weight decay 0.001, crops
-and flips for CIFAR-10, MNIST padded to 32 x 32. Different: 50 epochs of CIFAR-10, 10 of MNIST and 12 of Fashion-MNIST
-in place of 200; batches of 128 images, which the thesis does not state; steps in bfloat16; a rate that rises over 200
-steps (400 for VGG16, which has 0.01 in the thesis) and falls to zero as a cosine. Weight decay removes features that
-are not used, by a factor that the sum of rate times decay sets: for the short trainings on MNIST and Fashion-MNIST
-decay is 0.008, chosen after single trainings with 0.004 and 0.008 (the first ended with 10.8 features above noise, the
-second with 10.3). Fashion-MNIST is not in the thesis. The rows of CIFAR-100 are left out: this package has no checked
-source of those images.
+As in the thesis: the squared error, SGD with momentum 0.9, the learning rate 0.05 of ResNet18 and its weight decay
+0.001, crops and flips for CIFAR-10, MNIST padded to 32 x 32. Different: 50 epochs of CIFAR-10, 10 of MNIST and 12 of
+Fashion-MNIST in place of 200; batches of 128 images, which the thesis does not state; steps in bfloat16; a rate that
+rises over 200 steps (400 for VGG16, which has 0.01 in the thesis) and falls to zero as a cosine. Weight decay removes
+features that are not used, by a factor that depends on the sum of rate times decay: for the short trainings on MNIST
+and Fashion-MNIST the decay is 0.008, chosen after single trainings with 0.004 and 0.008 (the first ended with 10.8
+features above noise, the second with 10.3). Fashion-MNIST is not in the thesis. The rows of CIFAR-100 are left out:
+this package has no verified source of those images.
 
-D_eff(Q̂) as measured counts chance: each of 512 modes overlaps with the outputs by 1/n_test, and a network that uses 10
-features exactly would show 14.6 on 10,000 test images. The printed 10.0 cannot be that. Eq. 2.5 as printed has a
-square, in which small overlaps have no weight: D_eff(Q̂²) can be compared with the table. D_eff(Q̂) above noise is
-claimed beside it. It counts weak features twice that overlap with strong ones on new images, as they do in networks
-that know their training set; D_eff(Q̂) counted once does not. That measure was added after the trainings at full scale
-were run, so their ledger has no value of it.
+D_eff(Q̂) as measured includes chance: each of 512 modes overlaps with the outputs by 1/n_test, and a network that uses
+exactly 10 features would show 14.6 on 10,000 test images. The printed 10.0 cannot be that. Eq. 2.5 as printed has a
+square, which gives small overlaps no weight: D_eff(Q̂²) can be compared with the table. D_eff(Q̂) above noise is claimed
+in addition. It counts twice those weak features that overlap with strong ones on new images, as they do in networks
+that have memorised their training set; D_eff(Q̂) counted once does not. That measure was added after the trainings at
+full scale were run, so their ledger has no value of it.
 
 The quick scale has small networks on 8 x 8 digits. They reach the regime in seconds; rate, decay and length were chosen
-among a dozen trials on these digits. With cross entropy the same ResNet ended at κ_CKA = 0.06 to 0.12, with the squared
+among a dozen trials on these digits. With cross-entropy the same ResNet ended at κ_CKA = 0.06 to 0.12, with the squared
 error at 0.024 to 0.027.
 """
 
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale, scale_of
 from solvable.papers.layerwise._image_pictures import (
     ABOVE_NOISE,
     ONCE,
@@ -60,24 +60,29 @@ class Printed(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A network on a set of images, what the thesis prints of it, and the accuracy that is asked of every seed."""
+    """A network on a set of images, its row of the thesis' table, and the accuracy that every seed must reach."""
 
     name: str
     experiment: Experiment
     printed: Printed | None = None
     accuracy: float | None = None
 
+    @property
+    def file_name(self) -> str:
+        """The name of its dataset."""
+        return self.name.lower().replace(", ", "-").replace(" ", "-")
+
 
 def epochs(number: float, images: int = 50_000, batch: int = 128) -> int:
-    """So many epochs, in steps."""
+    """The number of steps in so many epochs, rounded down."""
     return int(number * images) // batch
 
 
-# Figures along epochs show these trainings on their way: closely at first, and again when the training set is known.
+# Figures along epochs show these trainings: at short intervals at first, and again when the training set is fitted.
 _CIFAR_EPOCHS = (1, 2, 3, 5, 8, 12, 18, 24, 30, 34, 38, 42, 45, 48)
 _MNIST_EPOCHS = (0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 
-# Weight decay removes what is not used by a factor that rate times decay times steps sets: for a fourth of the steps.
+# What weight decay removes depends on rate times decay times steps: this is for a fourth of the steps.
 SHORT_DECAY = 4e-3
 CIFAR = Experiment(
     "resnet18",
@@ -88,7 +93,7 @@ CIFAR = Experiment(
     warmup=200,
     precision="bfloat16",
     measured=tuple(map(epochs, _CIFAR_EPOCHS)),
-    points=10_000,  # the whole test set: what k features have by chance is the same on the way and at the end
+    points=10_000,  # the whole test set: chance overlaps are the same along training and at the end
 )
 MNIST = CIFAR._replace(images="mnist", augmented=False, steps=epochs(10, 60_000), decay=8e-3, measured=())
 MNIST_ON_ITS_WAY = MNIST._replace(measured=tuple(epochs(epoch, 60_000) for epoch in _MNIST_EPOCHS))
@@ -96,7 +101,7 @@ FASHION = MNIST._replace(images="fashion-mnist", steps=epochs(12, 60_000))
 VGG = {"network": "vgg16", "warmup": 400}
 VGG_MNIST, VGG_CIFAR, VGG_FASHION = (one._replace(**VGG) for one in (MNIST, CIFAR, FASHION))  # type: ignore[arg-type]
 DIGITS = Experiment("resnet-small", "digits", loss="mse", steps=450, batch=32, rate=0.2, decay=5e-3, schedule="cosine")
-ROWS = {
+ROWS: dict[Scale, tuple[Row, ...]] = {
     "quick": (
         Row("small ResNet, digits", DIGITS, accuracy=0.97),
         Row("small VGG, digits", DIGITS._replace(network="vgg-small", warmup=100), accuracy=0.97),
@@ -112,16 +117,19 @@ ROWS = {
 }
 
 
-def reproduce(scale: Scale) -> Reproduction:
-    rows = ROWS[scale]
-    data = {row.name: trained(row.experiment) for row in rows}
-    found = [claim for row in rows for claim in claims(row, data[row.name], scale)]
-    datasets = {name.lower().replace(", ", "-").replace(" ", "-"): one for name, one in data.items()}
-    return Reproduction(datasets, _draw(rows, {name: at_end(one) for name, one in data.items()}), found)
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """The trained networks, one dataset per row."""
+    return {row.file_name: trained(row.experiment) for row in ROWS[scale]}
 
 
-def claims(row: Row, data: xr.Dataset, scale: Scale) -> list[Claim]:
-    end = at_end(data)
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """Every network is minimum-feature, with as many features as classes."""
+    scale = scale_of(data)
+    return [claim for row in ROWS[scale] for claim in row_claims(row, at_end(data[row.file_name]), scale)]
+
+
+def row_claims(row: Row, end: xr.Dataset, scale: Scale) -> list[Claim]:
+    """The claims on one row, from its networks at the end of training."""
     printed = row.printed
     found = []
     if row.accuracy is not None:
@@ -153,7 +161,10 @@ def claims(row: Row, data: xr.Dataset, scale: Scale) -> list[Claim]:
     ]
 
 
-def _draw(rows: tuple[Row, ...], runs: Mapping[str, xr.Dataset]) -> "Figure":
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """The columns of the table as points, and the feature metrics."""
+    rows = ROWS[scale_of(data)]
+    runs = {row.name: at_end(data[row.file_name]) for row in rows}
     figure, grid = new_figure(3, rows=2, width=5.2)
     _draw_dimensions(grid[0, 0], rows, runs)
     _draw_points(grid[0, 1], rows, [runs[row.name].mp_distance for row in rows], "distance")
@@ -167,10 +178,10 @@ def _draw(rows: tuple[Row, ...], runs: Mapping[str, xr.Dataset]) -> "Figure":
 
 
 def _draw_points(panel: "Axes", rows: tuple[Row, ...], values: list[xr.DataArray], column: str) -> None:
-    """One line of the panel for each row of the table, one point a seed, and a cross where the thesis is."""
+    """One height per row of the table, one point per seed, and a cross for the thesis' value."""
     heights = np.arange(len(rows))[::-1]
     for height, one in zip(heights, values, strict=True):
-        label = "one point a seed" if height == 0 else None
+        label = "one point per seed" if height == 0 else None
         panel.plot(one, [height] * one.size, "o", color=COLOURS[0], alpha=0.8, label=label)
     printed = [(getattr(row.printed, column), height) for row, height in zip(rows, heights, strict=True) if row.printed]
     if printed:
@@ -179,7 +190,7 @@ def _draw_points(panel: "Axes", rows: tuple[Row, ...], values: list[xr.DataArray
 
 
 def _draw_dimensions(panel: "Axes", rows: tuple[Row, ...], runs: Mapping[str, xr.Dataset]) -> None:
-    """D_eff of intensity and of utilisation, above noise and as measured."""
+    """D_eff of intensity and of utilisation: squared, above noise, and as measured."""
     heights = np.arange(len(rows))[::-1]
     kinds: tuple[tuple[str, str, dict[str, Any], float], ...] = (
         ("intensity", "D_eff(ρ)", {"marker": "o", "color": COLOURS[0]}, 0.2),

@@ -1,15 +1,21 @@
 """Theorem 1: the growth of the layers as printed and corrected, and the digits that its form loses."""
 
+from collections.abc import Mapping
 from decimal import Decimal, localcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
 from solvable.models.scalar_network import ScalarNetwork
-from solvable.papers.claims import Claim, Reproduction, Scale
+from solvable.papers.claims import Claim, Scale
 from solvable.papers.layerwise._layer_reference import INTEGRATOR, integrate_scalar
+from solvable.papers.layerwise._variables import variable
 from solvable.plotting import COLOURS, new_figure, set_axis
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LAYERS = np.array([0.4, -0.2, 0.3]), np.array([0.1, 0.3, 0.2])
 # Layers, target, Z and E[x^2]: also a negative target, a single pair, and scales other than 1.
@@ -20,38 +26,21 @@ CASES = {
     "one pair": ScalarNetwork(np.array([0.5]), np.array([-0.45]), 1.0),
 }
 TIMES = np.linspace(0, 8, 41)
+# Second layer over the first: nearly equal and nearly opposed.
+SHAPES = {"aligned": 1.5, "opposed": -1 + 1e-6}
 
 
-def reproduce(scale: Scale) -> Reproduction:
-    figure, (curve_panel, digits_panel) = new_figure(2)
-    datasets: dict[str, xr.Dataset] = {}
-    claims: list[Claim] = []
-    for colour, (label, model) in zip(COLOURS, CASES.items(), strict=False):
-        theory = datasets[f"case-{len(datasets) + 1}"] = model.predict(TIMES)
-        growth = growth_by_integration(model)
-        printed = textbook_growth(model, TIMES, 4 / model.output_scale)
-        claims.append(
-            Claim(
-                f"{label}: γ against the flow (largest relative difference)",
-                float(np.max(np.abs(theory.growth.values / growth - 1))),
-                0.0,
-                1e-9,
-                INTEGRATOR,
-                printed=float(np.max(np.abs(printed / growth - 1))),
-            )
-        )
-        fine = model.predict(np.linspace(0, 8, 300))
-        curve_panel.plot(fine.time, fine.growth, color=colour, label=label)
-        curve_panel.plot(fine.time, textbook_growth(model, fine.time.values, 4 / model.output_scale), ":", color=colour)
-        curve_panel.plot(TIMES[::2], growth[::2], "o", color=colour, markersize=3.8)
-    curve_panel.set_yscale("log")
-    set_axis(curve_panel, "x", theory.time)
-    curve_panel.set_ylabel("growth, γ")
-    curve_panel.set_title("lines: corrected, dotted: as printed, points: integrated")
-    curve_panel.legend(loc=(0.52, 0.12))
-    claims += _digits(digits_panel)
-    claims.append(_bound(400 if scale == "quick" else 4000))
-    return Reproduction(datasets, figure, claims)
+def compute(scale: Scale) -> dict[str, xr.Dataset]:
+    """The growth in each case, integrated too and on a finer grid; errors of two forms; a bound on random layers."""
+    data = {}
+    for number, model in enumerate(CASES.values(), 1):
+        integrated = variable("time", growth_by_integration(model), "growth by integration", "γ")
+        data[f"case-{number}"] = model.predict(TIMES).assign(integrated_growth=integrated)
+        data[f"case-{number}-fine"] = model.predict(np.linspace(0, 8, 300))
+    draws = 400 if scale == "quick" else 4000
+    violations = variable((), bound_violations(draws), "draws in which γ₊ < S/Σ₀")
+    bound = xr.Dataset({"violations": violations}, attrs={"draws": draws})
+    return {**data, "digits": digits(10.0 ** np.arange(-8, 1)), "bound": bound}
 
 
 def textbook_growth(model: ScalarNetwork, times: np.ndarray, rate: float) -> np.ndarray:
@@ -85,46 +74,92 @@ def many_digits(model: ScalarNetwork, time: float) -> Decimal:
         return above / (sigma + start - target + speed + (-sigma - start + target + speed) * decay)
 
 
-def _digits(panel: Any) -> list[Claim]:
+def digits(sizes: np.ndarray) -> xr.Dataset:
     """Relative errors of both forms over the size of the start, layers nearly equal and nearly opposed."""
-    sizes = 10.0 ** np.arange(-8, 1)
-    claims = []
-    for colour, (label, shape) in zip(COLOURS, {"aligned": 1.5, "opposed": -1 + 1e-6}.items(), strict=False):
-        stable, naive = [], []
-        for size in sizes:
-            model = ScalarNetwork(np.array([size]), np.array([shape * size]), 1.0)
-            # Just after the layers have grown to the size of the target.
-            time = 0.6 * float(np.log1p(2 / ((1 + shape) * size) ** 2))
-            exact = many_digits(model, time)
-            stable.append(abs(float(Decimal(float(model.predict([time]).growth[0])) / exact - 1)))
-            with np.errstate(divide="ignore", invalid="ignore"):
-                usual = textbook_growth(model, np.array([time]), 2.0)[0]
-            naive.append(abs(float(Decimal(float(usual)) / exact - 1)) if np.isfinite(usual) else np.inf)
-        panel.loglog(sizes, np.maximum(stable, 1e-17), "o-", color=colour, label=f"{label}: stable form")
-        panel.loglog(sizes, np.clip(naive, 1e-17, 1e4), "s--", color=colour, label=f"{label}: corrected eq. 6.12")
-        claims.append(
-            Claim(
-                f"{label} layers from 1e-8 to 1: largest relative error of γ",
-                max(stable),
-                0.0,
-                1e-14,
-                "rounding of some ten operations and of an exponent below 100, against 120 digits",
-                printed=f"{max(naive):.2g} (eq. 6.12 with its exponent corrected)",
-            )
-        )
-    panel.set_xlabel("size of the layers at the start")
-    panel.set_ylabel("relative error of γ")
-    panel.set_ylim(1e-25, 1e5)
-    panel.legend(fontsize="small", loc="lower left")
-    return claims
+    errors = np.array([[_relative_errors(size, shape) for size in sizes] for shape in SHAPES.values()])
+    return xr.Dataset(
+        {
+            "stable": variable(("layers", "initial_size"), errors[..., 0], "relative error of γ, stable form"),
+            "textbook": variable(("layers", "initial_size"), errors[..., 1], "relative error of γ, corrected eq. 6.12"),
+        },
+        {"layers": list(SHAPES), "initial_size": variable("initial_size", sizes, "initial size of the layers")},
+    )
 
 
-def _bound(draws: int) -> Claim:
-    """gamma_+ >= S / Sigma_0 (section 6.3.1) on random layers."""
+def _relative_errors(size: float, shape: float) -> tuple[float, float]:
+    """Of the stable form and of the corrected eq. 6.12; infinite where the latter is not a number."""
+    model = ScalarNetwork(np.array([size]), np.array([shape * size]), 1.0)
+    # Just after the layers have grown to the size of the target.
+    time = 0.6 * float(np.log1p(2 / ((1 + shape) * size) ** 2))
+    exact = many_digits(model, time)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        forms = float(model.predict([time]).growth[0]), float(textbook_growth(model, np.array([time]), 2.0)[0])
+    stable, textbook = (abs(float(Decimal(form) / exact - 1)) if np.isfinite(form) else np.inf for form in forms)
+    return stable, textbook
+
+
+def bound_violations(draws: int) -> int:
+    """In how many draws of random layers gamma_+ >= S / Sigma_0 (section 6.3.1) does not hold."""
     generator = np.random.default_rng(0)
     broken = 0
     for _ in range(draws):
         layers = generator.normal(size=(2, 3)) * 10 ** generator.uniform(-3, 1)
         model = ScalarNetwork(layers[0], layers[1], generator.uniform(0.01, 5), generator.uniform(0.1, 10))
-        broken += model.final_growth < model.target / model.weight_size * (1 - 1e-14)
-    return Claim(f"violations of γ₊ ≥ S/Σ₀ in {draws} draws", float(broken), 0.0, 0.0, "a theorem for S > 0")
+        broken += int(model.final_growth < model.target / model.weight_size * (1 - 1e-14))
+    return broken
+
+
+def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
+    """The growth against integration and against 120 digits, and the bound on its final value."""
+    made = []
+    for number, (label, model) in enumerate(CASES.items(), 1):
+        curve = data[f"case-{number}"]
+        printed = textbook_growth(model, TIMES, 4 / model.output_scale)
+        off, printed_off = (np.abs(growth / curve.integrated_growth - 1).max() for growth in (curve.growth, printed))
+        name = f"{label}: γ against the flow (largest relative difference)"
+        made.append(Claim(name, float(off), 0.0, 1e-9, INTEGRATOR, printed=float(printed_off)))
+    for label in SHAPES:
+        errors = data["digits"].sel(layers=label)
+        made.append(
+            Claim(
+                f"{label} layers from 1e-8 to 1: largest relative error of γ",
+                float(errors.stable.max()),
+                0.0,
+                1e-14,
+                "rounding of some ten operations and of an exponent below 100, against 120 digits",
+                printed=f"{float(errors.textbook.max()):.2g} (eq. 6.12 with its exponent corrected)",
+            )
+        )
+    bound = data["bound"]
+    name = f"violations of γ₊ ≥ S/Σ₀ in {bound.attrs['draws']} draws"
+    return [*made, Claim(name, float(bound.violations), 0.0, 0.0, "a theorem for S > 0")]
+
+
+def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
+    """The growth over time in each case, and the relative errors of both forms."""
+    figure, (curve_panel, digits_panel) = new_figure(2)
+    for number, (colour, (label, model)) in enumerate(zip(COLOURS, CASES.items(), strict=False), 1):
+        curve, fine = data[f"case-{number}"], data[f"case-{number}-fine"]
+        printed = textbook_growth(model, fine.time.values, 4 / model.output_scale)
+        curve_panel.plot(fine.time, fine.growth, color=colour, label=label)
+        curve_panel.plot(fine.time, printed, ":", color=colour)
+        curve_panel.plot(curve.time[::2], curve.integrated_growth[::2], "o", color=colour, markersize=3.8)
+    curve_panel.set_yscale("log")
+    set_axis(curve_panel, "x", curve.time)
+    curve_panel.set_ylabel("growth, γ")
+    curve_panel.set_title("lines: corrected, dotted: as printed, points: integrated")
+    curve_panel.legend(loc=(0.52, 0.12))
+    _draw_digits(digits_panel, data["digits"])
+    return figure
+
+
+def _draw_digits(panel: "Axes", errors: xr.Dataset) -> None:
+    for colour, label in zip(COLOURS, SHAPES, strict=False):
+        chosen = errors.sel(layers=label)
+        stable, textbook = np.maximum(chosen.stable, 1e-17), np.clip(chosen.textbook, 1e-17, 1e4)
+        panel.loglog(errors.initial_size, stable, "o-", color=colour, label=f"{label}: stable form")
+        panel.loglog(errors.initial_size, textbook, "s--", color=colour, label=f"{label}: corrected eq. 6.12")
+    panel.set_xlabel("initial size of the layers")
+    panel.set_ylabel("relative error of γ")
+    panel.set_ylim(1e-25, 1e5)
+    panel.legend(fontsize="small", loc="lower left")

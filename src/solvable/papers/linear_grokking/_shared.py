@@ -1,6 +1,6 @@
-"""What the figures share: independent closed forms, and theory held against simulation."""
+"""What the figures share: independent closed forms, and theory compared with simulation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from scipy.optimize import brentq
 from scipy.special import ive
 from scipy.stats import ncx2
 
-from solvable.comparison import compare
 from solvable.models.linear_estimator import LinearEstimator
 from solvable.papers.claims import Claim, Scale
 from solvable.plotting import draw_curve, log_losses, set_axis
@@ -65,24 +64,31 @@ def _log_excess(
     return float(np.log(loss(aspect_ratio, np.exp(log_s)) / threshold_loss))
 
 
-def held_against_simulation(
-    model: LinearEstimator, training: GradientDescent | SGD, times: np.ndarray, scale: Scale, key: int
-) -> tuple[xr.Dataset, xr.Dataset, xr.Dataset]:
-    """Theory, simulation, and their comparison. ``full`` is the paper's input dimension of 1000."""
+def theory_and_simulation(
+    name: str, model: LinearEstimator, training: GradientDescent | SGD, times: np.ndarray, scale: Scale, key: int
+) -> dict[str, xr.Dataset]:
+    """The datasets ``theory-<name>`` and ``simulation-<name>``, the first at more times than the second."""
     dimension, seeds = sizes(scale)
-    several = model.outputs > 1 or isinstance(training, SGD)
-    theory = model.predict(smooth(times), training, dimension=dimension if several else None)
-    simulation = model.simulate(times, training, dimension=dimension, seeds=seeds, key=key)
-    return theory, simulation, compare(theory.sel(time=times), simulation)
+    # Several outputs and random batches have corrections of finite dimension, which theory includes.
+    finite = model.outputs > 1 or isinstance(training, SGD)
+    return {
+        f"theory-{name}": model.predict(smooth(times), training, dimension=dimension if finite else None),
+        f"simulation-{name}": model.simulate(times, training, dimension=dimension, seeds=seeds, key=key),
+    }
+
+
+def pair(data: Mapping[str, xr.Dataset], name: object) -> tuple[xr.Dataset, xr.Dataset]:
+    """Theory and simulation of this name."""
+    return data[f"theory-{name}"], data[f"simulation-{name}"]
 
 
 def sizes(scale: Scale) -> tuple[int, int]:
-    """Input dimension and number of seeds of a simulation."""
+    """Input dimension and number of seeds of a simulation. The paper's input dimension is 1000."""
     return (400, 40) if scale == "quick" else (1000, 100)
 
 
 def smooth(times: np.ndarray) -> np.ndarray:
-    """The times of a simulation with enough whole steps between them for theory to look like the curve it is."""
+    """The times of a simulation, and enough whole steps between them for a smooth curve of theory."""
     first = max(times[0], 1.0)
     return np.union1d(times, whole_steps(log_times(first, times[-1], 120)))
 
@@ -93,13 +99,15 @@ def agreement(
     simulation: xr.Dataset,
     variables: tuple[str, ...] = ("train_loss", "test_loss"),
 ) -> list[Claim]:
-    """One claim for each variable: theory and simulation differ by no more than their noise."""
+    """One claim per variable: theory and simulation differ by no more than their noise."""
     return [Claim.agrees(f"{label}: {name.replace('_', ' ')} agrees", theory, simulation, name) for name in variables]
 
 
 def quadrature_losses(model: LinearEstimator, training: GradientFlow, time: float) -> tuple[float, float]:
-    """Losses of gradient flow for one layer by adaptive quadrature of the Marchenko-Pastur density: an independent
-    route to what the model computes, at any weight decay, initial scale and label noise."""
+    """Losses of gradient flow for one layer by adaptive quadrature of the Marchenko-Pastur density.
+
+    This is an independent route to what the model computes, at any weight decay, initial scale and label noise.
+    """
     ratio, shift = model.aspect_ratio, training.weight_decay / 2
     low, high = (1 - np.sqrt(ratio)) ** 2, (1 + np.sqrt(ratio)) ** 2
     kappa = 2 * training.learning_rate / model.outputs
@@ -139,7 +147,7 @@ def resolvent_square(aspect_ratio: float, shift: float) -> float:
 
 
 def draw_run(panels: Sequence["Axes"], theory: xr.Dataset, simulation: xr.Dataset, colour: str, label: str) -> None:
-    """Theory and simulation into a panel of losses and, if there is a second one, a panel of accuracies."""
+    """Draw theory and simulation into a panel of losses and, if there is a second one, a panel of accuracies."""
     for panel, quantity in zip(panels, ("loss", "accuracy"), strict=False):
         for kind in ("train", "test"):
             name, train = f"{kind}_{quantity}", kind == "train"

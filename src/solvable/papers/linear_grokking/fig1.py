@@ -15,7 +15,8 @@ from solvable.papers.linear_grokking._shared import (
     agreement,
     closed_form_times,
     draw_run,
-    held_against_simulation,
+    pair,
+    theory_and_simulation,
 )
 from solvable.plotting import COLOURS, new_figure, set_axis
 from solvable.timegrid import log_times, whole_steps
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ASPECT_RATIOS = (0.1, 0.9, 1.5)
-# Where each run is still doing something: later its losses are rounding noise.
+# Later than this the losses of a run are rounding noise.
 LAST_TIME = {0.1: 1e3, 0.9: 1e5, 1.5: 1e4}
 
 
@@ -34,8 +35,7 @@ def compute(scale: Scale) -> dict[str, xr.Dataset]:
     for ratio in ASPECT_RATIOS:
         model = LinearEstimator(aspect_ratio=ratio)
         times = whole_steps(log_times(1, LAST_TIME[ratio], 16))
-        theory, simulation, _ = held_against_simulation(model, DESCENT, times, scale, key=1)
-        data |= {f"theory-{ratio:g}": theory, f"simulation-{ratio:g}": simulation}
+        data |= theory_and_simulation(f"{ratio:g}", model, DESCENT, times, scale, key=1)
     many = np.linspace(0.02, 0.999, 200)
     data["delay"] = LinearEstimator().phase_diagram(training=FLOW, aspect_ratio=many)
     data["times"] = LinearEstimator().phase_diagram(0.95, FLOW, aspect_ratio=np.array(ASPECT_RATIOS))
@@ -47,8 +47,7 @@ def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
     made: list[Claim] = []
     for ratio in ASPECT_RATIOS:
         variables = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
-        theory, simulation = data[f"theory-{ratio:g}"], data[f"simulation-{ratio:g}"]
-        made += agreement(f"λ = {ratio:g}", theory.sel(time=simulation.time), simulation, variables)
+        made += agreement(f"λ = {ratio:g}", *pair(data, f"{ratio:g}"), variables)
         made += _time_claims(ratio, data["times"].sel(aspect_ratio=ratio))
     return made
 
@@ -73,8 +72,7 @@ def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
     """Losses, accuracies, and the delay over the aspect ratio."""
     figure, (loss_panel, accuracy_panel, delay_panel) = new_figure(3)
     for colour, ratio in zip(COLOURS, ASPECT_RATIOS, strict=False):
-        theory, simulation = data[f"theory-{ratio:g}"], data[f"simulation-{ratio:g}"]
-        draw_run((loss_panel, accuracy_panel), theory, simulation, colour, f"λ = {ratio:g}")
+        draw_run((loss_panel, accuracy_panel), *pair(data, f"{ratio:g}"), colour, f"λ = {ratio:g}")
     delay, ratios = data["delay"].delay, data["delay"].aspect_ratio
     printed = np.log(1 / (1 - np.sqrt(ratios))) / (2 * FLOW.learning_rate * (1 - np.sqrt(ratios)) ** 2)
     delay_panel.plot(ratios, delay, color=COLOURS[0], label="exact")

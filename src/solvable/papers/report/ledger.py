@@ -59,6 +59,7 @@ def _about(outcome: Outcome) -> dict[str, Any]:
         "cpu_seconds",
         "finished",
         "reused",
+        "data_from",
         "passed",
         "failed",
         "error",

@@ -153,12 +153,14 @@ def _paper(paper: str, outcomes: Sequence[Outcome], folder: Path, errata: str) -
 def _figure(outcome: Outcome, folder: Path) -> str:
     about = f"{duration(outcome.seconds)} (CPU time {duration(outcome.cpu_seconds)})"
     about += f", kept from {outcome.finished}" if outcome.reused else ""
+    about += f", datasets kept from {outcome.data_from}" if outcome.data_from and not outcome.reused else ""
     head = (
         f'<article id="{_id(outcome.paper, outcome.figure)}" class="{_tone(outcome)}"><h3>{escape(outcome.title)}</h3>'
         f'<p class="quiet"><code>{escape(outcome.figure)}</code> · {_verdict(outcome)} · {escape(about)}</p>'
     )
     if outcome.error is not None:
-        return f"{head}<p>The figure raised, and has no claims:</p><pre>{escape(outcome.error)}</pre></article>"
+        stage = "Claims or picture raised; the datasets are kept:" if outcome.files else "The computation raised:"
+        return f"{head}<p>{stage}</p><pre>{escape(outcome.error)}</pre></article>"
     picture = (folder / outcome.picture).read_bytes()
     width, height = struct.unpack(">II", picture[16:24])
     text = escape(f"{outcome.title} The claims of this figure are in the table with it.")

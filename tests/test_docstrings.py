@@ -1,0 +1,103 @@
+"""Docstrings of models: every argument has an entry, in the order of the signature, from one place that states it."""
+
+from typing import Annotated, Any, ClassVar
+
+import pytest
+
+import solvable
+from solvable.checks import rules
+from solvable.docstrings import describe_arguments, with_parameters
+from solvable.model import Key, Model, Seeds, parameter
+from solvable.training import Covers, GradientDescent, GradientFlow, Training
+
+
+def entries(docstring):
+    """Names and texts of a ``Parameters`` section, in order."""
+    section = docstring.split("Parameters\n----------\n")[1].split("\n\n")[0]
+    found, name = {}, ""
+    for line in section.split("\n"):
+        if line.startswith("    "):
+            found[name] += line.strip()
+        else:
+            name = line
+            found[name] = ""
+    return found
+
+
+def test_missing_entries_are_added_in_order_and_written_ones_kept():
+    text = """Do something.
+
+    Parameters
+    ----------
+    second
+        Described here,
+        on two lines.
+
+    Returns
+    -------
+    Dataset
+        What came out.
+    """
+    completed = with_parameters(text, {"first": "the first one", "second": "another text", "third": "the last."})
+    found = entries(completed)
+    assert list(found) == ["first", "second", "third"]
+    assert found["first"] == "The first one."
+    assert found["second"] == "Described here,on two lines."
+    assert found["third"] == "The last."
+    assert completed.endswith("Returns\n-------\nDataset\n    What came out.")
+
+
+def test_a_section_is_made_before_the_examples():
+    completed = with_parameters("Summary.\n\nMore of it.\n\n>>> 1 + 1\n2", {"times": "increasing times"})
+    assert completed == (
+        "Summary.\n\nMore of it.\n\nParameters\n----------\ntimes\n    Increasing times.\n\n>>> 1 + 1\n2"
+    )
+
+
+def test_one_entry_for_several_arguments_counts_for_all_of_them():
+    text = "Do it.\n\nParameters\n----------\ntimes, training\n    As in :meth:`predict`.\n**axes\n    Values."
+    completed = with_parameters(text, {"times": "a", "training": "b", "key": "random seed", "axes": ""})
+    assert list(entries(completed)) == ["times, training", "key", "**axes"]
+    assert with_parameters("No arguments.", {}) == "No arguments."
+
+
+def test_texts_come_from_annotations_first():
+    def method(self, times, seeds: Annotated[int, "number of runs"] = 1, unknown=None):
+        """Run."""
+
+    describe_arguments(method, {"times": "increasing times", "seeds": "never used"})
+    assert entries(method.__doc__) == {"times": "Increasing times.", "seeds": "Number of runs."}
+
+
+class _Weight(Model):
+    """One weight."""
+
+    name: ClassVar[str] = "weight"
+    default_training: ClassVar[Training] = GradientDescent(0.5)
+    theory_covers: ClassVar[tuple[Covers, ...]] = (Covers(GradientFlow), Covers(GradientDescent, options=("momentum",)))
+
+    width: int = parameter("number of units", rules.count, symbol="n", default=3)
+
+    def predict(self, times: Any, training: Training | None = None) -> Any:
+        """Predict."""
+
+    def simulate(self, times: Any, training: Training | None = None, *, seeds: Seeds = 1, key: Key = 0) -> Any:
+        """Simulate."""
+
+
+def test_the_class_says_what_trainings_are_covered():
+    predict, simulate = entries(_Weight.predict.__doc__), entries(_Weight.simulate.__doc__)
+    assert list(predict) == ["times", "training"]
+    assert predict["training"] == (
+        "How the model is trained: GradientFlow; GradientDescent with momentum; by default "
+        "GradientDescent(learning_rate=0.5)."
+    )
+    assert "trained: GradientFlow; by default" in simulate["training"]
+    assert simulate["seeds"] == "Number of independent runs."
+    assert entries(_Weight.__doc__) == {"width": "Number of units."}
+
+
+@pytest.mark.parametrize("name", solvable.models.names())
+def test_classes_of_models_describe_their_parameters(name):
+    model = solvable.models.get(name)
+    assert list(entries(model.__doc__)) == list(model().parameters())
