@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from solvable.story import Explanation, Story, SystemView
+
 
 @dataclasses.dataclass(frozen=True)
 class Slider:
@@ -122,6 +124,12 @@ class Controls:
         Quantity and two axes of the plane that is shown first. ``"end_loss"`` is the test loss at the last time.
     slow
         Whether theory takes seconds for a given model and training.
+    stories
+        The guided stories; the first one's question stands above the model's thumbnail.
+    explain
+        Function of the model, the training and the predicted dataset that says what to see in the curves.
+    system
+        Function of the model, the training and the times that makes the picture of the system over time.
     """
 
     sliders: Mapping[str, Slider] = dataclasses.field(default_factory=dict)
@@ -130,6 +138,9 @@ class Controls:
     summaries: tuple[Summary, ...] = ()
     plane: tuple[str, str, str] = ("end_loss", "", "")
     slow: Callable[[Any, Any], bool] = lambda model, training: False
+    stories: tuple[Story, ...] = ()
+    explain: Callable[[Any, Any, xr.Dataset], Explanation] | None = None
+    system: Callable[[Any, Any, np.ndarray], SystemView] | None = None
 
 
 def of_method(method: str, variable: str, **options: Any) -> Callable[[Any, Any], Any]:

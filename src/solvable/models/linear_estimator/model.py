@@ -18,6 +18,7 @@ from solvable.models.linear_estimator import grokking, late_time, simulation, th
 from solvable.models.linear_estimator.curves import loss_curve
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.linear_estimator.stability import batch_ratio_of, check_smooth, check_width, stable_rate
+from solvable.models.linear_estimator.story import STORY, explain, system
 from solvable.models.linear_estimator.theory import AnyTraining
 from solvable.numerics.cost import check_cost
 from solvable.numerics.descent import check_stable
@@ -65,6 +66,9 @@ CONTROLS = Controls(
         ),
     ),
     plane=("delay", "aspect_ratio", "weight_decay"),
+    stories=(STORY,),
+    explain=explain,
+    system=system,
 )
 _MEANINGS: Mapping[str, Meaning] = {
     **VARIABLES,
