@@ -8,11 +8,11 @@ from typing import Any
 import xarray as xr
 
 from solvable.comparison import compare
-from solvable.explorer.settings import Setting, theory_of, theory_options
 from solvable.explorer.summaries import cards
 from solvable.model import Model
 from solvable.numerics.ensemble import seeds_from
 from solvable.progress import part_of
+from solvable.settings import Setting, theory_of, theory_options
 
 Send = Callable[[Any], None]
 
