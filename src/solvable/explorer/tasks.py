@@ -105,10 +105,17 @@ def _diagnosis(payload: dict[str, Any], send: Send) -> Any:
     return diagnose(payload["path"])
 
 
+def _scene(payload: dict[str, Any], send: Send) -> Any:
+    from solvable.stories import build
+
+    return build(payload["model"])
+
+
 TASKS: dict[str, Callable[[dict[str, Any], Send], Any]] = {
     "theory": _theory,
     "cards": _cards,
     "simulation": _simulation,
     "plane": _plane,
     "diagnosis": _diagnosis,
+    "scene": _scene,
 }

@@ -16,7 +16,7 @@ from solvable import models
 from solvable.settings import Setting
 
 # Computed settings in all, where theory is fast and where it takes seconds.
-_MANY, _FEW = 225, 27
+_MANY, _FEW = 441, 27
 _SEED = 20
 
 
@@ -37,11 +37,12 @@ class Places:
     base: Setting
     sliders: tuple[Place, ...]
 
-    def along(self, which: int) -> list[tuple[float, ...]]:
-        """The points at all stops of one slider, the others at the story's setting."""
-        start = tuple(slider.start for slider in self.sliders)
+    def along(self, which: int) -> list[list[tuple[float, ...]]]:
+        """Lines of points at all stops of one slider: the others at the story's setting, and at both quarters."""
         count = len(self.sliders[which].stops)
-        return [(*start[:which], position, *start[which + 1 :]) for position in range(count)]
+        rests = [tuple(slider.start for slider in self.sliders)]
+        rests += [tuple(int(share * (len(slider.stops) - 1)) for slider in self.sliders) for share in (0.25, 0.75)]
+        return [[(*rest[:which], position, *rest[which + 1 :]) for position in range(count)] for rest in rests]
 
     @property
     def count(self) -> int:
@@ -87,8 +88,8 @@ class Places:
     def _both(self, between: list[list[int]]) -> Iterator[tuple[list[int], Place]]:
         return zip(between, self.sliders, strict=True)
 
-    def described(self) -> list[dict[str, Any]]:
-        """The sliders as the player needs them."""
+    def described(self, steps: list[Setting]) -> list[dict[str, Any]]:
+        """The sliders as the player needs them, with their positions at the steps of the story."""
         fields = self.base.fields
         return [
             {
@@ -99,6 +100,7 @@ class Places:
                 "stops": list(slider.stops),
                 "nodes": list(slider.nodes),
                 "start": slider.start,
+                "at": [_position(slider, step.text(slider.key)) for step in steps],
             }
             for slider in self.sliders
         ]
@@ -157,6 +159,14 @@ def _with(stops: list[str], text: str) -> tuple[list[str], int]:
         return [*stops[:place], text, *stops[place + 1 :]], place
     place = next((place for place, other in enumerate(values) if other > value), len(stops))
     return [*stops[:place], text, *stops[place:]], place
+
+
+def _position(slider: Place, text: str) -> dict[str, Any]:
+    """The position of a text on a slider; between two stops where it is none of them."""
+    if text in slider.stops:
+        return {"text": text, "position": slider.stops.index(text)}
+    values = [_value(stop) for stop in slider.stops]
+    return {"text": text, "position": float(np.interp(_value(text), values, np.arange(len(values))))}
 
 
 def _value(text: str) -> float:

@@ -13,13 +13,14 @@ import xarray as xr
 
 from solvable.story import Mark, SystemView
 
-CURVE_LEVELS = 16383
+# Levels of a curve: of the steps, and of the many settings between which the player interpolates.
+STEP_LEVELS, NODE_LEVELS = 16383, 4095
 SYSTEM_LEVELS = 255
 # Pictures of the system are thinned to about this many positions; the page interpolates between the times.
 _MOST_POSITIONS = 61
 
 
-def pack(values: np.ndarray, levels: int = CURVE_LEVELS) -> dict[str, Any]:
+def pack(values: np.ndarray, levels: int = STEP_LEVELS) -> dict[str, Any]:
     """An array as levels between ``low`` and ``high``: the first level and the differences; None where there is none.
 
     >>> import numpy as np

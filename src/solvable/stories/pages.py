@@ -9,14 +9,16 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import numpy as np
+
 from solvable._version import __version__
 from solvable.stories.scene import story_of
 from solvable.stories.shipped import compressed, scene
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("figure.js", "system.js", "player.js")
-# The times of a thumbnail.
-_THUMBNAIL_TIMES = 60
+# A band that covers this fraction of the time axis is what a thumbnail shows.
+_BROAD = 0.1
 
 
 @functools.cache
@@ -71,7 +73,7 @@ def _inside_script(text: str) -> str:
 
 
 def tile(made: dict[str, Any], href: str) -> dict[str, Any]:
-    """The tile of a story on the landing view: the curves of its first step that has a band, else of the second one.
+    """The tile of a story on the landing view: the curves of its first step with a broad band, else of the second step.
 
     Parameters
     ----------
@@ -81,8 +83,7 @@ def tile(made: dict[str, Any], href: str) -> dict[str, Any]:
         Address of the story.
     """
     steps = made["steps"]
-    banded = (step for step in steps[:-1] if any(mark["kind"] == "band" for mark in step["marks"]))
-    step = next(banded, steps[min(1, len(steps) - 1)])
+    step = next((step for step in steps[:-1] if _widest_band(step) > _BROAD), steps[min(1, len(steps) - 1)])
     state = {
         "times": step["times"],
         "log_time": step["log_time"],
@@ -91,6 +92,14 @@ def tile(made: dict[str, Any], href: str) -> dict[str, Any]:
     }
     told = {"model": made["model"], "question": made["question"], "summary": made["summary"], "href": href}
     return told | {"axis": made["axes"][0], "state": state}
+
+
+def _widest_band(step: dict[str, Any]) -> float:
+    """The width of the widest band of a step, as a fraction of its time axis."""
+    scale = np.log if step["log_time"] else np.asarray
+    first, last = step["times"][0], step["times"][-1]
+    ends = [np.clip([mark["start"], mark["end"]], first, last) for mark in step["marks"] if mark["kind"] == "band"]
+    return max((float((scale(end) - scale(start)) / (scale(last) - scale(first))) for start, end in ends), default=0.0)
 
 
 def plain_tile(model: str, href: str) -> dict[str, Any]:

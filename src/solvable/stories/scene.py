@@ -23,10 +23,10 @@ from solvable.progress import Advance, progress_bar
 from solvable.settings import Setting, theory_of
 from solvable.settings.code import command, python
 from solvable.stories import grid
-from solvable.stories.packing import pack, pack_mark, pack_system, unpack
+from solvable.stories.packing import NODE_LEVELS, STEP_LEVELS, pack, pack_mark, pack_system, unpack
 from solvable.story import Explanation, Step, Story, SystemView
 
-FORMAT = 1
+FORMAT = 2
 _MOST_TIMES = 120
 _STEP_FRAMES, _NODE_FRAMES = 41, 15
 # A logarithmic panel shows at most this many decades below its largest value.
@@ -102,8 +102,8 @@ def build(model: str, nodes: int | None = None, test_points: int = 24, progress:
     model
         Name of a model that has a story.
     nodes
-        Number of computed settings along each slider of the last step (default: 15 for two sliders and 6 for three,
-        where theory takes seconds 5 and 3).
+        Number of computed settings along each slider of the last step (default: 21 for two sliders and 7 for three;
+        where theory takes seconds, 5 and 3).
     test_points
         Number of settings between the nodes at which the interpolation is compared with the theory.
     progress
@@ -113,7 +113,7 @@ def build(model: str, nodes: int | None = None, test_points: int = 24, progress:
     settings = [step_setting(model, step) for step in story.steps]
     places = grid.places(settings[-1], story.sliders, nodes)
     adapt = not grid.is_slow(settings[-1])
-    looked = sum(len(slider.stops) for slider in places.sliders) if adapt else 0
+    looked = sum(map(len, itertools.chain(*map(places.along, range(len(story.sliders)))))) if adapt else 0
     total = len(settings) + looked + places.count + test_points
     with progress_bar(f"story of {model}", total, progress, unit="settings") as advance:
         computed = [_counted(advance, compute, setting, story) for setting in settings]
@@ -127,7 +127,7 @@ def build(model: str, nodes: int | None = None, test_points: int = 24, progress:
         tested = [(point, _counted(advance, _attempt, places.setting(point), story)) for point in points]
     node_axes = _node_axes(axes, [computed[-1], *(one for one in found if isinstance(one, Computed))], story)
     steps = [_packed_step(step, one, axes, story) for step, one in zip(story.steps, computed, strict=True)]
-    states = [_packed(one, node_axes, _NODE_FRAMES) if isinstance(one, Computed) else one for one in found]
+    states = [_packed(one, node_axes, _NODE_FRAMES, NODE_LEVELS) if isinstance(one, Computed) else one for one in found]
     steps[-1] |= _packed(computed[-1], node_axes, _STEP_FRAMES)
     whole = settings[-1].training().counts_steps
     return {
@@ -141,7 +141,7 @@ def build(model: str, nodes: int | None = None, test_points: int = 24, progress:
         "axes": [dataclasses.asdict(axis) for axis in axes],
         "node_axes": [dataclasses.asdict(axis) for axis in node_axes],
         "steps": steps,
-        "sliders": places.described(),
+        "sliders": places.described(settings),
         "nodes": states,
         "errors": _errors(places, states, tested, computed, found, axes, node_axes),
         "version": __version__,
@@ -158,20 +158,22 @@ def _counted(advance: Advance, function: Any, *arguments: Any) -> Any:
 
 def _differences(places: grid.Places, which: int, story: Story, axes: list[Axis], advance: Advance) -> np.ndarray:
     """How much the curves differ between neighbouring stops of one slider, in heights of the panels."""
-    found: list[list[np.ndarray]] = []
-    for point in places.along(which):
-        try:
-            panels = _panels(theory_of(places.setting(point)), story)
-            drawn = [axis.height(curve.y) for axis, panel in zip(axes, panels, strict=True) for _, curve in panel]
-        except ValueError:
-            drawn = []
-        found.append(drawn)
-        advance()
-    differences = []
-    for before, after in itertools.pairwise(found):
-        parts = zip(before, after, strict=True) if len(before) == len(after) else ()
-        differences.append(max((float(np.abs(a - b).max()) for a, b in parts), default=0.0))
-    return np.array(differences)
+    largest = np.zeros(len(places.sliders[which].stops) - 1)
+    for line in places.along(which):
+        heights = [_counted(advance, _heights, places.setting(point), story, axes) for point in line]
+        for place, (before, after) in enumerate(itertools.pairwise(heights)):
+            parts = zip(before, after, strict=True) if len(before) == len(after) else ()
+            largest[place] = max([largest[place], *(float(np.abs(a - b).max()) for a, b in parts)])
+    return largest
+
+
+def _heights(setting: Setting, story: Story, axes: list[Axis]) -> list[np.ndarray]:
+    """All curves of a setting as heights in their panels; none where theory refuses the setting."""
+    try:
+        panels = _panels(theory_of(setting), story)
+    except ValueError:
+        return []
+    return [axis.height(curve.y) for axis, panel in zip(axes, panels, strict=True) for _, curve in panel]
 
 
 def _panels(theory: xr.Dataset, story: Story) -> tuple[tuple[tuple[str, Curve], ...], ...]:
@@ -265,7 +267,7 @@ def _filled(text: str, story: Story, computed: Computed) -> str:
         raise ValueError(f"the text {text!r} cannot be filled: {error}; there are {', '.join(facts)}") from error
 
 
-def _packed(computed: Computed, axes: list[Axis], frames: int) -> dict[str, Any]:
+def _packed(computed: Computed, axes: list[Axis], frames: int, levels: int = STEP_LEVELS) -> dict[str, Any]:
     setting = computed.setting
     spread = computed.times[-1] / max(computed.times[0], 1e-300)
     log_time = setting.text("times").endswith("log") or (computed.times[0] > 0 and spread > 100)
@@ -276,7 +278,7 @@ def _packed(computed: Computed, axes: list[Axis], frames: int) -> dict[str, Any]
         "times": [float(f"{time:.9g}") for time in computed.times],
         "curves": [
             [
-                {"variable": variable, "name": curve.name, "y": pack(axis.coordinate(curve.y))}
+                {"variable": variable, "name": curve.name, "y": pack(axis.coordinate(curve.y), levels)}
                 for variable, curve in panel
             ]
             for panel, axis in zip(computed.panels, axes, strict=True)
@@ -306,7 +308,8 @@ def _errors(
         and (error := interpolation_error(places, states, point, exact, node_axes)) is not None
     ]
     known = [one for one in found if isinstance(one, Computed)]
-    rounding = [_rounding(one, axes) for one in computed] + [_rounding(one, node_axes) for one in known]
+    rounding = [_rounding(one, axes, STEP_LEVELS) for one in computed]
+    rounding += [_rounding(one, node_axes, NODE_LEVELS) for one in known]
     return {
         "points": len(between),
         "largest": max(between, default=0.0),
@@ -334,9 +337,9 @@ def interpolation_error(
     return max(errors)
 
 
-def _rounding(computed: Computed, axes: list[Axis]) -> float:
+def _rounding(computed: Computed, axes: list[Axis], levels: int) -> float:
     return max(
-        axis.error(unpack(pack(axis.coordinate(curve.y))), axis.coordinate(curve.y))
+        axis.error(unpack(pack(axis.coordinate(curve.y), levels)), axis.coordinate(curve.y))
         for axis, panel in zip(axes, computed.panels, strict=True)
         for _, curve in panel
     )

@@ -156,7 +156,7 @@ class Figure {
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.narrow = width < 520;
     this.names = state.curves.flat().map((curve) => curve.name);
-    const room = thumbnail ? 4 : Math.min(Math.max(...this.names.map((name) => name.length)) * (this.narrow ? 6.3 : 7.1) + 14, width * 0.28);
+    const room = thumbnail ? 4 : Math.min(Math.max(...this.names.map((name) => name.length)) * (this.narrow ? 6.3 : 7.1) + 17, width * 0.28);
     this.left = thumbnail ? 4 : this.narrow ? 38 : 52;
     this.right = width - room;
     this.layOut(height, thumbnail);
@@ -167,10 +167,9 @@ class Figure {
     if (ghost) this.drawGhost(ghost);
     for (const panel of this.panels) this.drawCurves(panel);
     if (thumbnail) return;
-    this.drawMarks(marks);
-    this.svg.append(marks);
-    this.drawNames();
     this.drawCursor();
+    this.drawMarks(marks);
+    this.drawNames();
   }
 
   layOut(height, thumbnail) {
@@ -266,11 +265,12 @@ class Figure {
   drawNames() {
     for (const panel of this.panels) {
       const ends = panel.lines
-        .map((points, n) => ({ n, y: points.length ? clamp(points.at(-1)[1], panel.top, panel.bottom) : panel.bottom }))
-        .sort((a, b) => a.y - b.y);
+        .map((points, n) => ({ n, end: points.length ? points.at(-1)[1] : panel.bottom }))
+        .sort((a, b) => a.end - b.end)
+        .map(({ n, end }) => ({ n, y: clamp(end, panel.top, panel.bottom) }));
       const gap = Math.min(15, (panel.bottom - panel.top + 14) / ends.length);
       ends.forEach((end, n) => n && (end.y = Math.max(end.y, ends[n - 1].y + gap)));
-      const over = ends.length ? ends.at(-1).y - panel.bottom - 6 : 0;
+      const over = ends.length ? ends.at(-1).y - panel.bottom + 6 : 0;
       if (over > 0) {
         ends.at(-1).y -= over;
         for (let n = ends.length - 2; n >= 0; n--) ends[n].y = Math.min(ends[n].y, ends[n + 1].y - gap);
@@ -278,7 +278,7 @@ class Figure {
       for (const { n, y } of ends) {
         const curve = panel.curves[n];
         const style = `fill:${colourOf(curve, n)}${this.narrow ? ";font-size:11px" : ""}`;
-        draw(this.svg, "text", { class: "name", x: this.right + 8, y: y + 4, style }, curve.name);
+        draw(this.svg, "text", { class: "name", x: this.right + 11, y: y + 4, style }, curve.name);
       }
     }
   }

@@ -109,7 +109,7 @@ class Player {
   }
 
   buildSliders() {
-    const card = byId("cards").lastElementChild;
+    const card = byId("sliders");
     this.inputs = this.scene.sliders.map((slider, k) => {
       const symbol = slider.symbol && slider.symbol !== slider.label ? `, ${slider.symbol}` : "";
       const id = `slider-${slider.key}`;
@@ -122,9 +122,8 @@ class Player {
       return { input, output };
     });
     const { errors } = this.scene;
-    const note = make("p", { class: "small" }, `Between computed settings curves are interpolated, within ${readable(100 * errors.largest, 2)} % of the height. `);
-    const more = this.links.free ? make("a", { id: "more" }, "more controls") : make("span", {}, `More controls: solvable explore ${this.scene.model}`);
-    note.append(more);
+    const note = make("p", { class: "small" }, `Between computed settings curves are interpolated; largest error ${readable(100 * errors.largest, 2)} % of the height. `);
+    note.append(this.links.free ? make("a", { id: "more" }, "more controls") : `More controls: solvable explore ${this.scene.model}`);
     card.append(note);
   }
 
@@ -362,8 +361,11 @@ class Player {
     byId("sentence").classList.toggle("near", !settled);
     this.inputs.forEach(({ input, output }, k) => {
       const slider = scene.sliders[k];
-      const text = slider.stops[Math.round(this.positions[k])] || "∞";
-      input.value = this.positions[k];
+      // On other steps the sliders show where the story has moved them.
+      const position = last ? this.positions[k] : slider.at[this.step].position;
+      const text = (last ? slider.stops[Math.round(position)] : slider.at[this.step].text) || "∞";
+      input.disabled = !last;
+      input.value = position;
       input.setAttribute("aria-valuetext", text);
       output.textContent = settled ? text : `≈ ${text}`;
     });
