@@ -6,6 +6,6 @@ A model states its story beside its physics (:mod:`solvable.story`); this packag
 from solvable.stories.export import export
 from solvable.stories.pages import StoryPage, show
 from solvable.stories.scene import build, names
-from solvable.stories.shipped import scene
+from solvable.stories.shipped import scene, shipped
 
-__all__ = ["StoryPage", "build", "export", "names", "scene", "show"]
+__all__ = ["StoryPage", "build", "export", "names", "scene", "shipped", "show"]
