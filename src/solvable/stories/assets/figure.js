@@ -123,7 +123,7 @@ class Labels {
       const left = anchor === "end" ? x - width : anchor === "middle" ? x - width / 2 : x;
       return { left, right: left + width, top: y - 13, bottom: y - 13 + height };
     });
-    const costs = boxes.map((box, n) => this.cost(box) + 0.1 * n);
+    const costs = boxes.map((box, n) => this.cost(box) + 0.6 * n);
     const best = costs.indexOf(Math.min(...costs));
     const [x, y, anchor] = candidates[best];
     const label = draw(this.layer, "text", { x, y, "text-anchor": anchor, ...attributes });
@@ -257,7 +257,7 @@ class Figure {
         draw(group, "path", { class: "ghost", d: pathOf(points.filter(([x, y]) => Number.isFinite(x + y))) });
       }
     });
-    const x = this.right;
+    const x = this.right - 14;
     draw(this.svg, "text", { x, y: this.panels[0].top - 10, "text-anchor": "end" }, "dashed: before");
   }
 
