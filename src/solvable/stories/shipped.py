@@ -34,7 +34,13 @@ def write(scene: dict[str, Any]) -> Path:
 
 @functools.lru_cache(maxsize=16)
 def shipped(model: str) -> dict[str, Any] | None:
-    """The scene of a model that is shipped, or None if there is none for the story as it is now."""
+    """The scene of a model that is shipped, or None if there is none for the story as it is now.
+
+    Parameters
+    ----------
+    model
+        Name of a model that has a story.
+    """
     try:
         found = json.loads(gzip.decompress(path_of(model).read_bytes()))
     except FileNotFoundError:
@@ -44,5 +50,11 @@ def shipped(model: str) -> dict[str, Any] | None:
 
 @functools.lru_cache(maxsize=16)
 def scene(model: str) -> dict[str, Any]:
-    """The scene of a model: the one that is shipped or, if there is none, a new one."""
+    """The scene of a model: the one that is shipped or, if there is none, a new one.
+
+    Parameters
+    ----------
+    model
+        Name of a model that has a story.
+    """
     return shipped(model) or build(model)
