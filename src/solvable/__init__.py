@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Any
 from solvable._version import __version__
 
 if TYPE_CHECKING:
-    from solvable import activations, diagnostics, fits, models, networks, numerics, papers, solvers, sweeps, teachers
+    from solvable import (
+        activations,
+        diagnostics,
+        fits,
+        models,
+        networks,
+        numerics,
+        papers,
+        solvers,
+        stories,
+        sweeps,
+        teachers,
+    )
     from solvable.comparison import compare
     from solvable.explorer import explore
     from solvable.files import load, save
@@ -66,6 +78,7 @@ _ROOMS = (
     "numerics",
     "papers",
     "solvers",
+    "stories",
     "sweeps",
     "teachers",
 )
@@ -104,6 +117,7 @@ __all__ = [
     "plot_plane",
     "save",
     "solvers",
+    "stories",
     "sweep",
     "sweeps",
     "teachers",

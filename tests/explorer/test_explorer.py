@@ -21,13 +21,14 @@ from hypothesis import strategies as st
 import solvable
 from solvable import cli, models, papers
 from solvable.checks import rules
-from solvable.explorer import address, code, curves, diagnosis, files, planes, server, tasks
-from solvable.explorer.fields import _guess, fields_of, write
+from solvable.explorer import address, diagnosis, files, planes, server, tasks
 from solvable.explorer.presets import PRESETS
-from solvable.explorer.settings import FieldError, Setting, theory_of, theory_options
 from solvable.explorer.summaries import cards, show
 from solvable.numerics.ensemble import ensemble, seeds_from
+from solvable.plotting import series as curves
 from solvable.progress import heard_by, part_of, progress_bar
+from solvable.settings import FieldError, Setting, code, theory_of, theory_options
+from solvable.settings.fields import _guess, fields_of, write
 
 NAMES = list(models.names())
 # Models whose theory compiles in well under a second: enough to see that numbers agree to the last bit.

@@ -4,6 +4,7 @@ import sys
 from typing import Any, ClassVar
 
 import pytest
+import xarray as xr
 from paths import EXAMPLE
 
 import solvable
@@ -12,6 +13,7 @@ from solvable.checks import rules
 from solvable.controls import Controls, Slider, Summary
 from solvable.model import parameter
 from solvable.models import ContractError, check_model
+from solvable.story import Explanation, Step, Story, SystemView
 
 sys.path.insert(0, str(EXAMPLE))
 from single_weight import SingleWeight
@@ -88,6 +90,25 @@ class _Forgetful(SingleWeight):
         return found
 
 
+class _WrongStory(SingleWeight):
+    controls: ClassVar[Controls] = Controls(
+        stories=(
+            Story(
+                question="Why?",
+                steps=(Step("Long", "One. Two. Three.", {"nothing": "1"}), Step("Your turn", "Now you.")),
+                challenge="Find it.",
+                answer="There.",
+                sliders=("something",),
+                variables=(("test_loss", "beauty"),),
+            ),
+        ),
+        explain=lambda model, training, curves: Explanation("It takes nan steps."),
+        system=lambda model, training, times: SystemView(
+            "bars", "Weights", "Each bar is a weight.", xr.Dataset({"size": ("index", [1.0])})
+        ),
+    )
+
+
 class _WrongSlider(SingleWeight):
     controls: ClassVar[Controls] = Controls(
         sliders={"samples": Slider(-1, 5), "nothing": Slider(0, 1)},
@@ -104,6 +125,20 @@ class _WrongSlider(SingleWeight):
         (_CountsFromZero, ["mode is not counted in integers from 1, but begins"]),
         (_TakesAnything, ["accepts the training GradientDescent", "accepts times = []"]),
         (_Forgetful, ["attribute 'training' is missing", "test_loss has no units"]),
+        (
+            _WrongStory,
+            [
+                "has 2 steps, not four to six",
+                "'Long' has more than two sentences",
+                "sets 'nothing', which is neither",
+                "'Long' asks no question",
+                "hands over the sliders ('something',)",
+                "shows 'beauty', which is not a curve",
+                "holds a NaN",
+                "of kind 'bars', has no 'height'",
+                "does not have the times",
+            ],
+        ),
         (
             _WrongSlider,
             ["slider of samples has the value -1", "slider for 'nothing'", "broken raises ZeroDivision"],

@@ -13,8 +13,8 @@ import xarray as xr
 
 from solvable import FeatureScaling, Model, models
 from solvable.cli import main
-from solvable.explorer.settings import Setting
 from solvable.ranges import parse_range
+from solvable.settings import Setting
 from solvable.training import Training
 
 NAMES = list(models.names())

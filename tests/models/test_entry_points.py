@@ -13,11 +13,11 @@ from paths import EXAMPLE
 
 from solvable import models, sweep
 from solvable.cli import main
-from solvable.explorer import code, planes
+from solvable.explorer import planes
 from solvable.explorer.address import read_state
-from solvable.explorer.fields import fields_of
-from solvable.explorer.settings import Setting, theory_of
 from solvable.explorer.summaries import cards
+from solvable.settings import Setting, code, theory_of
+from solvable.settings.fields import fields_of
 
 MODEL = EXAMPLE / "single_weight.py"
 OURS = set(models.names())

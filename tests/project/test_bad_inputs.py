@@ -28,9 +28,9 @@ import solvable
 from solvable import models
 from solvable.cli import main
 from solvable.cli.flags import build, field_flags
-from solvable.explorer.settings import FieldError, Setting
 from solvable.files import DATA_ENDINGS
 from solvable.ranges import parse_range
+from solvable.settings import FieldError, Setting
 from solvable.timegrid import check_times
 
 LIMIT = 20.0

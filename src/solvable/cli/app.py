@@ -239,15 +239,22 @@ def demo(
     run_demo(out)
 
 
-@app.command(help="Serve a page on this machine: move a slider and watch theory answer.")
+@app.command(help="Serve a page on this machine, or write its stories to files: move a slider and watch theory answer.")
 def explore(
-    model: Annotated[str | None, typer.Argument(help="Model to begin with (default: the first).")] = None,
+    model: Annotated[list[str] | None, typer.Argument(help="Model to begin with; with --export, models.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on (default: 5006, or the next free one).")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; anything but this machine is open to others.")] = (
         "127.0.0.1"
     ),
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    export: Annotated[
+        str | None, typer.Option(help="Write the stories as pages that need no server into this folder, and end.")
+    ] = None,
 ) -> None:
     from solvable.cli.explore import explore as serve
+    from solvable.cli.explore import export_stories
 
-    serve(model, host, port, browser)
+    if export is not None:
+        export_stories(model or [], export)
+    else:
+        serve(model or [], host, port, browser)

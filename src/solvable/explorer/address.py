@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import urlencode
 
 from solvable import models
-from solvable.explorer.settings import FieldError, Setting
+from solvable.settings import FieldError, Setting
 
 TABS = ("curves", "phase", "code", "diagnose")
 THEMES = ("light", "dark")

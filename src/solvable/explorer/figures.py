@@ -17,8 +17,8 @@ from bokeh.models.annotations import ColorBar
 from bokeh.palettes import Viridis256
 from bokeh.plotting import figure
 
-from solvable.explorer.curves import Curve
 from solvable.plotting import COLOURS
+from solvable.plotting.series import Curve
 
 # Okabe-Ito, and the same hues lighter on dark ground.
 PALETTES = {

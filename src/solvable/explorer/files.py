@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from solvable.explorer.curves import Curve
 from solvable.files import save
 from solvable.plotting import COLOURS, new_figure
+from solvable.plotting.series import Curve
 
 
 def data_file(dataset: xr.Dataset, ending: str) -> io.BytesIO:

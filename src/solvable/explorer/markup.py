@@ -3,9 +3,9 @@
 from html import escape
 from typing import Any
 
-from solvable.explorer import curves
-from solvable.explorer.settings import Setting
 from solvable.explorer.summaries import Card
+from solvable.plotting import series as curves
+from solvable.settings import Setting
 
 _SCORED = ("loss", "accuracy", "strength", "output", "alignment")
 

@@ -60,6 +60,7 @@ def _variables(state: State) -> dict[str, Any]:
         "model_summary": models.names()[state.a.model],
         "tabs": [{"key": key, "name": name} for key, name in _TABS.items()],
         "open_tab": state.tab,
+        "story_href": f"/story/{state.a.model}" if models.get(state.a.model).controls.stories else "",
         "other_theme": other,
         "theme_href": "?" + urlencode([("model", state.a.model), ("theme", other)]),
         "presets": _grouped(state, theme),

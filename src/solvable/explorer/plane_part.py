@@ -9,8 +9,8 @@ from solvable.explorer import planes
 from solvable.explorer.components import Form, Runner, asset, choice
 from solvable.explorer.figures import PlanePanel, plane_kind
 from solvable.explorer.latest import Later, Latest
-from solvable.explorer.settings import FieldError
 from solvable.explorer.workers import Workers
+from solvable.settings import FieldError
 
 if TYPE_CHECKING:
     from solvable.explorer.view import View

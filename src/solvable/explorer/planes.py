@@ -11,10 +11,10 @@ import numpy as np
 
 from solvable import models
 from solvable.controls import Summary
-from solvable.explorer.fields import Field, write
-from solvable.explorer.settings import Setting
 from solvable.precision import in_float64
 from solvable.progress import progress_bar
+from solvable.settings import Setting
+from solvable.settings.fields import Field, write
 
 END = "end_loss"
 # Grid of a plane that is computed in one call, and the successive grids of one that is computed cell by cell.

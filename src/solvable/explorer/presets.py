@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from solvable.explorer.address import State
-from solvable.explorer.settings import Setting
+from solvable.settings import Setting
 
 
 @dataclasses.dataclass(frozen=True)

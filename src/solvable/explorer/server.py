@@ -8,6 +8,7 @@ import webbrowser
 from collections.abc import Iterator
 from typing import Any
 
+from solvable import models
 from solvable.explorer.address import read_state
 
 PORT = 5006
@@ -34,7 +35,7 @@ def serve(model: str | None = None, host: str = "127.0.0.1", port: int | None = 
         print("stop it with Ctrl+C", file=sys.stderr)
         if host not in _HERE:
             print(f"note: everybody who can reach {host} can use this page; there is no password", file=sys.stderr)
-        if browser and not _opened(address):
+        if browser and not _opened(address + _first_page(model)):
             print("no browser could be opened: open the address above yourself", file=sys.stderr)
         server.start()
         server.io_loop.start()
@@ -44,9 +45,18 @@ def serve(model: str | None = None, host: str = "127.0.0.1", port: int | None = 
         workers.close()
 
 
+def _first_page(model: str | None) -> str:
+    """What is opened: the landing view, or the story of a model, or its form if it has no story."""
+    if model is None:
+        return ""
+    return f"story/{model}" if models.get(model).controls.stories else f"?model={model}"
+
+
 def make_server(workers: Any, model: str | None, host: str, port: int) -> Any:
     """Create the server without starting it."""
     import panel as pn
+
+    from solvable.explorer.stories import add_stories
 
     # Messages about pages that were closed in the middle of something are no news.
     logging.getLogger("bokeh").setLevel(logging.ERROR)
@@ -82,6 +92,7 @@ def make_server(workers: Any, model: str | None, host: str, port: int) -> Any:
         websocket_max_message_size=_LARGEST_MESSAGE,
         **_SESSION,
     )
+    add_stories(server, workers)
     _refuse_foreign_hosts(server, set(hosts))
     return server
 

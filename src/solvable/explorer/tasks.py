@@ -8,11 +8,11 @@ from typing import Any
 import xarray as xr
 
 from solvable.comparison import compare
-from solvable.explorer.settings import Setting, theory_of, theory_options
 from solvable.explorer.summaries import cards
 from solvable.model import Model
 from solvable.numerics.ensemble import seeds_from
 from solvable.progress import part_of
+from solvable.settings import Setting, theory_of, theory_options
 
 Send = Callable[[Any], None]
 
@@ -105,10 +105,17 @@ def _diagnosis(payload: dict[str, Any], send: Send) -> Any:
     return diagnose(payload["path"])
 
 
+def _scene(payload: dict[str, Any], send: Send) -> Any:
+    from solvable.stories import build
+
+    return build(payload["model"])
+
+
 TASKS: dict[str, Callable[[dict[str, Any], Send], Any]] = {
     "theory": _theory,
     "cards": _cards,
     "simulation": _simulation,
     "plane": _plane,
     "diagnosis": _diagnosis,
+    "scene": _scene,
 }

@@ -8,7 +8,7 @@ from typing import Any
 import panel as pn
 import xarray as xr
 
-from solvable.explorer import code, curves, files
+from solvable.explorer import files
 from solvable.explorer.address import TABS, State
 from solvable.explorer.components import Address, CodeBox, Form, Runner, asset, check, choice, described
 from solvable.explorer.diagnosis_part import DiagnosisPart
@@ -16,11 +16,12 @@ from solvable.explorer.figures import CurvePanel, legend
 from solvable.explorer.latest import Later, Latest
 from solvable.explorer.markup import card_list, notice, run_words, setting_words
 from solvable.explorer.plane_part import PlanePart
-from solvable.explorer.settings import Setting
 from solvable.explorer.summaries import Card, empty_cards
 from solvable.explorer.workers import Workers
 from solvable.plotting import describe
+from solvable.plotting import series as curves
 from solvable.plotting.style import unit
+from solvable.settings import Setting, code
 
 Hold = Callable[[], contextlib.AbstractContextManager[Any]]
 _SCALES = {"auto": "automatic", "log": "log", "linear": "linear"}

@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from solvable.explorer.limits import SECONDS
 from solvable.explorer.worker import PROGRAM, read_message, write_message
+from solvable.settings.limits import SECONDS
 
 # A worker that is asked to stop and does not within this many seconds is ended and replaced.
 _GRACE = 1.0

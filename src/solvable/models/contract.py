@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import itertools
 import json
 import math
 import re
@@ -19,6 +20,7 @@ from solvable.dataset import for_json
 from solvable.model import Model
 from solvable.precision import in_float64
 from solvable.ranges import parse_range
+from solvable.story import Explanation, Story, SystemView
 from solvable.timegrid import whole_steps
 from solvable.training import SGD, GradientDescent, Training
 from solvable.training_choice import make_training, training_options
@@ -43,6 +45,7 @@ FORBIDDEN_NAMES = {
 }
 COUNTED_FROM_ONE = ("mode", "skill", "neuron", "other_neuron", "index")
 _ATTRIBUTES = ("model", "parameters", "method", "solver", "version", "device", "seconds", "training")
+_SYSTEM_VARIABLES = {"filling": ("density", "learned"), "bars": ("height",), "arrows": ("x", "y"), "path": ("x", "y")}
 _FLAG_TYPES = (int, float, str, bool, type(None))
 _MOST_TIMES = 4
 
@@ -57,8 +60,8 @@ def check_model(model: Any, *, seeds: int = 2) -> None:
 
     Checked are the fields (documented, validated, with one-line errors), both verbs with the default training and with
     every other training that is covered, names, dimensions, units and index bases of what they return, provenance,
-    ``replace``, the PyTree round trip, JSON of the parameters, the flags of the command line, sliders and summaries of
-    the page. ``jax.vmap`` is checked over the fields in the class variable ``vectorised_fields``.
+    ``replace``, the PyTree round trip, JSON of the parameters, the flags of the command line, sliders, summaries and
+    stories of the page. ``jax.vmap`` is checked over the fields in the class variable ``vectorised_fields``.
 
     Parameters
     ----------
@@ -322,6 +325,56 @@ def _page(model: Model, seeds: int) -> Iterator[str]:
             yield f"the summary {summary.name} is an array of shape {np.shape(value)}, not a number"
 
 
+def _stories(model: Model, seeds: int) -> Iterator[str]:
+    """Stories have a few short steps with controls that exist; explanation and system are what they promise."""
+    controls, training = type(model).controls, model.default_training
+    times = _few_times(model)
+    theory = model.predict(times, training)
+    keys = {field.name for field in dataclasses.fields(model)} | {"times"}
+    keys |= {option.name for option in training_options(type(model))}
+    keys |= {name for verb in ("predict", "simulate") for name in inspect.signature(getattr(model, verb)).parameters}
+    for story in controls.stories:
+        yield from _story(story, keys, theory)
+    if controls.explain is not None:
+        found = controls.explain(model, training, theory)
+        if not isinstance(found, Explanation):
+            yield f"explain returns {type(found).__name__}, not an Explanation"
+        elif not found.sentence.strip() or re.search(r"\bnan\b", found.sentence, re.IGNORECASE):
+            yield f"the sentence of explain is empty or holds a NaN: {found.sentence!r}"
+    if controls.system is not None:
+        yield from _system(controls.system(model, training, times), times)
+
+
+def _story(story: Story, keys: set[str], theory: xr.Dataset) -> Iterator[str]:
+    if not 4 <= len(story.steps) <= 6:
+        yield f"the story {story.question!r} has {len(story.steps)} steps, not four to six"
+    for step in story.steps:
+        if len(re.findall(r"[.!?](?:\s|$)", step.text)) > 2:
+            yield f"the step {step.title!r} has more than two sentences"
+        for key in set(step.settings) - keys:
+            yield f"the step {step.title!r} sets {key!r}, which is neither a parameter nor an option"
+    for step in story.steps[:-1]:
+        if not step.question:
+            yield f"the step {step.title!r} asks no question that the next one answers"
+    if not 1 <= len(story.sliders) <= 3 or set(story.sliders) - keys:
+        yield f"the story hands over the sliders {story.sliders}: one to three parameters or options"
+    for name in itertools.chain(*story.variables):
+        if name not in theory or "time" not in theory[name].dims:
+            yield f"the story shows {name!r}, which is not a curve of predict"
+
+
+def _system(view: Any, times: np.ndarray) -> Iterator[str]:
+    """The picture of the system has the variables of its kind, at all times."""
+    if not isinstance(view, SystemView) or view.kind not in _SYSTEM_VARIABLES:
+        yield f"system returns {view!r}, not a SystemView of a known kind"
+        return
+    for name in _SYSTEM_VARIABLES[view.kind]:
+        if name not in view.data:
+            yield f"the picture of the system, of kind {view.kind!r}, has no {name!r}"
+    if view.data.sizes.get("time") != times.size:
+        yield "the picture of the system does not have the times that were asked for"
+
+
 def _methods(model: Model, seeds: int) -> Iterator[str]:
     """Public methods describe every argument on a line of its own, and use the shared names."""
     for name in dir(type(model)):
@@ -361,5 +414,6 @@ _PARTS: tuple[Callable[[Model, int], Iterator[str]], ...] = (
     _verbs,
     _other_trainings,
     _page,
+    _stories,
     _vectorised,
 )

@@ -7,8 +7,8 @@ import numpy as np
 
 import solvable
 from solvable import models
-from solvable.explorer.fields import Field, write
-from solvable.explorer.settings import Setting, theory_options
+from solvable.settings.fields import Field, write
+from solvable.settings.setting import Setting, theory_options
 
 
 def python(setting: Setting) -> str:

@@ -18,9 +18,9 @@ import numpy as np
 from solvable import models
 from solvable.checks import Rule, rules
 from solvable.controls import SHARED_SLIDERS, Slider
-from solvable.explorer import limits
 from solvable.model import Model
 from solvable.ranges import parse_matrix, parse_range
+from solvable.settings import limits
 from solvable.training import TRAININGS
 from solvable.training_choice import training_options
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from solvable import models
-from solvable.explorer.fields import Field, Role, fields_of, nearest_key, write
-from solvable.explorer.limits import LAST_TIME
 from solvable.model import Model
+from solvable.settings.fields import Field, Role, fields_of, nearest_key, write
+from solvable.settings.limits import LAST_TIME
 from solvable.timegrid import check_times
 from solvable.training import Training
 from solvable.training_choice import make_training, times_after_change, times_for, usual_times

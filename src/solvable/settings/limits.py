@@ -27,4 +27,11 @@ LAST_TIME = 1e12
 LONGEST_NUMBER = 64
 LONGEST_LIST = 4000
 # Seconds that a calculation of each kind may take before it is stopped.
-SECONDS: Mapping[str, float] = {"theory": 120.0, "cards": 60.0, "plane": 180.0, "simulation": 600.0, "diagnosis": 120.0}
+SECONDS: Mapping[str, float] = {
+    "theory": 120.0,
+    "cards": 60.0,
+    "plane": 180.0,
+    "simulation": 600.0,
+    "diagnosis": 120.0,
+    "scene": 3600.0,
+}

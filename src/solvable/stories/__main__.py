@@ -1,0 +1,28 @@
+"""``python -m solvable.stories build [MODEL ...]`` computes the scenes that are shipped with the package."""
+
+import argparse
+
+from solvable.stories import names
+from solvable.stories.scene import build
+from solvable.stories.shipped import write
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m solvable.stories", description=__doc__)
+    parser.add_argument("action", choices=["build"], help="compute scenes and store them in the package")
+    parser.add_argument("model", nargs="*", help="models (default: all that have a story)")
+    parser.add_argument("--nodes", type=int, help="computed settings along each slider (default: chosen by the speed)")
+    given = parser.parse_args()
+    for model in given.model or names():
+        scene = build(model, given.nodes)
+        path = write(scene)
+        errors = scene["errors"]
+        print(
+            f"{path.name}: {path.stat().st_size / 1000:.0f} kB, {len(scene['nodes'])} settings, interpolation within "
+            f"{errors['largest']:.2%} of a panel's height at {errors['points']} points (median {errors['median']:.2%})",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

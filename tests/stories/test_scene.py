@@ -1,0 +1,222 @@
+"""Scenes say what theory says: numbers equal ``predict``, texts are whole, and stated errors are not exceeded."""
+
+import gzip
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+from solvable import models, stories
+from solvable.cli import main
+from solvable.settings import Setting, theory_of
+from solvable.stories import grid
+from solvable.stories.packing import NODE_LEVELS, STEP_LEVELS, pack, pack_system, unpack
+from solvable.stories.scene import Axis, compute, interpolation_error, step_setting, story_of
+from solvable.stories.shipped import FOLDER, compressed
+from solvable.story import Step, SystemView
+
+NAMES = stories.names()
+# Computed scenes are tested where they are shipped: the build of all of them takes minutes.
+SHIPPED = [name for name in NAMES if stories.shipped(name) is not None]
+
+
+@pytest.fixture(params=SHIPPED)
+def scene(request: pytest.FixtureRequest) -> dict:
+    return stories.scene(request.param)
+
+
+def axes_of(scene: dict, which: str = "axes") -> list[Axis]:
+    return [Axis(**axis) for axis in scene[which]]
+
+
+def places_of(scene: dict) -> grid.Places:
+    base = step_setting(scene["model"], story_of(scene["model"]).steps[-1])
+    sliders = [
+        grid.Place(about["key"], tuple(about["stops"]), tuple(about["nodes"]), about["start"])
+        for about in scene["sliders"]
+    ]
+    return grid.Places(base, tuple(sliders))
+
+
+def largest_difference(state: dict, axes: list[Axis]) -> float:
+    """The largest difference between the curves of a state and a new prediction, in heights of the panel."""
+    story, setting = story_of(Setting(state["model"]).model), Setting(state["model"], state["texts"])
+    exact = compute(setting, story)
+    np.testing.assert_allclose(state["times"], exact.times, rtol=1e-8)
+    return max(
+        axis.error(unpack(drawn["y"]), axis.coordinate(curve.y))
+        for axis, panel, curves in zip(axes, exact.panels, state["curves"], strict=True)
+        for (_, curve), drawn in zip(panel, curves, strict=True)
+    )
+
+
+def test_every_story_is_shipped_with_the_package() -> None:
+    """The scenes belong to the present stories; renew them with ``python -m solvable.stories build``."""
+    assert SHIPPED == NAMES
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 4_000_000
+
+
+def test_curves_of_steps_are_those_of_predict(scene: dict) -> None:
+    for number, step in enumerate(scene["steps"]):
+        axes = axes_of(scene, "node_axes" if step is scene["steps"][-1] else "axes")
+        if number in (0, len(scene["steps"]) - 1):
+            assert largest_difference({**step, "model": scene["model"]}, axes) < 1.01 / STEP_LEVELS
+
+
+def test_curves_of_nodes_are_those_of_predict(scene: dict) -> None:
+    computed = [state for state in scene["nodes"] if "error" not in state]
+    for place in np.random.default_rng(1).choice(len(computed), 3, replace=False):
+        state = {**computed[place], "model": scene["model"]}
+        # A curve may extend two decades below its panel, and is rounded over its own range.
+        assert largest_difference(state, axes_of(scene, "node_axes")) < 2.5 / NODE_LEVELS
+
+
+def test_sentences_of_nodes_are_those_of_the_model(scene: dict) -> None:
+    computed = [state for state in scene["nodes"] if "error" not in state]
+    for place in np.random.default_rng(2).choice(len(computed), 3, replace=False):
+        setting = Setting(scene["model"], computed[place]["texts"])
+        model = setting.build()
+        said = type(model).controls.explain(model, setting.training(), theory_of(setting))
+        assert computed[place]["sentence"] == said.sentence
+        assert len(computed[place]["marks"]) == len(said.marks)
+
+
+def test_texts_are_whole(scene: dict) -> None:
+    said = [scene["question"], scene["challenge"], scene["answer"]]
+    said += [step[part] for step in scene["steps"] for part in ("title", "text", "question", "sentence")]
+    said += [state.get("sentence", "said") for state in scene["nodes"]]
+    for text in said:
+        assert not re.search(r"[{}]|\bnan\b", text, re.IGNORECASE), text
+    for step in scene["steps"]:
+        assert len(re.findall(r"[.!?](?:\s|$)", step["text"])) <= 2, step["text"]
+        assert step["sentence"]
+    assert 4 <= len(scene["steps"]) <= 6
+    # What is highlighted is there.
+    for step in scene["steps"]:
+        known = {mark["label"] for mark in step["marks"]} | {"", "system"}
+        known |= {curve["variable"] for panel in step["curves"] for curve in panel}
+        assert step["look_at"] in known
+
+
+def test_settings_are_valid_and_give_the_code(scene: dict) -> None:
+    for state in [*scene["steps"], *scene["nodes"]]:
+        if "error" not in state:
+            Setting(scene["model"], state["texts"]).check()
+            assert models.get(scene["model"]).__name__ in state["python"]
+            assert state["command"].startswith(f"solvable predict {scene['model']}")
+
+
+def test_interpolation_stays_within_a_few_times_the_stated_error(scene: dict) -> None:
+    """At new points: of 12, the largest error exceeds that of the 24 stated ones with probability 1/3; not by much."""
+    places, axes, story = places_of(scene), axes_of(scene, "node_axes"), story_of(scene["model"])
+    assert scene["errors"]["points"] >= 20
+    found = [
+        interpolation_error(places, scene["nodes"], point, compute(places.setting(point), story), axes)
+        for point in places.points_between(12, seed=99)
+    ]
+    known = [error for error in found if error is not None]
+    assert np.median(known) < max(3 * scene["errors"]["median"], 0.01)
+    assert max(known) < max(2 * scene["errors"]["largest"], 0.02)
+
+
+def test_pages_are_small_and_self_contained(scene: dict) -> None:
+    page = stories.StoryPage(scene).html
+    assert len(page) < 450_000
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//", page)
+    assert "default-src 'none'" in page
+
+
+def test_a_small_scene_from_the_beginning() -> None:
+    scene = stories.build("linear-estimator", nodes=2, test_points=3, progress=False)
+    assert json.loads(gzip.decompress(compressed(scene))) == scene
+    # Two ends, and the story's own setting; the weight decay of the story is an end.
+    assert [len(about["nodes"]) for about in scene["sliders"]] == [3, 2]
+    assert len(scene["nodes"]) == 6
+    assert scene["fingerprint"] == stories.scene("linear-estimator")["fingerprint"]
+    step = scene["steps"][1]
+    setting = Setting("linear-estimator", step["texts"])
+    theory = theory_of(setting)
+    drawn = {curve["variable"]: unpack(curve["y"]) for panel in step["curves"] for curve in panel}
+    np.testing.assert_allclose(drawn["test_accuracy"], theory.test_accuracy, atol=1 / STEP_LEVELS)
+    # Facts are inserted as the model computes them.
+    times = setting.build().grokking_time(0.95, setting.training())
+    assert f"{float(times.test_time):,.0f}" in step["text"]
+
+
+def test_packing_keeps_gaps_and_rounds_to_half_a_level() -> None:
+    values = np.array([[1.0, np.nan, 3.0], [np.inf, 2.2, 1.5]])
+    found = unpack(pack(values, levels=1000))
+    np.testing.assert_array_equal(np.isnan(found), ~np.isfinite(values))
+    known = np.isfinite(values)
+    np.testing.assert_allclose(found[known], values[known], atol=0.5 * 2 / 1000 + 1e-12)
+    np.testing.assert_array_equal(unpack(pack(np.full(4, 2.5))), np.full(4, 2.5))
+
+
+def test_interpolation_is_exact_for_multilinear_curves_and_at_nodes() -> None:
+    setting = Setting("linear-estimator", {"times": "1:10:5log"})
+    places = grid.places(setting, ("aspect_ratio", "weight_decay"), 4)
+    nodes = [(a, b) for a in places.sliders[0].nodes for b in places.sliders[1].nodes]
+
+    def value(a: float, b: float) -> float:
+        return 2 + 0.1 * a - 0.3 * b + 0.01 * a * b
+
+    for point in [*nodes[:5], *places.points_between(10), (3.7, 55.2)]:
+        weights = places.corners(point)
+        assert math.isclose(sum(weight for weight, _ in weights), 1.0)
+        assert math.isclose(sum(weight * value(*nodes[n]) for weight, n in weights), value(*point), abs_tol=1e-9)
+
+
+def test_the_grid_is_dense_where_curves_change() -> None:
+    setting = Setting("linear-estimator", {"times": "1:10:5log"})
+    even = grid.places(setting, ("aspect_ratio",), 12)
+    change = np.zeros(len(even.sliders[0].stops) - 1)
+    change[40:50] = 1.0
+    adapted = grid.adapted(even, [change])
+    inside = [node for node in adapted.sliders[0].nodes if 40 <= node <= 50]
+    assert len(inside) >= 5
+    assert {0, even.sliders[0].start, len(even.sliders[0].stops) - 1} <= set(adapted.sliders[0].nodes)
+
+
+def test_unknown_sliders_and_controls_are_named() -> None:
+    with pytest.raises(ValueError, match="which has no slider"):
+        grid.places(Setting("linear-estimator"), ("times",))
+    with pytest.raises(ValueError, match="no 'aspect'.*aspect_ratio"):
+        step_setting("linear-estimator", Step("", "", {"aspect": "1"}))
+
+
+def test_systems_are_thinned() -> None:
+    setting = Setting("linear-estimator", {"times": "1:1000:40log"})
+    model = setting.build()
+    view = type(model).controls.system(model, setting.training(), setting.times())
+    assert isinstance(view, SystemView)
+    packed = pack_system(view, 9)
+    assert len(packed["times"]) == 9
+    learned = unpack(packed["arrays"]["learned"])
+    assert learned.shape == (9, 61)
+    np.testing.assert_allclose(learned[-1, -1], view.data.learned[-1, -1], atol=1 / 255)
+    assert packed["labels"]["x"] == "eigenvalue of the data's covariance"
+
+
+def test_export_writes_pages_and_refuses_foreign_files(tmp_path, capsys: pytest.CaptureFixture) -> None:
+    folder = tmp_path / "new" / "pages"
+    with pytest.raises(SystemExit, match="0"):
+        main(["explore", "linear-estimator", "--export", str(folder)])
+    assert "index.html" in capsys.readouterr().out
+    assert sorted(path.name for path in folder.iterdir()) == ["index.html", "linear-estimator.html"]
+    before = (folder / "linear-estimator.html").read_text()
+    stories.export(folder, ["linear-estimator"], progress=False)
+    assert (folder / "linear-estimator.html").read_text() == before
+    (folder / "index.html").write_text("<p>somebody's own page</p>")
+    with pytest.raises(ValueError, match="did not write"):
+        stories.export(folder, ["linear-estimator"], progress=False)
+    assert (folder / "index.html").read_text() == "<p>somebody's own page</p>"
+    with pytest.raises(SystemExit, match="2"):
+        main(["explore", "nothing", "--export", str(folder)])
+
+
+def test_notebooks_show_a_frame(tmp_path) -> None:
+    page = stories.show(models.get("linear-estimator"))
+    assert page._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
+    assert page.save(tmp_path / "story.html").read_text() == page.html
