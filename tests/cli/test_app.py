@@ -375,8 +375,8 @@ model = solvable.LinearEstimator(aspect_ratio=0.5)
 theory, run = model.predict([1, 10]), model.simulate([1, 10], dimension=20, seeds=2)
 solvable.plot(theory, run)
 solvable.compare(theory, run)
-from solvable.files import data_ending
-assert data_ending() == ".npz"
+from solvable.files import default_extension
+assert default_extension() == ".npz"
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 

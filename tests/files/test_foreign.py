@@ -71,12 +71,12 @@ def copied_mark(path: Path) -> None:
     [
         (finished_sweep, "is a sweep store, which is not overwritten"),
         (sweep_with_a_damaged_root, "is a sweep store, which is not overwritten"),
-        (user_folder, "no dataset that this version of solvable wrote"),
-        (folder_of_folders, "no dataset that this version of solvable wrote"),
-        (foreign_group, "no dataset that this version of solvable wrote"),
-        (dataset_with_a_note, "holds loss/note.txt, which solvable did not write"),
-        (dataset_with_a_damaged_root, "no dataset that this version of solvable wrote"),
-        (copied_mark, "holds more/zarr.json, which solvable did not write"),
+        (user_folder, "not a dataset that this version of solvable wrote"),
+        (folder_of_folders, "not a dataset that this version of solvable wrote"),
+        (foreign_group, "not a dataset that this version of solvable wrote"),
+        (dataset_with_a_note, "contains loss/note.txt, which solvable did not write"),
+        (dataset_with_a_damaged_root, "not a dataset that this version of solvable wrote"),
+        (copied_mark, "contains more/zarr.json, which solvable did not write"),
         (lambda path: path.write_text("mine"), "a file is there"),
     ],
 )
@@ -92,7 +92,7 @@ def test_only_a_dataset_of_ours_makes_way(tmp_path: Path, make: Callable[[Path],
         assert snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("ending", files.DATA_ENDINGS)
+@pytest.mark.parametrize("ending", files.DATA_EXTENSIONS)
 def test_a_dataset_of_ours_is_replaced_and_nothing_is_left(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"run{ending}"
     for dataset in (DATASET, DATASET + 1, DATASET.isel(time=[0]), DATASET):
@@ -148,7 +148,7 @@ def test_folders_that_are_only_named_like_ours_stay(tmp_path: Path, exists: bool
 
 
 def test_checking_leaves_nothing_behind(tmp_path: Path) -> None:
-    for ending in files.DATA_ENDINGS:
+    for ending in files.DATA_EXTENSIONS:
         check_data_path(tmp_path / f"run{ending}")
     assert list(tmp_path.iterdir()) == []
 

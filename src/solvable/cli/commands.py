@@ -27,9 +27,9 @@ from solvable.cli.flags import (
 from solvable.cli.outputs import check_outputs, check_space, deliver
 from solvable.cli.streams import tell
 from solvable.comparison import compare
-from solvable.files import DATA_ENDINGS
+from solvable.files import DATA_EXTENSIONS
 from solvable.model import Model
-from solvable.plotting import PICTURE_ENDINGS, draw_plane, new_figure, plot
+from solvable.plotting import FIGURE_EXTENSIONS, draw_plane, new_figure, plot
 from solvable.ranges import parse_axis, parse_range
 from solvable.training import Training
 from solvable.training_choice import times_for, usual_times
@@ -47,8 +47,8 @@ def _common(name: str, annotation: Any, default: Any, text: str) -> inspect.Para
 _TIMES = _common("times", str | None, None, "Times: 1:1e5:200log, 0:10:5 or 1,10,100 (default: the model's own).")
 _ALLOWED = _common("allow_different", str | None, None, "What may differ between both: momentum,activation.")
 _OUTPUT = [
-    _common("out", str | None, None, f"Write the data here ({', '.join(DATA_ENDINGS)})."),
-    _common("plot", str | None, None, f"Draw the result here ({', '.join(PICTURE_ENDINGS)})."),
+    _common("out", str | None, None, f"Write the data here ({', '.join(DATA_EXTENSIONS)})."),
+    _common("plot", str | None, None, f"Draw the result here ({', '.join(FIGURE_EXTENSIONS)})."),
     _common("json", bool, False, "Print JSON instead of a table."),
 ]
 

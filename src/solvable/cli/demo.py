@@ -9,9 +9,9 @@ from solvable.cli import show
 from solvable.cli.outputs import check_folder
 from solvable.cli.streams import printing
 from solvable.comparison import compare, first_crossing
-from solvable.files import check_data_path, data_ending, save
+from solvable.files import check_data_path, default_extension, save
 from solvable.models.linear_estimator import LinearEstimator
-from solvable.plotting import check_picture_path, plot, save_figure
+from solvable.plotting import check_figure_path, plot, save_figure
 from solvable.timegrid import log_times, whole_steps
 
 ASPECT_RATIOS = (0.1, 0.9, 1.5)
@@ -24,9 +24,9 @@ _SEEDS = {0.1: 10, 0.9: 16, 1.5: 16}
 def run_demo(out: str) -> None:
     """Compare theory and simulation, print the tables, write figure and data into the folder ``out``."""
     folder = check_folder("out", out)
-    data_path, figure_path = folder / f"linear-estimator{data_ending()}", folder / "linear-estimator.png"
+    data_path, figure_path = folder / f"linear-estimator{default_extension()}", folder / "linear-estimator.png"
     check_data_path(data_path)
-    check_picture_path(figure_path)
+    check_figure_path(figure_path)
     times = whole_steps(log_times(1, 1e5, 200))
     theories, simulations, comparisons = [], [], []
     crossings: list[list[Any]] = []

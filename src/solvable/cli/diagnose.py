@@ -15,7 +15,7 @@ from solvable.diagnostics.archives import FEATURES, LAST_LAYER, read_all_arrays,
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.weights import with_arrays
 from solvable.networks.initialisations import make
-from solvable.plotting import check_picture_path, save_figure
+from solvable.plotting import check_figure_path, save_figure
 
 _TORCH_FILES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 _DATA_FILE = tuple(f"{part}_{name}" for part in ("train", "test") for name in ("inputs", "labels"))
@@ -65,7 +65,7 @@ def diagnose(
 def check_plot(path: str | None) -> None:
     """Whether a figure can be written there, before anything is computed."""
     if path is not None:
-        checked("plot", path, check_picture_path)
+        checked("plot", path, check_figure_path)
 
 
 def read_file(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:

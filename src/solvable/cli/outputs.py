@@ -10,14 +10,14 @@ import xarray as xr
 from solvable.cli import show
 from solvable.cli.streams import printing, tell
 from solvable.files import check_data_path, save
-from solvable.plotting import check_picture_path, save_figure
+from solvable.plotting import check_figure_path, save_figure
 
 Values = Mapping[str, Any]
 
 
 def check_outputs(values: Values) -> None:
     """Refuse files that cannot be written before anything is computed."""
-    for flag, check in (("out", check_data_path), ("plot", check_picture_path)):
+    for flag, check in (("out", check_data_path), ("plot", check_figure_path)):
         if values.get(flag) is not None:
             checked(flag, values[flag], check)
 

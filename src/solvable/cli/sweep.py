@@ -21,10 +21,10 @@ from solvable.cli.flags import as_function, build_training, check_size, field_fl
 from solvable.cli.interrupts import INTERRUPTED, announce
 from solvable.cli.outputs import check_outputs, checked, deliver
 from solvable.cli.streams import printing, tell
-from solvable.files import DATA_ENDINGS
+from solvable.files import DATA_EXTENSIONS
 from solvable.files.atomic import check_folder
 from solvable.model import Model
-from solvable.plotting import PICTURE_ENDINGS, plot_plane
+from solvable.plotting import FIGURE_EXTENSIONS, plot_plane
 from solvable.ranges import parse_box, parse_matrix, parse_range, parse_scalar, parse_values
 from solvable.sweeps import SweepWarning, latin_hypercube, plan, product, sobol, status, zipped
 from solvable.sweeps import sweep as run_sweep
@@ -66,8 +66,8 @@ _SWEEP = [
     _flag("dry_run", bool, False, "Say what would be done and what it would cost, and stop."),
 ]
 _OUTPUT = [
-    _flag("out", str | None, None, f"Write the dataset here, too ({', '.join(DATA_ENDINGS)})."),
-    _flag("plot", str | None, None, f"Draw the plane here ({', '.join(PICTURE_ENDINGS)})."),
+    _flag("out", str | None, None, f"Write the dataset here, too ({', '.join(DATA_EXTENSIONS)})."),
+    _flag("plot", str | None, None, f"Draw the plane here ({', '.join(FIGURE_EXTENSIONS)})."),
     _flag("variable", str | None, None, "What to draw (default: every quantity that is a plane)."),
     _flag("json", bool, False, "Print JSON instead of a table."),
 ]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Okabe-Ito: told apart by readers with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
-PICTURE_ENDINGS = (".png", ".svg", ".pdf")
+FIGURE_EXTENSIONS = (".png", ".svg", ".pdf")
 
 
 def new_figure(columns: int = 1, rows: int = 1, width: float = 5.2, height: float = 3.9) -> "tuple[Figure, Any]":
@@ -67,24 +67,24 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> Path:
     """Write a figure whole or not at all; the ending, in upper or lower case, chooses the format."""
     import io
 
-    path = check_picture_path(path)
+    path = check_figure_path(path)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=150)
     return write_atomically(path, buffer.getvalue())
 
 
-def check_picture_path(path: str | os.PathLike[str]) -> Path:
+def check_figure_path(path: str | os.PathLike[str]) -> Path:
     """Raise unless :func:`save_figure` could write a picture at this path now; meant to be called before the work.
 
-    >>> from solvable.plotting import check_picture_path
-    >>> check_picture_path("curve.gif")
+    >>> from solvable.plotting import check_figure_path
+    >>> check_figure_path("curve.gif")
     Traceback (most recent call last):
         ...
     ValueError: 'curve.gif' must end in one of .png, .svg, .pdf
     """
     path = Path(path)
-    if path.suffix.lower() not in PICTURE_ENDINGS:
-        raise ValueError(f"{path.name!r} must end in one of {', '.join(PICTURE_ENDINGS)}")
+    if path.suffix.lower() not in FIGURE_EXTENSIONS:
+        raise ValueError(f"{path.name!r} must end in one of {', '.join(FIGURE_EXTENSIONS)}")
     check_writable(path)
     return path
 

@@ -5,7 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
-from solvable.files.folders import is_sweep_root
+from solvable.files.zarr_folder import is_sweep_root
 from solvable.sweeps.grid import STATUS_ATTRS
 
 _ROOT = "zarr.json"

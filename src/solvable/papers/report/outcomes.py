@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from solvable.files import data_ending, load, save, write_atomically
+from solvable.files import default_extension, load, save, write_atomically
 from solvable.numerics.cost import unlimited
 from solvable.papers import compute as compute_data
 from solvable.papers import home, interpret
@@ -134,9 +134,9 @@ def _run(task: Task) -> tuple[list[dict[str, Any]], dict[str, str]]:
         with unlimited():
             data = compute_data(task.paper, task.figure, cast(Scale, task.scale))
         for part, dataset in data.items():
-            save(dataset, draft / f"{task.figure}-{part}{data_ending()}")
+            save(dataset, draft / f"{task.figure}-{part}{default_extension()}")
         # Claims and picture are made from what was saved, as they are when somebody loads it later.
-        saved = {part: load(draft / f"{task.figure}-{part}{data_ending()}") for part in data}
+        saved = {part: load(draft / f"{task.figure}-{part}{default_extension()}") for part in data}
         result = interpret(task.paper, task.figure, saved)
         save_figure(result.figure, draft / f"{task.figure}.png")
         clear(task)
