@@ -58,13 +58,13 @@ def test_from_a_grid_to_a_picture(capsys: pytest.CaptureFixture, tmp_path: Path)
 @pytest.mark.parametrize(
     ("axes", "named"),
     [
-        (("--over", "aspect_ratio=0.2,0.4"), "over aspect_ratio:"),
-        (("--over", "weight_decay=0,1", "--over", "aspect_ratio=1,2"), "over weight_decay x aspect_ratio:"),
+        (("--over", "aspect_ratio=0.2,0.4"), "aspect_ratio:"),
+        (("--over", "weight_decay=0,1", "--over", "aspect_ratio=1,2"), "weight_decay x aspect_ratio:"),
         (
             ("--over", "aspect_ratio=1,2", "--over", "weight_decay=0,1", "--over", "outputs=1,2"),
-            "over aspect_ratio x weight_decay x outputs:",
+            "aspect_ratio x weight_decay x outputs:",
         ),
-        (("--zip", "aspect_ratio=1,2", "--zip", "weight_decay=0,1"), "over aspect_ratio_weight_decay:"),
+        (("--zip", "aspect_ratio=1,2", "--zip", "weight_decay=0,1"), "aspect_ratio_weight_decay:"),
     ],
 )
 def test_a_store_with_other_axes_is_refused_in_words(
@@ -77,15 +77,15 @@ def test_a_store_with_other_axes_is_refused_in_words(
             capsys, "sweep", "linear-estimator", *axes, "--quantity", "limit", "--store", str(store), *extra
         )
         assert (code, out) == (2, "")
-        assert f"error: {store} is over aspect_ratio x weight_decay, but this sweep is {named}" in err
+        assert f"error: {store} has the axes aspect_ratio x weight_decay, but this sweep has {named}" in err
 
 
 def test_a_sweep_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour a cell, 25 of them: more than a day is refused unless what is computed is kept."""
     from solvable.sweeps import sweeping
 
-    first = sweeping.first_result
-    monkeypatch.setattr(sweeping, "first_result", lambda cells, design: (first(cells, design)[0], 3600.0))
+    measure = sweeping.measure
+    monkeypatch.setattr(sweeping, "measure", lambda cells, design: (measure(cells, design)[0], 3600.0))
     grid = {"aspect_ratio": np.linspace(0.1, 1, 25)}
     with pytest.raises(ValueError, match=r"\(25 cells\) would take about .* hours, longer than"):
         solvable.sweep(LinearEstimator(0.5), grid, "limit", engine="serial")

@@ -1,4 +1,4 @@
-"""The main job on embedded defaults: does a real run do what theory says?"""
+"""``solvable demo``: theory and simulation of the linear estimator, compared at three aspect ratios."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ from solvable.timegrid import log_times, whole_steps
 ASPECT_RATIOS = (0.1, 0.9, 1.5)
 _ACCURACY = 0.95
 _DIMENSION = 1000
-# Most of the fluctuation is from seed to seed; a training set of ten thousand costs more than one of a thousand.
+# A training set of ten thousand samples (aspect ratio 0.1) costs more than one of a thousand.
 _SEEDS = {0.1: 10, 0.9: 16, 1.5: 16}
 
 
 def run_demo(out: str) -> None:
-    """Compare theory and simulation, print the tables, write figure and data into the folder ``out``."""
+    """Compare theory and simulation, print tables, and write a figure and the data into the folder ``out``."""
     folder = check_folder("out", out)
     data_path, figure_path = folder / f"linear-estimator{default_extension()}", folder / "linear-estimator.png"
     check_data_path(data_path)

@@ -1,29 +1,16 @@
-"""A sweep that is kept in memory only: the same verbs as the store, no file."""
+"""A sweep that is kept in memory only."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from solvable.sweeps.grid import Tile, assemble, cell_columns, cell_parameters, checked_rows, tiles_of
-from solvable.sweeps.schema import (
-    DONE,
-    FAILED,
-    PENDING,
-    STATUS_NAMES,
-    Axis,
-    CallCoordinates,
-    Output,
-    check_names,
-    tile_shape,
-)
-
-if TYPE_CHECKING:
-    import xarray as xr
+from solvable.sweeps.grid import Grid, Index, Region, Tile, checked_rows
+from solvable.sweeps.schema import DONE, FAILED, Axis, CallCoordinates, Output, check_names, tile_shape
 
 
-class MemoryStore:
-    """Cells in memory; for sweeps that are small enough to be done again."""
+class MemoryStore(Grid):
+    """The cells of a sweep in memory, with the methods of a :class:`~solvable.sweeps.store.Store`."""
 
     name = "memory"
 
@@ -38,30 +25,29 @@ class MemoryStore:
         self.axes, self.outputs = list(axes), list(outputs)
         self._call_coordinates = call_coordinates or {}
         check_names(self.axes, self.outputs, self._call_coordinates)
-        self._settings = dict(settings or {})
-        self._sizes = tuple(axis.size for axis in self.axes)
-        self._tile = tile_shape(tile, self._sizes)
-        self._status = np.full(self._sizes, PENDING, "uint8")
-        self._errors: dict[tuple[int, ...], str] = {}
-        self._arrays = {
-            output.name: np.full((*self._sizes, *output.shape), output.fill, output.dtype) for output in self.outputs
-        }
+        self.settings = dict(settings or {})
+        self.tile = tile_shape(tile, self.sizes)
+        self._status = np.zeros(self.sizes, "uint8")
+        self._errors = np.full(self.sizes, "", dtype=object)
+        self._arrays = {output.name: output.empty(self.sizes) for output in self.outputs}
 
     def __enter__(self) -> "MemoryStore":
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to close: here so that both kinds of store are used alike."""
+        """Nothing to close."""
 
-    def pending_tiles(self, retry_failed: bool = True) -> Iterator[Tile]:
-        for index, region in tiles_of(self._sizes, self._tile):
-            status = self._status[region].copy()
-            waiting = status != DONE if retry_failed else status == PENDING
-            if waiting.any():
-                yield Tile(index, region, status, np.flatnonzero(waiting))
+    def read_status(self, index: Index, region: Region) -> np.ndarray:
+        return self._status[region].copy()
 
-    def columns(self, tile: Tile) -> dict[str, np.ndarray]:
-        return cell_columns(self.axes, tile)
+    def read_block(self, name: str, index: Index, region: Region) -> np.ndarray:
+        return self._arrays[name][region].copy()
+
+    def read_errors(self, index: Index, region: Region) -> np.ndarray:
+        return self._errors[region]
+
+    def read_call_coordinates(self) -> CallCoordinates:
+        return self._call_coordinates
 
     def write(self, tile: Tile, values: Mapping[str, Any], errors: Sequence[str | None]) -> None:
         failed = np.array([error is not None for error in errors], dtype=bool)
@@ -70,27 +56,4 @@ class MemoryStore:
         for output in self.outputs:
             self._arrays[output.name][where] = checked_rows(output, values, len(tile), failed)
         self._status[where] = np.where(failed, FAILED, DONE)
-        for *cell, error in zip(*(positions.tolist() for positions in where), errors, strict=True):
-            if error is not None:
-                self._errors[tuple(cell)] = error
-
-    def counts(self) -> dict[str, int]:
-        numbers = np.bincount(self._status.ravel(), minlength=3).tolist()
-        return {**dict(zip(STATUS_NAMES, numbers, strict=True)), "total": self._status.size}
-
-    def failures(self) -> Iterator[tuple[dict[str, Any], str]]:
-        for cell in self._failed_cells():
-            yield cell_parameters(self.axes, cell), self._errors[cell]
-
-    def _failed_cells(self) -> list[tuple[int, ...]]:
-        return [tuple(cell) for cell in np.argwhere(self._status == FAILED).tolist()]
-
-    def dataset(self) -> "xr.Dataset":
-        texts = None
-        if (self._status == FAILED).any():
-            texts = np.full(self._sizes, "", dtype=object)
-            for cell in self._failed_cells():
-                texts[cell] = self._errors[cell]
-        return assemble(
-            self.axes, self.outputs, self._call_coordinates, self._settings, self._arrays, self._status, texts
-        )
+        self._errors[where] = np.array([error or "" for error in errors], dtype=object)

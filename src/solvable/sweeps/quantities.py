@@ -1,4 +1,4 @@
-"""What a sweep computes in each cell: a method or property of the model, or any function of it."""
+"""The quantity that a sweep computes in each cell: a method or property of the model, or any function of it."""
 
 import hashlib
 import inspect
@@ -17,21 +17,21 @@ from solvable.sweeps.results import Result, as_result
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is computed of a model: ``target`` is the name of a method or property, or a function of the model."""
+    """A quantity of a model. ``target`` is the name of a method or property, or a function of the model."""
 
     target: str | Callable[[Model], Any]
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """A name for people and for outputs that have none of their own."""
+        """Name of the quantity, and of outputs without a name of their own."""
         if isinstance(self.target, str):
             return self.target
         name = getattr(self.target, "__name__", type(self.target).__name__)
         return name if name.isidentifier() else "value"
 
     def evaluate(self, model: Model, options: Mapping[str, Any]) -> Result:
-        """The result in one cell; ``options`` are those of the cell, added to the fixed ones."""
+        """The result of one cell, whose options are added to the fixed ones."""
         chosen = {**self.options, **options}
         if not isinstance(self.target, str):
             return as_result(self.target(model, **chosen), self.name)
@@ -39,12 +39,12 @@ class Quantity:
         return as_result(found(**chosen) if callable(found) else found, self.name)
 
     @property
-    def draws(self) -> bool:
-        """Whether it draws random numbers, so that each cell needs its own."""
+    def is_random(self) -> bool:
+        """Whether it draws random numbers, so that each cell needs a random seed."""
         return isinstance(self.target, str) and self.target.startswith("simulate")
 
     def identity(self) -> dict[str, Any]:
-        """What tells this quantity from others, as JSON: for a function its name and a hash of its source."""
+        """JSON that identifies the quantity: a name and, for a function, a hash of its source code."""
         if isinstance(self.target, str):
             return {"quantity": self.target}
         try:
@@ -57,7 +57,7 @@ class Quantity:
 
 
 def check_quantity(kind: type[Model], target: Any) -> None:
-    """Raise a ValueError unless there is such a quantity."""
+    """Raise a ValueError unless the model has such a quantity."""
     if not isinstance(target, str):
         if not callable(target):
             raise ValueError(f"quantity must be the name of a method or property, or a function, not {target!r}")
@@ -68,23 +68,23 @@ def check_quantity(kind: type[Model], target: Any) -> None:
         raise ValueError(f"the model {kind.name} has no quantity {name!r}; it has {', '.join(quantities(kind))}")
 
 
-def parse_quantity(kind: type[Model], target: Any, options: Mapping[str, Any] | None, swept: list[str]) -> Quantity:
-    """The quantity of a name or function, with its options checked; ``swept`` are the names the sweep goes over."""
+def make_quantity(
+    kind: type[Model], target: Any, options: Mapping[str, Any] | None, swept: tuple[str, ...]
+) -> Quantity:
+    """The quantity of a name or function, with its options checked; ``swept`` are the options that are swept."""
     options = dict(options or {})
-    check_quantity(kind, target)
     if not isinstance(target, str):
         return Quantity(target, options)
     name = target.replace("-", "_")
-    if isinstance(inspect.getattr_static(kind, name), property):
-        if options:
-            raise ValueError(f"{name} is a property and takes no options: leave out {', '.join(options)}")
-        return Quantity(name, options)
-    _check_options(kind, name, options, swept)
+    if not isinstance(inspect.getattr_static(kind, name), property):
+        _check_options(kind, name, options, swept)
+    elif options:
+        raise ValueError(f"{name} is a property and takes no options: leave out {', '.join(options)}")
     return Quantity(name, options)
 
 
 def quantities(kind: type[Model]) -> list[str]:
-    """Methods and properties of a model that could be swept."""
+    """Names of the methods and properties of a model that can be swept."""
     inherited = set(dir(Model)) - {"predict", "simulate"}
     return [
         name
@@ -97,7 +97,7 @@ def quantities(kind: type[Model]) -> list[str]:
 
 
 def option_names(kind: type[Model], target: Any) -> list[str]:
-    """The options that the call of a quantity takes."""
+    """Names of the options of a quantity."""
     if not isinstance(target, str):
         try:
             return list(inspect.signature(target).parameters)[1:]
@@ -107,13 +107,14 @@ def option_names(kind: type[Model], target: Any) -> list[str]:
     return list(inspect.signature(found).parameters)[1:] if inspect.isfunction(found) else []
 
 
-def _check_options(kind: type[Model], name: str, options: Mapping[str, Any], swept: list[str]) -> None:
+def _check_options(kind: type[Model], name: str, options: Mapping[str, Any], swept: tuple[str, ...]) -> None:
     parameters = dict(list(inspect.signature(getattr(kind, name)).parameters.items())[1:])
     open_ended = any(option.kind is option.VAR_KEYWORD for option in parameters.values())
     for given in options:
         if given not in parameters and not open_ended:
-            told = ", ".join(parameters) or "no options"
-            raise ValueError(f"{name} of {kind.name} has no option {given!r}; it takes {told}")
+            raise ValueError(
+                f"{name} of {kind.name} has no option {given!r}; it takes {', '.join(parameters) or 'no options'}"
+            )
     for option in parameters.values():
         needed = option.default is option.empty and option.kind in (option.POSITIONAL_OR_KEYWORD, option.KEYWORD_ONLY)
         if needed and option.name not in options and option.name not in swept:
@@ -121,7 +122,7 @@ def _check_options(kind: type[Model], name: str, options: Mapping[str, Any], swe
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON can hold it, in full or by its hash: what fingerprints and keys are made of."""
+    """A value as JSON, in full or by its hash, for cache keys and random seeds."""
     if isinstance(value, Mapping):
         return {str(key): json_value(inner) for key, inner in sorted(value.items())}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What cells give, in one form, and the shape that all cells of a sweep share."""
+"""Results of cells in a common form, and the schema that all cells of a sweep must match."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,32 +9,29 @@ import numpy as np
 import xarray as xr
 
 from solvable.sweeps.design import Design
-from solvable.sweeps.schema import Output
+from solvable.sweeps.schema import RESERVED, Output
 
-# Names that the sweep's own dataset uses.
-_TAKEN = ("status", "error")
-# Texts, such as the name of a phase, are kept as so many bytes of UTF-8 along a dimension of their own.
+# Strings, such as the name of a phase, are stored as this many bytes of UTF-8 along a dimension of their own.
 _TEXT_BYTES, _TEXT_DIM = 64, "character"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one cell gave: arrays with their dimensions and attributes, and the coordinates of those dimensions."""
+    """The result of one cell: arrays with their dimensions and attributes, and the coordinates of those dimensions."""
 
     arrays: dict[str, tuple[tuple[str, ...], Any, dict[str, Any]]]
     coordinates: dict[str, tuple[Any, dict[str, Any]]]
 
 
 def as_result(value: Any, name: str) -> Result:
-    """Numbers, texts, arrays, mappings of these, DataArrays and Datasets, in one form."""
+    """Convert numbers, strings, arrays, mappings of these, DataArrays and Datasets to a common form."""
     if isinstance(value, xr.Dataset):
         return _from_dataset(value)
     if isinstance(value, xr.DataArray):
-        # Attributes of a model's single curve are those of its dataset.
         return _from_dataset(value.to_dataset(name=name if value.name is None else value.name))
     entries = value if isinstance(value, Mapping) else {name: value}
     if not entries:
-        raise ValueError(f"{name} gave nothing: a quantity must return at least one number")
+        raise ValueError(f"{name} returned nothing: a quantity must return at least one number")
     arrays: dict[str, tuple[tuple[str, ...], Any, dict[str, Any]]] = {}
     for key, entry in entries.items():
         array = _as_array(entry, key)
@@ -47,13 +44,13 @@ def _as_array(value: Any, name: Any) -> Any:
         return value
     array = np.asarray(value)
     if array.dtype.kind not in "biufcU":
-        kinds = "a number, a text, an array, a mapping of these, a DataArray or a Dataset"
-        raise ValueError(f"{name} gave {type(value).__name__}; a quantity must return {kinds}")
+        kinds = "a number, a string, an array, a mapping of these, a DataArray or a Dataset"
+        raise ValueError(f"{name} returned {type(value).__name__}; a quantity must return {kinds}")
     return array
 
 
 def _from_dataset(data: xr.Dataset) -> Result:
-    # Variable.data does not ask for the values, which a traced array has not.
+    # Variable.data does not convert to NumPy, which is impossible for a traced array.
     arrays = {
         str(key): (tuple(map(str, values.dims)), values.variable.data, dict(values.attrs))
         for key, values in data.data_vars.items()
@@ -71,8 +68,8 @@ def _from_dataset(data: xr.Dataset) -> Result:
 
 @dataclass(frozen=True)
 class Naming:
-    """How outputs and their dimensions are called in the sweep: one that is named like a swept parameter gets the
-    quantity's name in front. Sweeping ``basis`` with ``losses``, its dimension ``basis`` becomes ``losses_basis``."""
+    """Names of outputs and their dimensions in the sweep. One with the name of a swept parameter is prefixed by the
+    quantity: if ``basis`` is swept with the quantity ``losses``, its dimension ``basis`` becomes ``losses_basis``."""
 
     prefix: str
     taken: tuple[str, ...]
@@ -82,23 +79,23 @@ class Naming:
         return cls(quantity, tuple(dict.fromkeys((*design.names, *design.dims))))
 
     def in_sweep(self, name: str) -> str:
-        return f"{self.prefix}_{name}" if name in (*self.taken, *_TAKEN) else name
+        return f"{self.prefix}_{name}" if name in (*self.taken, *RESERVED) else name
 
     def source(self, name: str) -> str:
         rest = name.removeprefix(f"{self.prefix}_")
-        return rest if rest in (*self.taken, *_TAKEN) else name
+        return rest if rest in (*self.taken, *RESERVED) else name
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The outputs that every cell of a sweep must have, as the first cell had them."""
+    """The outputs that every cell of a sweep must have, taken from the first cell."""
 
     outputs: tuple[Output, ...]
     coordinates: Mapping[str, tuple[np.ndarray, Mapping[str, Any]]]
     naming: Naming
 
     def match(self, result: Result) -> dict[str, np.ndarray]:
-        """A cell's arrays in the order of the schema, or a ValueError that says how the cell differs."""
+        """The arrays of a cell in the order of the schema, or a ValueError that says how the cell differs."""
         self.check_coordinates(result)
         matched = {}
         for output in self.outputs:
@@ -112,7 +109,7 @@ class Schema:
         return matched
 
     def check_coordinates(self, result: Result) -> None:
-        """Curves of one sweep are at the same times, modes and so on."""
+        """Raise a ValueError unless the curves of the cell are at the same times, modes and so on."""
         for dim, (values, _) in self.coordinates.items():
             source = self.naming.source(dim)
             if source in result.coordinates and not _same(result.coordinates[source][0], values):
@@ -122,8 +119,8 @@ class Schema:
                 )
 
     def empty(self, count: int) -> dict[str, np.ndarray]:
-        """Arrays for ``count`` cells, nothing computed yet."""
-        return {output.name: np.full((count, *output.shape), output.fill, output.dtype) for output in self.outputs}
+        """Arrays for ``count`` cells without results."""
+        return {output.name: output.empty([count]) for output in self.outputs}
 
     @property
     def bytes_per_cell(self) -> int:
@@ -131,14 +128,14 @@ class Schema:
 
 
 def find_schema(result: Result, naming: Naming) -> Schema:
-    """The schema that a first result sets for all others."""
+    """The schema that the first result defines for all others."""
     outputs = []
     for name, (dims, array, attrs) in result.arrays.items():
         kind = np.dtype(array.dtype).kind
         shape, dims, about = np.shape(array), tuple(map(naming.in_sweep, dims)), plain_attributes(attrs)
         if kind == "U":
             shape, dims, about = (*shape, _TEXT_BYTES), (*dims, _TEXT_DIM), {**about, "text": "utf-8"}
-        # Whole numbers become floats, so that a cell without a result can be NaN.
+        # Integers become floats, so that a cell without a result can be NaN.
         dtype = {"b": "bool", "c": "complex128", "U": "uint8"}.get(kind, "float64")
         outputs.append(Output(naming.in_sweep(name), dims, shape, dtype, about))
     coordinates = {
@@ -149,7 +146,7 @@ def find_schema(result: Result, naming: Naming) -> Schema:
 
 
 def plain_attributes(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Attributes that JSON can hold; what it cannot is left out."""
+    """The attributes that JSON can represent; others are left out."""
     plain = {str(key): value.item() if isinstance(value, np.generic) else value for key, value in attrs.items()}
     return {key: value for key, value in plain.items() if isinstance(value, str | bool | int | float)}
 
@@ -157,7 +154,7 @@ def plain_attributes(attrs: Mapping[Any, Any]) -> dict[str, Any]:
 def _as_output(output: Output, array: np.ndarray, name: str) -> np.ndarray:
     is_text = "text" in output.attrs
     if is_text != (array.dtype.kind == "U"):
-        raise ValueError(f"{name} is {'no text' if is_text else 'a text'}, unlike in the first cell")
+        raise ValueError(f"{name} is {'not a string' if is_text else 'a string'}, unlike in the first cell")
     shape = output.shape[:-1] if is_text else output.shape
     if array.shape != shape:
         raise ValueError(
@@ -167,13 +164,13 @@ def _as_output(output: Output, array: np.ndarray, name: str) -> np.ndarray:
         return array.astype(output.dtype)
     encoded = [text.encode() for text in array.ravel().tolist()]
     if max(map(len, encoded)) > _TEXT_BYTES:
-        raise ValueError(f"{name} is a text of more than {_TEXT_BYTES} bytes")
+        raise ValueError(f"{name} is a string of more than {_TEXT_BYTES} bytes")
     rows = [np.frombuffer(text.ljust(_TEXT_BYTES, b"\0"), np.uint8) for text in encoded]
     return np.array(rows).reshape(output.shape)
 
 
-def with_texts(data: xr.Dataset) -> xr.Dataset:
-    """The dataset of a sweep with its bytes read as texts."""
+def decode_strings(data: xr.Dataset) -> xr.Dataset:
+    """The dataset of a sweep with stored bytes decoded to strings."""
     changes = {}
     for name, values in data.data_vars.items():
         if values.attrs.get("text") == "utf-8" and values.dims[-1:] == (_TEXT_DIM,):
