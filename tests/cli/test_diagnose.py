@@ -237,7 +237,7 @@ def test_bad_input(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "weights.txt").write_text("hello")
     assert "end in .npz or .safetensors" in refused("--checkpoint", "weights.txt", *checkpoint)
     assert "lacks '0.weight'" in refused("--checkpoint", "data.npz", *checkpoint)
-    assert "belong to --checkpoint" in refused("features.npz", "--initial", "weights.npz")
+    assert "need --checkpoint" in refused("features.npz", "--initial", "weights.npz")
     torch.save({"other": torch.ones(2)}, "other.pt")
     assert "does not fit the network" in refused("--checkpoint", "other.pt", *checkpoint)
     torch.save({"epoch": 3}, "empty.pt")

@@ -16,8 +16,8 @@ import xarray as xr
 
 import solvable
 from solvable import files
+from solvable.files import checksums
 from solvable.files.binary import npz_bytes
-from solvable.files.checksums import append_checksum
 from solvable.files.content import pack
 
 ENDINGS = files.DATA_EXTENSIONS
@@ -216,7 +216,7 @@ def npz_with_header(text: str) -> bytes:
         for name, array in {"/header": np.array(text), "loss": np.zeros((2, 3))}.items():
             with archive.open(f"{name}.npy", "w") as file:
                 np.lib.format.write_array(file, array)
-    return append_checksum(buffer.getvalue()[:-2] + struct.pack("<H", 80))
+    return checksums.append(buffer.getvalue()[:-2] + struct.pack("<H", 80))
 
 
 @pytest.mark.filterwarnings("ignore::solvable.files.UncheckedFileWarning")

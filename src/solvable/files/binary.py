@@ -13,15 +13,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from solvable.files.checksums import (
-    CHECKSUM_LENGTH,
-    Loaded,
-    append_checksum,
-    file_has_checksum,
-    has_checksum,
-    require_package,
-    verify_checksum,
-)
+from solvable.files import checksums
+from solvable.files.checksums import Loaded, require_package
 from solvable.files.content import FORMAT, Content, parse_header, unpack
 
 _HEADER = "/header"
@@ -39,20 +32,20 @@ def npz_bytes(content: Content) -> bytes:
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
     # A zip file ends in its comment, after two bytes for the length of the comment, which are 0 so far.
-    return append_checksum(buffer.getvalue()[:-2] + struct.pack("<H", CHECKSUM_LENGTH))
+    return checksums.append(buffer.getvalue()[:-2] + struct.pack("<H", checksums.LENGTH))
 
 
 def read_npz(path: Path) -> Loaded:
     data = path.read_bytes()
-    if has_checksum(data):
-        verify_checksum(data)
+    if checksums.is_present(data):
+        checksums.verify(data)
     if not zipfile.is_zipfile(io.BytesIO(data)):
         raise ValueError("it is not an npz archive")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         header = parse_header(str(_member(archive, _HEADER)))
         if "format" not in header:
             return Loaded(old_dataset(header, {name: _member(archive, name) for name in header["variables"]}), False)
-        verify_checksum(data)
+        checksums.verify(data)
         names = [name for about in header["variables"] for name in about["columns"]]
         return Loaded(unpack(header, {name: _member(archive, name) for name in names}), True)
 
@@ -64,7 +57,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 
 def is_saved_npz(path: Path) -> bool:
-    if file_has_checksum(path):
+    if checksums.is_in_file(path):
         return True
     try:
         with zipfile.ZipFile(path) as archive:
@@ -89,15 +82,15 @@ def netcdf_bytes(content: Content) -> bytes:
     dataset.attrs[_FORMAT_ATTRIBUTE] = FORMAT
     body = bytes(dataset.to_netcdf(None, engine="h5netcdf"))
     header = json.dumps(content.header).encode()
-    return append_checksum(body + _TRAILER + header + struct.pack("<Q", len(header)))
+    return checksums.append(body + _TRAILER + header + struct.pack("<Q", len(header)))
 
 
 def read_netcdf(path: Path) -> Loaded:
     require_package("h5netcdf", ".nc")
     data = path.read_bytes()
-    if has_checksum(data):
-        verify_checksum(data)
-        end = len(data) - CHECKSUM_LENGTH - 8
+    if checksums.is_present(data):
+        checksums.verify(data)
+        end = len(data) - checksums.LENGTH - 8
         (length,) = struct.unpack("<Q", data[end : end + 8])
         start = end - length - len(_TRAILER)
         if start < 0 or data[start : start + len(_TRAILER)] != _TRAILER:

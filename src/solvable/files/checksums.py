@@ -9,7 +9,7 @@ import xarray as xr
 
 MARK = b"solvable sha256 "
 _DIGEST_LENGTH = 64
-CHECKSUM_LENGTH = len(MARK) + _DIGEST_LENGTH
+LENGTH = len(MARK) + _DIGEST_LENGTH
 
 
 class UncheckedFileWarning(UserWarning):
@@ -23,30 +23,30 @@ class Loaded(NamedTuple):
     verified: bool
 
 
-def append_checksum(body: bytes) -> bytes:
+def append(body: bytes) -> bytes:
     marked = body + MARK
     return marked + hashlib.sha256(marked).hexdigest().encode()
 
 
-def has_checksum(data: bytes) -> bool:
+def is_present(data: bytes) -> bool:
     """Whether the bytes (or just the last of them) end in a checksum, which need not be right."""
-    return data[-CHECKSUM_LENGTH:-_DIGEST_LENGTH] == MARK
+    return data[-LENGTH:-_DIGEST_LENGTH] == MARK
 
 
-def verify_checksum(data: bytes) -> None:
+def verify(data: bytes) -> None:
     """Raise a ValueError unless the bytes end in their checksum."""
-    if not has_checksum(data):
+    if not is_present(data):
         raise ValueError("its checksum is missing, though its format has one")
     if hashlib.sha256(data[:-_DIGEST_LENGTH]).hexdigest().encode() != data[-_DIGEST_LENGTH:]:
         raise ValueError("its contents do not match its checksum")
 
 
-def file_has_checksum(path: Path) -> bool:
+def is_in_file(path: Path) -> bool:
     """Whether a file ends in a checksum."""
     with open(path, "rb") as file:
         file.seek(0, 2)
-        file.seek(max(0, file.tell() - CHECKSUM_LENGTH))
-        return has_checksum(file.read())
+        file.seek(max(0, file.tell() - LENGTH))
+        return is_present(file.read())
 
 
 def require_package(module: str, extension: str) -> None:

@@ -13,19 +13,7 @@ import time
 import uuid
 from pathlib import Path
 
-from solvable.files import zarr_folder
-from solvable.files.atomic import (
-    complete,
-    draft_path,
-    explain_os_errors,
-    follow_link,
-    is_same,
-    lock,
-    new_draft,
-    remove_abandoned,
-    remove_unlocked,
-    write_file,
-)
+from solvable.files import atomic, zarr_folder
 from solvable.files.checksums import Loaded
 
 _AT_FDCWD = -100
@@ -37,21 +25,21 @@ _PATH_TAKEN = "something else was put there while it was written"
 def write_folder(path: Path, files: zarr_folder.Files) -> None:
     """Write the folder of a dataset, or leave everything as it was."""
     try:
-        with explain_os_errors(path), new_draft(path, folder=True) as draft:
+        with atomic.explain_os_errors(path), atomic.new_draft(path, folder=True) as draft:
             for name, data in files.items():
                 (draft / name).parent.mkdir(parents=True, exist_ok=True)
-                write_file(draft / name, data)
+                atomic.write_file(draft / name, data)
             _put_in_place(draft, path)
     finally:
         # Also after an interrupt (Ctrl-C) between two of the steps above.
-        complete(lambda: _clean_up(path))
+        atomic.complete(lambda: _clean_up(path))
 
 
 def _clean_up(path: Path) -> None:
     """Remove the old folders and drafts that this process, or one that was killed, left beside a path."""
     for folder in _renamed_folders(path):
-        remove_unlocked(folder, _discard)
-    remove_abandoned(path.parent)
+        atomic.remove_unlocked(folder, _discard)
+    atomic.remove_abandoned(path.parent)
 
 
 def _put_in_place(draft: Path, path: Path) -> None:
@@ -85,8 +73,8 @@ def _replace_in_two_steps(draft: Path, path: Path, aside: Path) -> bool:
         return False
     try:
         # Locked, so that no process takes it for abandoned while it may have to be put back.
-        lock(handle, wait=True)
-        if not is_same(handle, path):
+        atomic.lock(handle, wait=True)
+        if not atomic.is_same(handle, path):
             return False
         os.rename(path, aside)
         try:
@@ -127,11 +115,11 @@ def _exchange(first: Path, second: Path) -> bool:
 def _discard(folder: Path) -> None:
     """Remove a folder that is a dataset of solvable; anything else stays."""
     # Renamed first: a folder that is half removed must not be taken for one that can be put back.
-    doomed = draft_path(folder)
+    doomed = atomic.draft_path(folder)
     with contextlib.suppress(OSError):
         if zarr_folder.is_dataset(folder):
             os.rename(folder, doomed)
-            complete(lambda: shutil.rmtree(doomed, ignore_errors=True))
+            atomic.complete(lambda: shutil.rmtree(doomed, ignore_errors=True))
 
 
 def read_folder(path: Path) -> Loaded:
@@ -146,7 +134,7 @@ def read_folder(path: Path) -> Loaded:
         try:
             return zarr_folder.read_zarr(place, folder)
         except (OSError, zarr_folder.DamagedDatasetError):
-            if is_same(folder, place):
+            if atomic.is_same(folder, place):
                 raise
         finally:
             os.close(folder)
@@ -155,7 +143,7 @@ def read_folder(path: Path) -> Loaded:
 
 def find_dataset(path: Path) -> Path:
     """The path, or the name to which its dataset was renamed by a process that was killed during a replacement."""
-    path = follow_link(path)
+    path = atomic.follow_link(path)
     if path.exists():
         return path
     return max(filter(zarr_folder.is_dataset, _renamed_folders(path)), key=_modification_time, default=path)

@@ -10,9 +10,9 @@ from typing import Any
 
 import xarray as xr
 
-from solvable.files import binary, csv_table, replacement, zarr_folder
+from solvable.files import binary, checksums, csv_table, replacement, zarr_folder
 from solvable.files.atomic import check_folder, check_name, check_writable, follow_link, write_atomically
-from solvable.files.checksums import Loaded, UncheckedFileWarning, file_has_checksum, require_package
+from solvable.files.checksums import Loaded, UncheckedFileWarning, require_package
 from solvable.files.content import Content, pack
 
 _MAXIMUM_REASON_LENGTH = 300
@@ -30,7 +30,7 @@ class _Format:
 
 
 _FORMATS = {
-    ".nc": _Format(binary.netcdf_bytes, binary.read_netcdf, file_has_checksum, "h5netcdf", "xarray.open_dataset"),
+    ".nc": _Format(binary.netcdf_bytes, binary.read_netcdf, checksums.is_in_file, "h5netcdf", "xarray.open_dataset"),
     ".zarr": _Format(
         zarr_folder.zarr_files, replacement.read_folder, zarr_folder.is_dataset, "zarr", "xarray.open_zarr"
     ),

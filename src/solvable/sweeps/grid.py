@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from solvable.sweeps.schema import (
-    DONE,
-    FAILED,
-    PENDING,
-    STATUS_ATTRS,
-    STATUS_NAMES,
-    Axis,
-    CallCoordinates,
-    Output,
-    digest,
-)
+from solvable.sweeps import schema
+from solvable.sweeps.schema import DONE, FAILED, PENDING, Axis, CallCoordinates, Output
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -118,7 +109,7 @@ class Grid(ABC):
         totals = np.zeros(3, dtype=int)
         for index, region in self.tiles():
             totals += np.bincount(self.read_status(index, region).ravel(), minlength=3)
-        return {**dict(zip(STATUS_NAMES, totals.tolist(), strict=True)), "total": math.prod(self.sizes)}
+        return {**dict(zip(schema.STATUS_NAMES, totals.tolist(), strict=True)), "total": math.prod(self.sizes)}
 
     def failures(self) -> Iterator[tuple[dict[str, Any], str]]:
         """The parameters and the error message of every failed cell."""
@@ -161,7 +152,7 @@ class Grid(ABC):
         variables: dict[str, Any] = {
             output.name: ((*dims, *output.dims), arrays[output.name], dict(output.attrs)) for output in self.outputs
         }
-        variables["status"] = (dims, all_status, STATUS_ATTRS)
+        variables["status"] = (dims, all_status, schema.STATUS_ATTRS)
         if texts is not None:
             variables["error"] = (dims, texts, {"long_name": "why the cell failed"})
         coords: dict[str, Any] = {
@@ -170,7 +161,7 @@ class Grid(ABC):
             for name, values in axis.coordinates.items()
         }
         coords |= {name: (name, values, dict(about)) for name, (values, about) in self.read_call_coordinates().items()}
-        attrs = {"settings": json.dumps(self.settings), "fingerprint": digest(self.settings)}
+        attrs = {"settings": json.dumps(self.settings), "fingerprint": schema.digest(self.settings)}
         return xr.Dataset(variables, coords=coords, attrs=attrs)
 
 

@@ -17,18 +17,8 @@ from typing import Any
 import numpy as np
 
 from solvable.files.zarr_folder import ROOT, is_sweep_root
-from solvable.sweeps.schema import (
-    STATUS_ATTRS,
-    Axis,
-    CallCoordinates,
-    DamagedStoreError,
-    Output,
-    StoreVersionError,
-    canonical_json,
-    column_digest,
-    digest,
-    plain_column,
-)
+from solvable.sweeps import schema
+from solvable.sweeps.schema import Axis, CallCoordinates, DamagedStoreError, Output
 
 FORMAT = "solvable-sweep-1"
 ERROR_BYTES = 256
@@ -68,7 +58,7 @@ class Layout:
 
 def describe_call_coordinates(call_coordinates: CallCoordinates) -> dict[str, Any]:
     return {
-        name: {"size": len(np.asarray(values)), "digest": column_digest(plain_column(name, values))}
+        name: {"size": len(np.asarray(values)), "digest": schema.column_digest(schema.plain_column(name, values))}
         for name, (values, _) in call_coordinates.items()
     }
 
@@ -93,7 +83,7 @@ def build(
             _create(folder, name, (axis.dim,), values.shape, chunk, values.dtype, None, axis.attrs.get(name, {}))
             write_column(folder, name, values)
     for name, (values, attrs) in call_coordinates.items():
-        column = plain_column(name, values)
+        column = schema.plain_column(name, values)
         _create(folder, name, (name,), column.shape, column.shape, column.dtype, None, attrs)
         write_column(folder, name, column)
     zipped = " ".join(name for axis in axes for name in axis.coordinates if name != axis.dim)
@@ -103,14 +93,14 @@ def build(
         attrs = {**output.attrs, "coordinates": zipped} if zipped else output.attrs
         shape = (*sizes, *output.shape)
         _create(folder, output.name, (*dims, *output.dims), shape, chunks, output.dtype, output.fill, attrs)
-    _create(folder, "status", dims, sizes, tile, "uint8", 0, STATUS_ATTRS)
+    _create(folder, "status", dims, sizes, tile, "uint8", 0, schema.STATUS_ATTRS)
     about = {"long_name": "why the cell failed, as UTF-8 bytes"}
     _create(folder, "error", (*dims, "byte"), (*sizes, ERROR_BYTES), (*tile, ERROR_BYTES), "uint8", 0, about)
     attributes = {
         "format": FORMAT,
         "identity": uuid.uuid4().hex,
         "settings": settings,
-        "fingerprint": digest(settings),
+        "fingerprint": schema.digest(settings),
         "tile": list(tile),
         "axes": [axis.describe() for axis in axes],
         "outputs": [output.describe() for output in outputs],
@@ -179,7 +169,7 @@ def write_metadata(folder: Path, name: str, metadata: Mapping[str, Any]) -> None
 def publish(folder: Path, layout: Layout) -> None:
     """Replace the root document: from here on the store is what ``layout`` says."""
     attributes = {key: value for key, value in layout.attributes.items() if key != "checksum"}
-    attributes["checksum"] = digest([attributes, layout.arrays])
+    attributes["checksum"] = schema.digest([attributes, layout.arrays])
     document = {
         "zarr_format": 3,
         "node_type": "group",
@@ -209,12 +199,12 @@ def read_layout(folder: Path) -> Layout:
     if version != FORMAT:
         if not is_sweep(folder):
             raise ValueError(f"{folder} is not a sweep store; choose another path")
-        raise StoreVersionError(
+        raise schema.StoreVersionError(
             f"{folder} was written by {'an older' if str(version) < FORMAT else 'a newer'} version of solvable (store "
             f"format {version!r}, not {FORMAT!r}): read it with that version, choose another path, or start again with "
             "overwrite=True"
         )
-    if checksum != digest([{key: value for key, value in attributes.items() if key != "checksum"}, arrays]):
+    if checksum != schema.digest([{key: value for key, value in attributes.items() if key != "checksum"}, arrays]):
         raise DamagedStoreError(f"{folder / ROOT} was altered: its checksum does not match; {START_AGAIN}")
     return Layout(attributes, arrays)
 
@@ -225,7 +215,7 @@ def is_sweep(folder: Path) -> bool:
         if is_sweep_root((folder / ROOT).read_bytes()):
             return True
     try:
-        return json.loads((folder / "status" / ROOT).read_text())["attributes"] == STATUS_ATTRS
+        return json.loads((folder / "status" / ROOT).read_text())["attributes"] == schema.STATUS_ATTRS
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -240,9 +230,9 @@ def check_metadata(folder: Path, layout: Layout, restore: bool) -> list[str]:
         path = folder / name / ROOT
         try:
             found = json.loads(path.read_text())
-            if canonical_json(found) == canonical_json(expected):
+            if schema.canonical_json(found) == schema.canonical_json(expected):
                 continue
-            if canonical_json({**found, "shape": 0}) != canonical_json({**expected, "shape": 0}):
+            if schema.canonical_json({**found, "shape": 0}) != schema.canonical_json({**expected, "shape": 0}):
                 faults.append(f"{path} was altered")
         except (OSError, ValueError, TypeError) as error:
             faults.append(f"{path} is missing or damaged ({type(error).__name__})")

@@ -16,23 +16,9 @@ import numpy as np
 
 from solvable.files.atomic import explain_os_errors
 from solvable.sweeps import layout as disk
-from solvable.sweeps import lock, recovery
+from solvable.sweeps import lock, recovery, schema
 from solvable.sweeps.grid import Grid, Index, Region, Tile, checked_rows
-from solvable.sweeps.schema import (
-    DONE,
-    FAILED,
-    PENDING,
-    Axis,
-    CallCoordinates,
-    ChangedSettingsError,
-    DamagedStoreError,
-    Output,
-    check_names,
-    column_digest,
-    differences,
-    plain_json,
-    tile_shape,
-)
+from solvable.sweeps.schema import DONE, FAILED, PENDING, Axis, CallCoordinates, DamagedStoreError, Output
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -120,7 +106,7 @@ class Reader(Grid):
         found = {}
         for name, about in self.layout.attributes["call_coordinates"].items():
             column = self._read_column(name)
-            if column_digest(column) != about["digest"]:
+            if schema.column_digest(column) != about["digest"]:
                 raise DamagedStoreError(f"the coordinate {name!r} in {self.path} was altered; {disk.START_AGAIN}")
             found[name] = (column, self.layout.arrays[name].get("attributes", {}))
         return found
@@ -183,9 +169,9 @@ class Store(Reader):
         disk.need("zarr")
         path = Path(path)
         call_coordinates = call_coordinates or {}
-        check_names(axes, outputs, call_coordinates)
-        settings = plain_json(settings or {}, "settings")
-        shape = tile_shape(tile, [axis.size for axis in axes])
+        schema.check_names(axes, outputs, call_coordinates)
+        settings = schema.plain_json(settings or {}, "settings")
+        shape = schema.tile_shape(tile, [axis.size for axis in axes])
         held = lock.Lock(path, steal=steal_lock)
         try:
             with explain_os_errors(path, "nothing that was stored is lost"):
@@ -227,20 +213,20 @@ class Store(Reader):
     ) -> None:
         """Raise an error unless the store was created with the same settings, axes and outputs."""
         stored = self.layout.attributes
-        found = differences(stored["settings"], settings)
+        found = schema.differences(stored["settings"], settings)
         old_axes = {axis["dim"]: sorted(axis["coordinates"]) for axis in stored["axes"]}
-        found += differences(old_axes, {axis.dim: sorted(axis.coordinates) for axis in axes}, "axes")
+        found += schema.differences(old_axes, {axis.dim: sorted(axis.coordinates) for axis in axes}, "axes")
         if not found and [axis.dim for axis in axes] != list(old_axes):
             found += [f"order of axes: stored {list(old_axes)}, now {[axis.dim for axis in axes]}"]
         old, new = (
             {about["name"]: {**about, "attrs": None} for about in described}
             for described in (stored["outputs"], [output.describe() for output in outputs])
         )
-        found += differences(old, new, "outputs")
+        found += schema.differences(old, new, "outputs")
         coordinates = disk.describe_call_coordinates(call_coordinates)
-        found += differences(stored["call_coordinates"], coordinates, "call coordinates")
+        found += schema.differences(stored["call_coordinates"], coordinates, "call coordinates")
         if found:
-            raise ChangedSettingsError(
+            raise schema.ChangedSettingsError(
                 f"{self.path} was computed with other settings ({'; '.join(found)}); "
                 "give the stored ones, choose another store, or start again with overwrite=True"
             )
