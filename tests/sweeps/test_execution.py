@@ -18,7 +18,7 @@ pytest.importorskip("zarr")
 import sweep_cells as cells
 
 from solvable.sweeps.execution import SweepInterrupted, evaluate, run, stack_rows
-from solvable.sweeps.memory import MemoryStore
+from solvable.sweeps.grid import MemoryStore
 from solvable.sweeps.schema import Axis, Output
 from solvable.sweeps.store import open_store, status
 

@@ -16,8 +16,7 @@ from sweep_cells import fill
 
 from solvable.sweeps import layout, lock, schema
 from solvable.sweeps.execution import run
-from solvable.sweeps.grid import tiles_of
-from solvable.sweeps.memory import MemoryStore
+from solvable.sweeps.grid import MemoryStore, tiles_of
 from solvable.sweeps.schema import ChangedSettingsError
 from solvable.sweeps.store import Axis, Output, Store, open_store, status
 
@@ -238,3 +237,31 @@ def test_results_of_the_wrong_shape_are_refused(path):
         with pytest.raises(ValueError, match="without 'count'"):
             store.write(tile, {"product": values["product"], "curve": values["curve"]}, errors)
         assert store.counts()["pending"] == 70
+
+
+# Stores of other versions
+
+
+def rewrite_root(path, **changes):
+    """Replace attributes of the root, as another version would have written them, with a valid checksum."""
+    found = layout.read_layout(path)
+    layout.publish(path, layout.Layout({**found.attributes, **changes}, found.arrays))
+
+
+@pytest.mark.parametrize(("version", "age"), [("solvable-sweep-0", "an older"), ("solvable-sweep-2", "a newer")])
+@pytest.mark.parametrize("has_checksum", [True, False])
+def test_a_store_of_another_format_is_refused_with_the_remedy(path, version, age, has_checksum):
+    fill(path)
+    rewrite_root(path, format=version)
+    if not has_checksum:
+        # A format may have no consolidated metadata, and no checksum.
+        root = json.loads((path / "zarr.json").read_text())
+        del root["consolidated_metadata"], root["attributes"]["checksum"]
+        (path / "zarr.json").write_text(json.dumps(root))
+    for use in (open_store, status, fill, lambda path: fill(path, verify=True)):
+        with pytest.raises(schema.StoreVersionError, match=f"was written by {age} version.*overwrite=True") as caught:
+            use(path)
+        assert "\n" not in str(caught.value)
+    assert not lock.lock_path(path).exists()
+    fill(path, overwrite=True)
+    cells.check_dataset(open_store(path), complete=True)

@@ -15,10 +15,24 @@ import xarray as xr
 
 from solvable import GradientDescent, LinearEstimator, ScalarNetwork, models
 from solvable.model import Model
-from solvable.sweeps import SweepWarning, cell_key, load, plan, product, sobol, status, sweep, vectorised, zipped
+from solvable.sweeps import (
+    SweepWarning,
+    cell_key,
+    layout,
+    load,
+    plan,
+    product,
+    sobol,
+    status,
+    sweep,
+    vectorised,
+    zipped,
+)
 from solvable.sweeps.cells import CellFunction, make_cells
 from solvable.sweeps.design import as_design, label
-from solvable.sweeps.results import as_result
+from solvable.sweeps.quantities import as_result
+from solvable.sweeps.schema import StoreVersionError
+from solvable.sweeps.store import Axis, Output, Store
 from solvable.sweeps.vectorised import VectorisedFunction
 from solvable.training import Training
 
@@ -341,6 +355,51 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
     xr.testing.assert_equal(load(store), before)
     after = sweep(MODEL, over, "grokking_time", {"accuracy": 0.8}, store=store, overwrite=True)
     assert (after.test_time < before.test_time).all()
+
+
+def make_old(store: Path) -> None:
+    """Give a store the settings of versions without trainings, where the learning rate was a field of the model."""
+    found = layout.read_layout(store)
+    settings = {name: value for name, value in found.attributes["settings"].items() if name != "training"}
+    settings["parameters"] = {**settings["parameters"], "learning_rate": 0.01, "student_scale": 1.0}
+    layout.publish(store, layout.Layout({**found.attributes, "settings": settings}, found.arrays))
+
+
+def test_a_store_of_an_older_version_is_read_but_not_continued(tmp_path: Path) -> None:
+    store, over = tmp_path / "plane.zarr", {"aspect_ratio": [0.2, 0.5]}
+    before = sweep(MODEL, over, "grokking_time", {"accuracy": 0.9}, store=store)
+    make_old(store)
+    found = load(store)
+    xr.testing.assert_equal(found, before)
+    assert json.loads(found.attrs["parameters"])["learning_rate"] == 0.01
+    assert "training" not in found.attrs
+    assert status(store)["done"] == 2
+    for attempt in (sweep, plan):
+        with pytest.raises(StoreVersionError, match=r"older version.*learning_rate was a field.*overwrite=True"):
+            attempt(MODEL, over, "grokking_time", {"accuracy": 0.9}, store=store)
+    xr.testing.assert_equal(load(store), before)
+    again = sweep(MODEL, over, "grokking_time", {"accuracy": 0.9}, store=store, overwrite=True)
+    xr.testing.assert_equal(again, before)
+
+
+def test_a_store_over_what_is_an_option_of_the_training_now(tmp_path: Path) -> None:
+    """All other parameters of the model may still exist: then the missing training tells the older version."""
+    store, over = tmp_path / "rates.zarr", {"learning_rate": [0.01, 0.02]}
+    sweep(MODEL, over, "grokking_time", store=store)
+    found = layout.read_layout(store)
+    settings = {name: value for name, value in found.attributes["settings"].items() if name != "training"}
+    layout.publish(store, layout.Layout({**found.attributes, "settings": settings}, found.arrays))
+    assert load(store).sizes == {"learning_rate": 2}
+    with pytest.raises(StoreVersionError, match="older version of solvable, which did not store the training"):
+        sweep(MODEL, over, "grokking_time", store=store)
+
+
+def test_a_store_that_no_sweep_of_a_model_wrote_is_read(tmp_path: Path) -> None:
+    """Its settings are whatever its author chose."""
+    axes = [Axis("x", {"x": np.array([1.0, 2.0])})]
+    with Store.create_or_open(tmp_path / "own.zarr", axes, [Output("f")], settings={"mine": 1}):
+        pass
+    assert load(tmp_path / "own.zarr").attrs == {"method": "sweep"}
 
 
 def test_texts_and_none_are_stored(tmp_path: Path) -> None:

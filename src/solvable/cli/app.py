@@ -181,8 +181,7 @@ def diagnose(
     json: Json = False,
     plot: Annotated[str | None, typer.Option(help="Plot the feature measures to this file (.png, .svg, .pdf).")] = None,
     initial: Annotated[
-        str | None,
-        typer.Option(help="Weights before training, to tell lazy from rich; files as for --checkpoint."),
+        str | None, typer.Option(help="Weights before training, to tell lazy from rich; files as for --checkpoint.")
     ] = None,
     output_field: Annotated[
         str | None, typer.Option(help="Name or index of the outputs, if the network returns several arrays.")
@@ -224,9 +223,7 @@ def forecast(
 
 
 @app.command(help="Compare theory and simulation for the linear estimator at three aspect ratios.")
-def demo(
-    out: Annotated[str, typer.Option(help="Folder for the figure and the data.")] = "demo",
-) -> None:
+def demo(out: Annotated[str, typer.Option(help="Folder for the figure and the data.")] = "demo") -> None:
     from solvable.cli.demo import run_demo
 
     run_demo(out)

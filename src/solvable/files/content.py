@@ -9,7 +9,7 @@ import base64
 import datetime
 import json
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -208,14 +208,9 @@ def _encode(value: Any, where: str) -> Any:
         if all(isinstance(key, str) and key != _TAG for key in value):
             return {key: _encode(item, f"{key!r} of {where}") for key, item in value.items()}
         return {_TAG: "dict", "items": [[_encode(key, where), _encode(item, where)] for key, item in value.items()]}
-    if isinstance(value, complex):
-        return {_TAG: "complex", "items": [value.real, value.imag]}
-    if isinstance(value, bytes):
-        return {_TAG: "bytes", "items": base64.b64encode(value).decode()}
-    if isinstance(value, datetime.datetime | datetime.date):
-        return {_TAG: "datetime" if isinstance(value, datetime.datetime) else "date", "items": value.isoformat()}
-    if isinstance(value, datetime.timedelta):
-        return {_TAG: "timedelta", "items": [value.days, value.seconds, value.microseconds]}
+    for kind, encode in _ENCODERS.items():
+        if isinstance(value, kind):
+            return {_TAG: kind.__name__, "items": encode(value)}
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         return _encode_array(np.asarray(value), isinstance(value, np.generic), where)
     raise ValueError(
@@ -252,6 +247,14 @@ def _decode_array(value: dict[str, Any]) -> Any:
     return array[()] if value["scalar"] else array
 
 
+# A datetime is also a date, so that it must come first.
+_ENCODERS: dict[type, Callable[[Any], Any]] = {
+    complex: lambda value: [value.real, value.imag],
+    bytes: lambda value: base64.b64encode(value).decode(),
+    datetime.datetime: datetime.datetime.isoformat,
+    datetime.date: datetime.date.isoformat,
+    datetime.timedelta: lambda value: [value.days, value.seconds, value.microseconds],
+}
 _DECODERS = {
     "tuple": lambda value: tuple(_decode(value["items"])),
     "dict": lambda value: {_decode(key): _decode(item) for key, item in value["items"]},

@@ -29,13 +29,13 @@ def csv_bytes(content: Content) -> bytes:
     columns = content.columns
     groups = _groups(columns)
     names = sorted(columns, key=lambda name: (columns[name].dims != (name,), name not in content.coordinates))
+    # Dimensions without a coordinate have a column of indices, to distinguish their points.
+    numbered = {dim: np.arange(size) for dim, size in _sizes(columns).items() if dim not in columns}
+    shown = {**{dim: Column((dim,), indices, {}) for dim, indices in numbered.items()}, **columns}
     body = io.StringIO()
-    numbered = [dim for dim in _sizes(columns) if dim not in columns]
     body.write(",".join(map(_cell, [*numbered, *names])) + "\n")
     for dims, shape, _ in groups:
-        texts = [_cells(columns, name, dims, shape) for name in names]
-        positions = [_positions(dim, dims, shape) for dim in numbered]
-        for row in zip(*positions, *texts, strict=True):
+        for row in zip(*(_cells(shown, name, dims, shape) for name in (*numbered, *names)), strict=True):
             body.write(",".join(row) + "\n")
     table = body.getvalue().encode()
     header = {
@@ -115,13 +115,6 @@ def _cells(columns: dict[str, Column], name: str, dims: tuple[str, ...], shape: 
         along[dims.index(name)] = -1
         return map(_cell, np.broadcast_to(column.values.reshape(along), shape).ravel().tolist())
     return iter([""] * rows)
-
-
-def _positions(dim: str, dims: tuple[str, ...], shape: tuple[int, ...]) -> Iterator[str]:
-    """Indices along a dimension that has no coordinate, to distinguish its points."""
-    if dim not in dims:
-        return iter([""] * math.prod(shape))
-    return map(str, np.indices(shape)[dims.index(dim)].ravel().tolist())
 
 
 def _cell(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""One visual language: theory as lines, simulation as points with error bars, axes with names and units."""
+"""Figures in one style: theory as lines, simulation as points with error bars, axes with names and units."""
 
 from solvable.plotting.cells import draw_plane
 from solvable.plotting.curves import draw_curve, plot

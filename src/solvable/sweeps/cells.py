@@ -21,8 +21,7 @@ from solvable._version import __version__
 from solvable.dataset import for_json
 from solvable.model import Model, check_field
 from solvable.sweeps.design import Design, label
-from solvable.sweeps.quantities import Quantity, check_quantity, json_value, make_quantity, option_names
-from solvable.sweeps.results import Result, Schema
+from solvable.sweeps.quantities import Quantity, Result, Schema, check_quantity, json_value, make_quantity, option_names
 from solvable.sweeps.schema import error_text
 from solvable.training import Schedule, Training
 

@@ -21,6 +21,9 @@ Values = Mapping[str, Any]
 Compute = Callable[[CellList], tuple[Values, Sequence[str | None]]]
 """From the parameters of cells to an array per output, with one row per cell, and an error message or None per cell."""
 
+# What a worker process sends when it has started.
+READY = "ready"
+
 Backend = Literal["serial", "processes", "dask"]
 Job = tuple[Tile, dict[str, np.ndarray]]
 Jobs = Iterator[Job]
@@ -61,25 +64,9 @@ def run(
 ) -> Report:
     """Compute every pending cell of a store. A cell that raises is stored as failed, with its message.
 
-    Parameters
-    ----------
-    store
-        A :class:`~solvable.sweeps.store.Store` or :class:`~solvable.sweeps.memory.MemoryStore`.
-    compute
-        A function of a list of cells (dictionaries of parameters). It returns for each output an array with one row
-        per cell, and for each cell an error message or None.
-    engine
-        ``"serial"`` (this process), ``"processes"`` (of this machine) or ``"dask"``.
-    workers
-        Number of processes; by default one per core.
-    progress
-        Whether to show a progress bar; None decides by the terminal.
-    client
-        Dask client, or address of a scheduler; by default a local cluster is started.
-    retry_failed
-        Whether cells that failed before are computed again.
-    label
-        Label of the progress bar.
+    ``engine="serial"`` computes in this process, ``"processes"`` in ``workers`` processes of this machine, and
+    ``"dask"`` on a client, a scheduler given by its address, or else a local cluster. Cells that failed before are
+    computed again unless ``retry_failed`` is False.
     """
     counts = store.counts()
     waiting = counts["pending"] + (counts["failed"] if retry_failed else 0)

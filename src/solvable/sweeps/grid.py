@@ -1,4 +1,4 @@
-"""The grid of a sweep, tile by tile: what stores on disk and in memory have in common."""
+"""The grid of a sweep, tile by tile: the base class of stores, and the store in memory."""
 
 import itertools
 import json
@@ -81,13 +81,7 @@ class Grid(ABC):
         return tiles_of(self.sizes, self.tile)
 
     def pending_tiles(self, retry_failed: bool = True) -> Iterator[Tile]:
-        """Tiles with cells to compute, found one by one as they are asked for.
-
-        Parameters
-        ----------
-        retry_failed
-            Whether failed cells are computed again.
-        """
+        """Tiles with cells to compute, found one by one as they are asked for."""
         for index, region in self.tiles():
             status = self.read_status(index, region)
             self.check_files(index, status)
@@ -161,7 +155,7 @@ class Grid(ABC):
             for name, values in axis.coordinates.items()
         }
         coords |= {name: (name, values, dict(about)) for name, (values, about) in self.read_call_coordinates().items()}
-        attrs = {"settings": json.dumps(self.settings), "fingerprint": schema.digest(self.settings)}
+        attrs = {"settings": json.dumps(self.settings)}
         return xr.Dataset(variables, coords=coords, attrs=attrs)
 
 
@@ -176,3 +170,53 @@ def checked_rows(output: Output, values: Mapping[str, Any], count: int, failed: 
     rows = rows.astype(output.dtype)
     rows[failed] = output.fill
     return rows
+
+
+class MemoryStore(Grid):
+    """The cells of a sweep in memory, with the methods of a :class:`~solvable.sweeps.store.Store`."""
+
+    name = "memory"
+
+    def __init__(
+        self,
+        axes: Sequence[Axis],
+        outputs: Sequence[Output],
+        call_coordinates: CallCoordinates | None = None,
+        settings: Mapping[str, Any] | None = None,
+        tile: int | Sequence[int] = 256,
+    ) -> None:
+        self.axes, self.outputs = list(axes), list(outputs)
+        self._call_coordinates = call_coordinates or {}
+        schema.check_names(self.axes, self.outputs, self._call_coordinates)
+        self.settings = dict(settings or {})
+        self.tile = schema.tile_shape(tile, self.sizes)
+        self._status = np.zeros(self.sizes, "uint8")
+        self._errors = np.full(self.sizes, "", dtype=object)
+        self._arrays = {output.name: output.empty(self.sizes) for output in self.outputs}
+
+    def __enter__(self) -> "MemoryStore":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+    def read_status(self, index: Index, region: Region) -> np.ndarray:
+        return self._status[region].copy()
+
+    def read_block(self, name: str, index: Index, region: Region) -> np.ndarray:
+        return self._arrays[name][region].copy()
+
+    def read_errors(self, index: Index, region: Region) -> np.ndarray:
+        return self._errors[region]
+
+    def read_call_coordinates(self) -> CallCoordinates:
+        return self._call_coordinates
+
+    def write(self, tile: Tile, values: Mapping[str, Any], errors: Sequence[str | None]) -> None:
+        failed = np.array([error is not None for error in errors], dtype=bool)
+        local = np.unravel_index(tile.cells, tile.status.shape)
+        where = tuple(span.start + position for span, position in zip(tile.region, local, strict=True))
+        for output in self.outputs:
+            self._arrays[output.name][where] = checked_rows(output, values, len(tile), failed)
+        self._status[where] = np.where(failed, FAILED, DONE)
+        self._errors[where] = np.array([error or "" for error in errors], dtype=object)

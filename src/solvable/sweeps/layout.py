@@ -56,10 +56,18 @@ class Layout:
         return Layout({**self.attributes, "axes": [axis.describe() for axis in axes]}, arrays)
 
 
-def describe_call_coordinates(call_coordinates: CallCoordinates) -> dict[str, Any]:
+def describe(
+    axes: Sequence[Axis], outputs: Sequence[Output], call_coordinates: CallCoordinates, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a store contains, as JSON."""
+    columns = {name: schema.plain_column(name, values) for name, (values, _) in call_coordinates.items()}
     return {
-        name: {"size": len(np.asarray(values)), "digest": schema.column_digest(schema.plain_column(name, values))}
-        for name, (values, _) in call_coordinates.items()
+        "settings": settings,
+        "axes": [axis.describe() for axis in axes],
+        "outputs": [output.describe() for output in outputs],
+        "call_coordinates": {
+            name: {"size": len(column), "digest": schema.column_digest(column)} for name, column in columns.items()
+        },
     }
 
 
@@ -99,12 +107,8 @@ def build(
     attributes = {
         "format": FORMAT,
         "identity": uuid.uuid4().hex,
-        "settings": settings,
-        "fingerprint": schema.digest(settings),
         "tile": list(tile),
-        "axes": [axis.describe() for axis in axes],
-        "outputs": [output.describe() for output in outputs],
-        "call_coordinates": describe_call_coordinates(call_coordinates),
+        **describe(axes, outputs, call_coordinates, settings),
     }
     arrays = {path.parent.name: json.loads(path.read_text()) for path in sorted(folder.glob(f"*/{ROOT}"))}
     publish(folder, Layout(attributes, arrays))

@@ -14,7 +14,7 @@ from solvable.sweeps.cells import CellFunction
 from solvable.sweeps.design import Design
 from solvable.sweeps.execution import core_count
 from solvable.sweeps.processes import dumps
-from solvable.sweeps.results import Naming, Schema, find_schema
+from solvable.sweeps.quantities import Naming, Schema, find_schema
 from solvable.sweeps.schema import cell_text, error_text, tile_shape
 
 Engine = Literal["auto", "serial", "vmap", "processes", "dask"]

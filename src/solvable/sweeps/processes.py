@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from solvable.sweeps.execution import Compute, Job, Jobs, Outcome, Values, core_count, stack_rows
+from solvable.sweeps.execution import READY, Compute, Job, Jobs, Outcome, Values, core_count, stack_rows
 from solvable.sweeps.grid import Tile
-from solvable.sweeps.worker import READY
 
 TILES_PER_WORKER = 2
 MAXIMUM_FAILED_STARTS = 3

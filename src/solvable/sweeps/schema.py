@@ -34,16 +34,9 @@ class LockedStoreError(ValueError):
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension of the sweep. Zipped parameters are several coordinates along the same axis.
+    """One dimension of the sweep, with the values of its parameters and their attributes.
 
-    Parameters
-    ----------
-    dim
-        Name of the dimension.
-    coordinates
-        Values of each parameter along the axis, equally long. No combination of values may appear twice.
-    attrs
-        Attributes of each coordinate, such as ``units``.
+    Zipped parameters are several coordinates along the same axis. No combination of values may appear twice.
     """
 
     dim: str
@@ -139,21 +132,7 @@ def _as_stored(name: str, stored: np.ndarray, asked: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Output:
-    """A number, or an array over dimensions of its own, that every cell returns.
-
-    Parameters
-    ----------
-    name
-        Name of the variable.
-    dims
-        Dimensions of one cell's array, such as ``("time",)``.
-    shape
-        Shape of one cell's array.
-    dtype
-        NumPy type; numbers and booleans can be stored.
-    attrs
-        Attributes of the variable, such as ``units``.
-    """
+    """A number, or an array with dimensions of its own such as ``("time",)``, that every cell returns."""
 
     name: str
     dims: tuple[str, ...] = ()

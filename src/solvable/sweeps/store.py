@@ -125,7 +125,6 @@ class Store(Reader):
         super().__init__(path, writable=True)
         self._lock = held
         self.repairs: list[str] = []
-        self._counts: dict[str, int] | None = None
 
     @classmethod
     def create_or_open(
@@ -143,28 +142,11 @@ class Store(Reader):
     ) -> "Store":
         """Create a store; or open it, recover from a crash and add the axis values that it lacks.
 
-        Parameters
-        ----------
-        path
-            The folder of the store.
-        axes
-            The axes of the sweep.
-        outputs
-            What every cell returns.
-        call_coordinates
-            Coordinates of the dimensions of the outputs: values and attributes, by name.
-        settings
-            Any JSON. An existing store must have been created with the same settings.
-        tile
-            Number of cells, or shape of the block of cells, that is computed and written at once. An existing store
-            keeps its own.
-        overwrite
-            Start again, whatever the store contains.
-        verify
-            Read every finished tile and set damaged ones back to pending. Done in any case after a restart of the
-            machine.
-        steal_lock
-            Take over from a coordinator on another machine whose last heartbeat is old.
+        ``call_coordinates`` are values and attributes of the dimensions of the outputs. ``settings`` (any JSON) must
+        equal those with which the store was created; ``overwrite`` starts again. ``tile`` is the number of cells, or
+        the shape of the block, that is computed and written at once; an existing store keeps its own. ``verify`` reads
+        every finished tile and sets damaged ones back to pending, which is also done after a restart of the machine.
+        ``steal_lock`` takes over from a coordinator on another machine whose last heartbeat is old.
         """
         disk.need("zarr")
         path = Path(path)
@@ -212,19 +194,18 @@ class Store(Reader):
         settings: Mapping[str, Any],
     ) -> None:
         """Raise an error unless the store was created with the same settings, axes and outputs."""
-        stored = self.layout.attributes
-        found = schema.differences(stored["settings"], settings)
-        old_axes = {axis["dim"]: sorted(axis["coordinates"]) for axis in stored["axes"]}
-        found += schema.differences(old_axes, {axis.dim: sorted(axis.coordinates) for axis in axes}, "axes")
-        if not found and [axis.dim for axis in axes] != list(old_axes):
-            found += [f"order of axes: stored {list(old_axes)}, now {[axis.dim for axis in axes]}"]
+        new = disk.describe(axes, outputs, call_coordinates, settings)
         old, new = (
-            {about["name"]: {**about, "attrs": None} for about in described}
-            for described in (stored["outputs"], [output.describe() for output in outputs])
+            {
+                **about["settings"],
+                "axes": {axis["dim"]: sorted(axis["coordinates"]) for axis in about["axes"]},
+                "order of axes": [axis["dim"] for axis in about["axes"]],
+                "outputs": {output["name"]: {**output, "attrs": None} for output in about["outputs"]},
+                "call coordinates": about["call_coordinates"],
+            }
+            for about in (self.layout.attributes, new)
         )
-        found += schema.differences(old, new, "outputs")
-        coordinates = disk.describe_call_coordinates(call_coordinates)
-        found += schema.differences(stored["call_coordinates"], coordinates, "call coordinates")
+        found = schema.differences(old, new)
         if found:
             raise schema.ChangedSettingsError(
                 f"{self.path} was computed with other settings ({'; '.join(found)}); "
@@ -244,21 +225,11 @@ class Store(Reader):
                 disk.write_column(self.path, name, values)
         disk.publish(self.path, layout)
         self.reopen()
-        self._counts = None
 
     def write(self, tile: Tile, values: Mapping[str, Any], errors: Sequence[str | None]) -> None:
         """Store a computed tile: outputs first, then error messages, the status last.
 
         A kill in between leaves the tile pending.
-
-        Parameters
-        ----------
-        tile
-            The tile, from :meth:`pending_tiles`.
-        values
-            For each output an array with one row per pending cell of the tile.
-        errors
-            For each pending cell an error message, or None if it was computed.
         """
         failed = np.array([error is not None for error in errors], dtype=bool)
         if len(failed) != len(tile):
@@ -268,18 +239,10 @@ class Store(Reader):
             blocks["error"] = self._error_block(tile, errors)
         status = tile.status.copy()
         status.reshape(-1)[tile.cells] = np.where(failed, FAILED, DONE)
-        # Counted again from the files unless this write is completed.
-        counts, self._counts = self._counts, None
         with explain_os_errors(self.path, "the cells that were stored are safe: run again to continue"):
             for name, block in blocks.items():
                 self._replace_chunk(tile, name, block)
             self.arrays["status"][tile.region] = status
-        if counts is not None:
-            before = tile.status.reshape(-1)[tile.cells]
-            counts["pending"] -= int((before == PENDING).sum())
-            counts["failed"] += int(failed.sum()) - int((before == FAILED).sum())
-            counts["done"] += int((~failed).sum())
-        self._counts = counts
 
     def _replace_chunk(self, tile: Tile, name: str, block: np.ndarray) -> None:
         """Write one tile of one array. A file that replaces another is flushed before the status is written.
@@ -311,11 +274,6 @@ class Store(Reader):
             data = b"" if text is None else disk.truncated_text(text or "failed without a message")
             rows[cell] = np.frombuffer(data.ljust(disk.ERROR_BYTES, b"\0"), "uint8")
         return block
-
-    def counts(self) -> dict[str, int]:
-        if self._counts is None:
-            self._counts = super().counts()
-        return dict(self._counts)
 
 
 def status(path: str | os.PathLike[str]) -> dict[str, Any]:

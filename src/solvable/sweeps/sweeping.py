@@ -20,9 +20,9 @@ from solvable.precision import in_float64
 from solvable.sweeps import execution
 from solvable.sweeps.cells import CellFunction, make_cells
 from solvable.sweeps.design import Design, as_design
-from solvable.sweeps.memory import MemoryStore
+from solvable.sweeps.grid import MemoryStore
 from solvable.sweeps.planning import Engine, Plan, check_engine, choose_engine, choose_tile, measure
-from solvable.sweeps.results import Naming, Schema, decode_strings
+from solvable.sweeps.quantities import Naming, Schema, decode_strings
 from solvable.sweeps.schema import Axis, ChangedSettingsError, StoreVersionError, cell_text, tile_shape
 from solvable.sweeps.store import Reader, Store, open_store
 from solvable.sweeps.vectorised import VectorisedFunction
@@ -260,14 +260,14 @@ def _open_stored(store: StorePath | None, overwrite: bool, resume: bool) -> Read
 def _check_stored(stored: Reader, function: CellFunction, design: Design) -> None:
     """Raise an error if the store is of an older version, or has other axes. Other settings are checked on opening."""
     settings = stored.settings
-    known = {field.name for field in dataclasses.fields(function.kind)}
-    removed = [name for name in settings.get("parameters", {}) if name not in known]
+    fields = {field.name for field in dataclasses.fields(function.kind)}
+    removed = [name for name in settings.get("parameters", {}) if name not in fields]
     untrained = function.training is not None and "training" not in settings
     if settings.get("model") == function.kind.name and (removed or untrained):
-        what = f"where {removed[0]} was a parameter of the model" if removed else "which did not record the training"
+        what = f"in which {removed[0]} was a field of the model" if removed else "which did not store the training"
         raise StoreVersionError(
-            f"{stored.path} was written by an older version of solvable, {what}: read it with solvable.sweeps.load, "
-            "but choose another store for this sweep, or start again with overwrite=True"
+            f"{stored.path} was written by an older version of solvable, {what}: solvable.sweeps.load reads it, but "
+            "a sweep cannot continue it; choose another store, or start again with overwrite=True"
         )
     dims = [axis.dim for axis in stored.axes]
     if dims != design.dims:

@@ -126,15 +126,15 @@ class VectorisedFunction:
 
     def _together(self, cells: Sequence[Cell]) -> dict[str, np.ndarray]:
         columns = {name: np.array([cell[name] for cell in cells], float) for axis in self.axes for name in axis}
-        block = self._as_block(columns) or _Block((tuple(columns),), (len(cells),), (columns,))
-        limits = self.tile if block.axes == self.axes else (len(cells),)
+        axes = self._as_product(columns)
+        arrays = _run(self.function, axes, self.tile) if axes else _run(self.function, (columns,), (len(cells),))
         assert self.function.schema is not None
         return {
             output.name: array.reshape(len(cells), *output.shape)
-            for output, array in zip(self.function.schema.outputs, _run(self.function, block, limits), strict=True)
+            for output, array in zip(self.function.schema.outputs, arrays, strict=True)
         }
 
-    def _as_block(self, columns: Columns) -> "_Block | None":
+    def _as_product(self, columns: Columns) -> tuple[Columns, ...] | None:
         """The cells as a product of axes, if they are one: what depends on a single axis is then computed only once."""
         if len(self.axes) < 2 or self.tile[-1] < _MINIMUM_WIDTH:
             return None
@@ -150,7 +150,7 @@ class VectorisedFunction:
             along.append({name: grid[line] for name, grid in grids.items()})
             if not all((grid == grid[line].reshape(spread)).all() for grid in grids.values()):
                 return None
-        return _Block(self.axes, shape, tuple(along))
+        return tuple(along)
 
     def _differs(self, cells: Sequence[Cell], found: dict[str, np.ndarray]) -> bool:
         """Whether a corner, or a cell that is not finite, has another result when it is computed individually."""
@@ -161,31 +161,25 @@ class VectorisedFunction:
         return not all(_close(alone[name], found[name][places]) for name in found if name != "numerical_error")
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Cells that are a product of axes: for each axis the names, the length and the values along it."""
-
-    axes: tuple[tuple[str, ...], ...]
-    shape: tuple[int, ...]
-    columns: tuple[Columns, ...]
-
-
-def _run(function: CellFunction, block: _Block, limits: Sequence[int]) -> list[np.ndarray]:
-    """The outputs over the block, a few rows at a time. All pieces have the same shape, and one compiled function."""
-    first, *rest = block.columns
+def _run(function: CellFunction, axes: tuple[Columns, ...], limits: Sequence[int]) -> list[np.ndarray]:
+    """The outputs over a product of axes, a few rows at a time. All pieces have the shape of one compiled function."""
+    shape = _lengths(axes)
     inner = [
         _padded(axis, min(limit, _padded_length(size)))
-        for axis, limit, size in zip(rest, limits[1:], block.shape[1:], strict=True)
+        for axis, limit, size in zip(axes[1:], limits[1:], shape[1:], strict=True)
     ]
-    most = (limits[0] if limits[0] <= _MAXIMUM_ROWS else _ROWS) if rest else _MAXIMUM_WIDTH
-    step = min(most, _padded_length(block.shape[0]))
+    most = (limits[0] if limits[0] <= _MAXIMUM_ROWS else _ROWS) if inner else _MAXIMUM_WIDTH
+    step = min(most, _padded_length(shape[0]))
     pieces = []
-    for begin in range(0, block.shape[0], step):
-        outer = _padded({name: column[begin : begin + step] for name, column in first.items()}, step)
-        columns = (outer, *inner)
-        pieces.append(_compiled(function, columns)(columns))
-    kept = tuple(slice(size) for size in block.shape)
+    for begin in range(0, shape[0], step):
+        outer = _padded({name: column[begin : begin + step] for name, column in axes[0].items()}, step)
+        pieces.append(_compiled(function, (outer, *inner))((outer, *inner)))
+    kept = tuple(slice(size) for size in shape)
     return [np.concatenate([np.asarray(piece) for piece in parts])[kept] for parts in zip(*pieces, strict=True)]
+
+
+def _lengths(axes: tuple[Columns, ...]) -> tuple[int, ...]:
+    return tuple(next(iter(axis.values())).size for axis in axes)
 
 
 def _padded(axis: Columns, length: int) -> Columns:
@@ -193,7 +187,7 @@ def _padded(axis: Columns, length: int) -> Columns:
 
 
 def _compiled(function: CellFunction, columns: tuple[Columns, ...]) -> Callable[[Any], Outputs]:
-    lengths = tuple(next(iter(axis.values())).size for axis in columns)
+    lengths = _lengths(columns)
     key = (_cache_key(function), tuple(tuple(axis) for axis in columns), lengths)
     if key not in _cache:
         width = min(lengths[-1], _MAXIMUM_WIDTH)

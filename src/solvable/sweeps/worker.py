@@ -13,10 +13,8 @@ import threading
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from solvable.sweeps.execution import CellList, Compute, evaluate
+from solvable.sweeps.execution import READY, CellList, Compute, evaluate
 from solvable.sweeps.schema import error_text
-
-READY = "ready"
 
 
 def main(descriptor: int) -> None:
