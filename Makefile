@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 WORKERS ?= 2
-# Versions that we test with; empty for the newest that pyproject.toml allows.
+# Versions that are tested; empty for the newest ones that pyproject.toml allows.
 CONSTRAINTS ?= $(wildcard .ci/constraints.txt)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=--constraint %) --editable
 
@@ -26,26 +26,26 @@ $(VENV)/stamp-core: pyproject.toml $(CONSTRAINTS)
 	@$(INSTALL) .
 	@touch $@
 
-# What every target below needs, resolved and installed at once.
+# Installs the requirements of all targets below in one step.
 everything: $(VENV)/stamp-lint$(comma)docs$(comma)test$(comma)torch
 	@touch $(VENV)/stamp-core $(VENV)/stamp-lint $(VENV)/stamp-docs$(comma)torch$(comma)sweep $(VENV)/stamp-test$(comma)torch
 
 demo: $(VENV)/stamp-core
 	@$(BIN)/solvable demo --out demo
 
-# A file is run by one worker: its tests share compiled programs, and the browser is started once.
+# All tests of a file run in the same worker, because they share compiled programs and the browser.
 test: $(VENV)/stamp-test$(comma)torch
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-# The slow tests of physics, with the compiler's optimisations. Those of the machinery are left out, and so are the
-# figures, which "make claims" reproduces. What has not begun after LIMIT seconds is skipped, and listed.
+# The slow tests of the physics, with compiler optimisations. Slow tests of the infrastructure are left out, and so are the
+# figures, which "make claims" reproduces. Tests that have not started after LIMIT seconds are skipped and listed.
 LIMIT ?= 3600
-MACHINERY := cli explorer files papers project sweeps
+INFRASTRUCTURE := cli explorer files papers project sweeps
 slow: $(VENV)/stamp-test$(comma)torch
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --slow -m slow --begin-within $(LIMIT) \
-	    $(MACHINERY:%=--ignore=tests/%) $(PYTEST_ARGS)
+	    $(INFRASTRUCTURE:%=--ignore=tests/%) $(PYTEST_ARGS)
 
-# The claims of every figure at quick scale; fails for those that are not in .ci/known-failures.txt.
+# The claims of every figure at quick scale. Fails if a claim fails that is not in .ci/known-failures.txt.
 FIGURES ?= all
 claims: $(VENV)/stamp-core
 	$(BIN)/python .ci/claims.py $(LIMIT) $(FIGURES)
@@ -56,14 +56,15 @@ lint: $(VENV)/stamp-lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Warnings are errors; then every link is followed, without a network. The bridges to torch and zarr have docstrings too.
+# Warnings are errors. Then all links are checked, without network access. Docstrings of the interfaces to torch and zarr
+# are included.
 docs: $(VENV)/stamp-docs$(comma)torch$(comma)sweep
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/_extensions/check_links.py docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-# The same with pictures and claims: all figures are drawn first (21 minutes on two cores; what is there is kept),
-# and the thumbnails that are committed are made anew.
+# The same with pictures and claims: all figures are drawn first (21 minutes on two cores; existing ones are kept), and the
+# committed thumbnails are renewed.
 gallery:
 	-$(MAKE) reproduce
 	$(BIN)/python docs/_extensions/paper_gallery.py report

@@ -1,8 +1,8 @@
-"""Reproduce figures at quick scale within a time limit, and fail if a claim fails that is not known to.
+"""Reproduce figures at quick scale within a time limit, and fail if a claim fails that is not a known failure.
 
     .venv/bin/python .ci/claims.py SECONDS [all | PAPER [FIGURE ...]]
 
-Figures that were not begun in time are listed, and do not count as failures. The report is in the folder ``report``.
+Figures that were not started in time are listed, but are not failures. The report is in the folder ``report``.
 """
 
 import json
@@ -19,16 +19,16 @@ from solvable.papers.report.ledger import tolerance
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "report"
 KNOWN = HERE / "known-failures.txt"
-# An interrupted command writes what it has and ends within seconds; one that does not is ended.
+# Seconds in which an interrupted command must write its results and end, before it is killed.
 GRACE = 30.0
 
 
 def run(names: list[str], limit: float) -> None:
-    """Reproduce, with an interruption (as by Ctrl-C) when the time is up: finished figures are then in the ledger."""
+    """Reproduce figures, and interrupt the command (as by Ctrl-C) at the time limit; finished figures are recorded."""
     command = [sys.executable, "-m", "solvable", "reproduce", *names, "--scale", "quick"]
 
     def listen_to_interrupts() -> None:
-        # A shell starts background jobs, as this one, with interrupts ignored.
+        # A shell starts background jobs, such as this one, with interrupts ignored.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     process = subprocess.Popen([*command, "--out", str(REPORT)], preexec_fn=listen_to_interrupts)
@@ -49,7 +49,7 @@ def known_failures() -> set[str]:
 
 
 def failures(ledger: dict[str, Any]) -> dict[str, str]:
-    """Claims that failed and figures that raised, with what is to be said of each."""
+    """Claims that failed and figures that raised an error, with a description of each."""
     raised = {
         f"{figure['paper']} {figure['figure']} raised": figure["error"].splitlines()[-1]
         for figure in ledger["figures"]
@@ -83,14 +83,14 @@ def main(limit: float, names: list[str]) -> int:
     finished = {(figure["paper"], figure["figure"]) for figure in ledger["figures"]}
     asked = [(paper, figure) for paper, figures in choose(names).items() for figure in figures]
     not_run = [" ".join(pair) for pair in asked if pair not in finished]
-    # Of figures that were run: a known failure that no longer happens may be taken off the list.
+    # Known failures, of figures that were run, that no longer happen.
     mended = sorted(name for name in known - set(found) if tuple(name.split(":")[0].split()[:2]) in finished)
     print(
         f"claims: {ledger['passed']} held, {ledger['failed']} failed and {ledger['errors']} figures raised "
         f"({len(found) - len(new)} of these known), in {len(finished)} of {len(asked)} figures"
     )
     listed(f"not run within {limit:g} s", not_run)
-    listed(f"known failures that hold now: take them out of {KNOWN.name}", mended)
+    listed(f"known failures that hold now: remove them from {KNOWN.name}", mended)
     listed("failed", new)
     return 1 if new else 0
 

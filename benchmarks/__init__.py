@@ -1,1 +1,1 @@
-"""Benchmarks: each engine beside the obvious alternative, in the same run."""
+"""Benchmarks: each method is compared with the obvious alternative in the same run."""

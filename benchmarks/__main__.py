@@ -1,6 +1,6 @@
-"""``python -m benchmarks [name ...]`` runs the benchmarks and fails if a ratio that was promised is missed.
+"""``python -m benchmarks [name ...]`` runs the benchmarks and fails if a promised bound is missed.
 
-A benchmark is a module here with a function ``run() -> list[Result]``; other modules help them.
+A benchmark is a module in this folder with a function ``run() -> list[Result]``; the other modules are helpers.
 """
 
 import os
@@ -15,7 +15,7 @@ import jax
 
 import benchmarks
 
-# They call numerics below the public functions, which switch float64 on for themselves.
+# Benchmarks also call internal functions, which do not switch JAX to float64 themselves.
 jax.config.update("jax_enable_x64", True)
 
 

@@ -1,6 +1,6 @@
 """``python -m benchmarks._peak CELLS`` prints the peak memory (MB) of a process that stores a grid of cheap cells.
 
-A module of its own, because the memory that JAX takes would hide what is looked for.
+This is a separate process, because other benchmarks use much more memory.
 """
 
 import resource
@@ -17,7 +17,7 @@ TILE = 1000
 
 
 def cheap(cells):
-    """A cell that costs nothing: what is left is overhead."""
+    """A cell that costs nothing, so that only overhead is measured."""
     return {"f": np.array([cell["x"] + cell["y"] for cell in cells])}, [None] * len(cells)
 
 
@@ -30,7 +30,7 @@ def grid(cells, folder, tile=TILE):
 def peak_megabytes():
     status = Path("/proc/self/status")
     if status.exists():
-        # What getrusage tells of a child on Linux starts at the size of its parent.
+        # On Linux, the value of getrusage for a child process starts at the size of its parent.
         return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
 

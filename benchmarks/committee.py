@@ -1,9 +1,9 @@
-"""The committee's theory: the latent closure beside the schemes it replaces, and how its cost grows.
+"""Theory of the committee: the latent closure compared with the schemes that it replaces, and how its cost grows.
 
-Solvers are compared at equal accuracy: the root mean square error of the last test loss over independent sets of
-samples, about a far larger run, is measured for each, and the closure is given the fewest samples (a power of two)
-whose error is no larger. One set of samples is timed for each, after compilation. On an accelerator the long runs are
-timed too.
+Solvers are compared at equal accuracy: for each, the root mean square error of the last test loss over independent sets
+of samples is measured, relative to a much larger run. The closure uses the smallest number of samples (a power of two)
+for which its error is not larger. One set of samples is timed for each solver, without compilation. Long runs are timed
+on an accelerator only.
 """
 
 import json
@@ -45,7 +45,7 @@ def run() -> list[Result]:
 
 
 def _against(name: str, steps: int, promised: float) -> list[Result]:
-    """Time of the baseline over the closure's, at equal error of the test loss after ``steps`` steps."""
+    """Time of the baseline divided by that of the closure, at equal error of the test loss after ``steps`` steps."""
     last = np.array([float(steps)])
     make: Any = solvers.FixedPoint if name == "FixedPoint" else partial(solvers.Response, samples=4096)
     _test_losses(make(replicates=2), np.array([4.0]))
@@ -73,7 +73,7 @@ def _against(name: str, steps: int, promised: float) -> list[Result]:
 
 
 def _one_run(samples: int, times: np.ndarray, replicate: int) -> float:
-    """The last test loss of one set of samples and one convention; the tolerance is far below the error."""
+    """The last test loss of one set of samples and one convention; the tolerance is much smaller than the error."""
     solver, problem = Latent(samples=samples, tolerance=1e-2), problem_of(QUICK, DESCENT)
     run = solver.run(problem, times, OutputRequest(), replicate, False, 0, lambda amount: None)
     return float(run.arrays(times.size)["test_loss"][-1])
@@ -90,7 +90,7 @@ def _growth() -> list[Result]:
     steps = (100, 1000, 10_000)
     for count in steps:
         cost, rank = _one_set(QUICK, count, 1024)
-        results.append(Result(f"T = {count}, S = 1024, N = 2 (rank {rank})", cost / count * 1e3, "ms a step"))
+        results.append(Result(f"T = {count}, S = 1024, N = 2 (rank {rank})", cost / count * 1e3, "ms per step"))
     for samples in (4096, 16384, 65536):
         results.append(Result(f"T = 60, S = {samples}, N = 2", _one_set(QUICK, 60, samples)[0], "s"))
     for neurons in (1, 4, 16):
@@ -108,7 +108,7 @@ def _one_set(model: Committee, steps: int, samples: int, training: GradientDesce
 
 
 def _absolute() -> list[Result]:
-    """The promises in seconds: one set of samples, one convention."""
+    """Promises in seconds, for one set of samples and one convention."""
     descent = _one_set(QUICK, 120, 4096, GradientDescent(0.1))[0]
     flow = solvers.Flow(samples=65536, replicates=2, ratio=1.2)
     problem = problem_of(GROKS, GradientFlow())

@@ -1,4 +1,4 @@
-"""Training of finite committees: what the forms of a step cost, and how near memory's own speed they come."""
+"""Training of finite committees: the cost of the forms of a step, compared with the bandwidth of the memory."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,7 +33,7 @@ def run() -> list[Result]:
 
 
 def steps_of(form: str, samples: int, dimension: int, seeds: int, count: int) -> Callable[[], Any]:
-    """A function that takes ``count`` steps of that form on fixed datasets, and gives the students."""
+    """A function that takes ``count`` steps of this form on fixed datasets, and returns the students."""
     problem = problem_of(MODEL, GradientDescent(STEP))
     weights = jnp.asarray(initial_weights(MODEL.initial_overlap, MODEL.initial_alignment, dimension))
 
@@ -53,9 +53,9 @@ def steps_of(form: str, samples: int, dimension: int, seeds: int, count: int) ->
 
 
 def copy_bandwidth(numbers: int) -> float:
-    """Bytes a second that are read and written when an array of float64 is copied."""
+    """Bytes per second that are read and written when an array of float64 is copied."""
     values = jnp.ones(numbers)
-    # Adding one makes the compiler really write; it costs nothing beside the memory.
+    # Adding one forces the compiler to write; its cost is negligible compared with memory access.
     return 16 * numbers / seconds(lambda: _plus_one(values), repeats=10)
 
 
@@ -73,8 +73,8 @@ def _bandwidth(dimension: int, seeds: int, count: int, on_gpu: bool) -> list[Res
     return [
         Result(f"copying {8e-6 * seeds * samples * dimension:.0f} MB, read and written", copied / 1e9, "GB/s"),
         Result(f"primal, {label}: one step", 1e3 * taken, "ms"),
-        Result("primal, two reads of X a step", read / 1e9, "GB/s"),
-        # Caches and two cores make this number mean little on a CPU: promised on an accelerator alone.
+        Result("primal, two reads of X per step", read / 1e9, "GB/s"),
+        # On a CPU, caches make this number meaningless: it is promised on an accelerator only.
         Result("primal, fraction of the copy bandwidth", read / copied, "", at_least=0.85 if on_gpu else None),
     ]
 
@@ -85,7 +85,7 @@ def _forms(dimension: int, seeds: int, count: int) -> list[Result]:
         samples = round(gamma * dimension)
         primal, dual = (seconds(steps_of(form, samples, dimension, seeds, count)) for form in ("primal", "dual"))
         chosen = choose_form(samples, dimension, 2, 10**4)
-        # Where the dual form reads a quarter it must win clearly, whatever else the machine does.
+        # Here the dual form reads a quarter of the data, and must be clearly faster on any machine.
         promise = 1.5 if gamma == 0.5 else None
         results.append(Result(f"γ = {gamma:g}: primal over dual time (auto: {chosen})", primal / dual, "x", promise))
     return results

@@ -1,4 +1,4 @@
-"""Statistics of last-layer features beside the bare Gram matrix, and the distance beside n x n kernels."""
+"""Statistics of last-layer features compared with a Gram matrix, and the distance compared with n x n kernels."""
 
 import time
 import tracemalloc
@@ -29,7 +29,7 @@ def stream(data: tuple[np.ndarray, ...], batch: int = 10_000) -> FeatureStatisti
 
 
 def with_kernels(phi: np.ndarray, outputs: np.ndarray) -> float:
-    """The distance to the minimum-projection operator as it is defined, from n x n matrices; centred in O(n²)."""
+    """The distance to the minimum-projection operator by its definition, from n x n matrices."""
 
     def centred(kernel: np.ndarray) -> np.ndarray:
         kernel -= kernel.mean(axis=0)
@@ -42,7 +42,7 @@ def with_kernels(phi: np.ndarray, outputs: np.ndarray) -> float:
 
 
 def peak(function: Any) -> float:
-    """Bytes allocated at most while a function runs."""
+    """Peak of the allocated bytes while a function runs."""
     tracemalloc.start()
     function()
     most = tracemalloc.get_traced_memory()[1]
@@ -52,7 +52,7 @@ def peak(function: Any) -> float:
 
 def against_the_gram_matrix() -> list[Result]:
     data = sample(SAMPLES, FEATURES)
-    # In turns, so that a busy machine slows both.
+    # Alternating, so that a busy machine slows both.
     bare, streamed = [], []
     for _ in range(3):
         bare.append(seconds(lambda: data[0].T @ data[0], repeats=1, warm=False))
@@ -70,7 +70,7 @@ def against_the_gram_matrix() -> list[Result]:
 
 
 def against_kernels(samples: int = 10_000, width: int = 256) -> list[Result]:
-    """At n = 10000 and p = 256 n x n kernels fit in memory (two of 0.8 GB); they grow as n², the statistics as n."""
+    """At n = 10000, n x n kernels fit in memory (two of 0.8 GB). They grow like n², the statistics like n."""
     phi, outputs, labels = sample(samples, width)
     slow = seconds(lambda: with_kernels(phi, outputs), repeats=1, warm=False)
 
@@ -90,7 +90,7 @@ def against_kernels(samples: int = 10_000, width: int = 256) -> list[Result]:
 
 
 def growth() -> list[Result]:
-    """How the cost grows: with n as n, with p towards p²."""
+    """How the cost grows with the number of samples (like n) and of features (up to p²)."""
 
     def cost(samples: int, width: int) -> float:
         data = sample(samples, width)
@@ -104,10 +104,10 @@ def growth() -> list[Result]:
 
 
 def stream_on_gpu(p: int = 4096, n: int = 10**6, batch: int = 20_000, classes: int = CLASSES) -> list[Result]:
-    """Batches made on the device and added up there, beside the rate of a float64 product of the same shape.
+    """Statistics of batches on the device, compared with the rate of a float64 product of the same shape.
 
-    The share counts 2np² operations, those of the Gram matrix alone, against the wall time of everything but making
-    the batches: casting, shifting, checking, cross moments.
+    The fraction counts the 2np² operations of the Gram matrix, and the wall time of everything except making the
+    batches: casting, shifting, checking, cross moments.
     """
     import jax
     import jax.numpy as jnp
@@ -134,7 +134,7 @@ def stream_on_gpu(p: int = 4096, n: int = 10**6, batch: int = 20_000, classes: i
     return [
         Result(f"float64 product of ({p}, {batch}) and ({batch}, {p})", rate / 1e12, "Tflop/s"),
         Result(f"{n} samples of {p} features streamed", busy, "s"),
-        Result("share of the rate", achieved / rate, "", at_least=0.5),
+        Result("fraction of the rate", achieved / rate, "", at_least=0.5),
         Result("largest error of a variance that is 1", float(np.abs(np.diag(covariance) - 1).max()), ""),
     ]
 

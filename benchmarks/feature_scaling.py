@@ -1,7 +1,7 @@
-"""FeatureScaling: the march beside the damped iteration, many modes beside few, and curves to late times.
+"""FeatureScaling: time stepping compared with damped iteration, many modes with few, and curves to late times.
 
-The iteration over 1000 explicit modes takes minutes: one sweep is timed, and the number it needs is counted on
-a short spectrum with the same times. Cost against rows, nodes and decades is printed without a promise.
+The iteration over 1000 explicit modes takes minutes: one sweep is timed, and the number of sweeps is counted on a short
+spectrum with the same times. The cost as a function of rows, nodes and decades is printed without a promise.
 """
 
 import math
@@ -87,7 +87,7 @@ def costs() -> list[Result]:
         modes = power_law_modes(1.5, 0.4, np.inf, 10.0**decades * 10, head=12, per_decade=6, reach=1e2)
         flow = Flow(1.0, features=10**6)
         taken = seconds(lambda m=modes, f=flow, d=decades: slot_march(m, f, 10.0**d, per_decade=8).test_loss, 1, False)
-        found.append(Result(f"slot march, 8 a decade, to t = 1e{decades}, {modes.ranks.size} nodes", taken, "s"))
+        found.append(Result(f"slot march, 8 per decade, to t = 1e{decades}, {modes.ranks.size} nodes", taken, "s"))
     return found
 
 

@@ -1,9 +1,9 @@
-"""Image networks: a step of ResNet18 beside PyTorch's on the same device, and what measuring costs of an epoch.
+"""Image networks: a step of ResNet18 compared with PyTorch on the same device, and the cost of measurements.
 
-Both take steps of SGD with momentum and weight decay in bfloat16 on images that lie on the device: ours inside
-``networks.train``, PyTorch's eagerly with autocast and channels last, as one would write it. Its network is that of
-torchvision with the stem for small images, where torchvision is installed, else the same written out. Sizes are
-CIFAR-10's on an accelerator, tiny on a CPU. Times are those of steps alone: compiling is left out.
+Both take steps of SGD with momentum and weight decay in bfloat16 on images on the device: ours inside
+``networks.train``, PyTorch's eagerly, with autocast and channels last. Its network is that of torchvision with the stem
+for small images if torchvision is installed, and otherwise an equivalent one. Sizes are those of CIFAR-10 on an
+accelerator, and tiny on a CPU. Compilation is not included.
 """
 
 import time
@@ -34,7 +34,7 @@ def images() -> tuple[np.ndarray, np.ndarray]:
 
 
 def step_seconds(batch: int, augment: Any = None, look: Callable[..., Any] | None = None) -> float:
-    """Seconds of a step inside ``train``; ``look`` is shown the network and its data at the end."""
+    """Seconds per step inside ``train``; ``look`` is called with the network and its data at the end."""
     inputs, labels = images()
     marks: list[float] = []
 
@@ -57,7 +57,7 @@ def step_seconds(batch: int, augment: Any = None, look: Callable[..., Any] | Non
         inspect_at=(FIRST, STEPS),
         precision="bfloat16",
         at_once=1,
-        # Random labels at a rate that is not chosen for them: what the loss does is of no interest here.
+        # The labels are random, and the learning rate is not adapted to them: the loss is irrelevant here.
         on_divergence="keep",
         progress=False,
     )
@@ -81,7 +81,7 @@ def torch_network() -> Any:
 
 
 def torch_step_seconds(batch: int) -> float:
-    """Seconds of the same step with PyTorch."""
+    """Seconds per step of the same training with PyTorch."""
     import torch
 
     device = "cpu" if ON_CPU else "cuda"
@@ -89,7 +89,7 @@ def torch_step_seconds(batch: int) -> float:
     network = torch_network().to(device, memory_format=torch.channels_last)
     optimiser = torch.optim.SGD(network.parameters(), RATE, momentum=MOMENTUM, weight_decay=DECAY)
     inputs, labels = (torch.from_numpy(array).to(device) for array in images())
-    inputs = inputs.permute(0, 3, 1, 2)  # which is channels last
+    inputs = inputs.permute(0, 3, 1, 2)  # Channels last.
 
     def steps(count: int) -> float:
         begin = time.perf_counter()
@@ -109,7 +109,7 @@ def torch_step_seconds(batch: int) -> float:
 
 
 def measuring_seconds(network: Any, data: Fixed, points: int = POINTS) -> float:
-    """All feature measures and neural collapse, once it is compiled."""
+    """Seconds of all feature measures and neural collapse, without compilation."""
     record = feature_record(points, last_layer=lambda network: network.last, loss="cross-entropy")
     record(network, data, network)
     begin = time.perf_counter()
@@ -128,7 +128,7 @@ def run() -> list[Result]:
     steps |= {batch: step_seconds(batch) for batch in BATCHES[1:]}
     epoch = COUNT / BATCHES[0] * steps[BATCHES[0]]
     results = [Result(f"step of ResNet18, batch {batch}, {size}", 1e3 * s, "ms") for batch, s in steps.items()]
-    results += [Result(f"images a second, batch {batch}", batch / s, "1/s") for batch, s in steps.items()]
+    results += [Result(f"images per second, batch {batch}", batch / s, "1/s") for batch, s in steps.items()]
     try:
         import torch
 
@@ -148,5 +148,5 @@ def run() -> list[Result]:
     for points, seconds in measuring.items():
         results.append(Result(f"all feature measures on {points} + {points} images", 1e3 * seconds, "ms"))
         promised = None if ON_CPU or points < POINTS else 0.1
-        results.append(Result("the same as a share of the epoch", seconds / epoch, "", at_most=promised))
+        results.append(Result("the same as a fraction of the epoch", seconds / epoch, "", at_most=promised))
     return results

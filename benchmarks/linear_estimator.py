@@ -1,4 +1,4 @@
-"""Linear estimator: whole phase diagrams and long simulations beside loops that do the same one by one."""
+"""Linear estimator: phase diagrams and long simulations, compared with loops that do the same one by one."""
 
 import numpy as np
 
@@ -69,7 +69,7 @@ def _phase_diagrams() -> list[Result]:
 
 
 def _simulations() -> list[Result]:
-    """At the default dimension of 1000, and at 400, where a step costs less. Compilation excluded on both sides."""
+    """At the default dimension of 1000, and at 400, where a step costs less. Compilation is not included."""
     results = []
     for dimension, few, promised in ((1000, 4000, 100.0), (400, 20000, None)):
         modes = seconds(lambda n=dimension: MODEL.simulate([10**6], dimension=n, seeds=2).test_loss.values, repeats=2)

@@ -1,7 +1,7 @@
-"""Training of networks: seeds side by side against one after the other, and a step against a hand-written loop.
+"""Training of networks: vectorised seeds compared with sequential ones, and a step with a hand-written loop.
 
-The task is the emergence of sparse parities, at the thesis' size on an accelerator and small on a CPU. Times are those
-of steps alone, from marks that are set inside one training: compiling is left out.
+The task is the emergence of sparse parities, at the size of the thesis on an accelerator and small on a CPU. Steps are
+timed by callbacks inside one training, so that compilation is not included.
 """
 
 import time
@@ -25,7 +25,7 @@ SEEDS = 10
 
 
 def step_seconds(seeds: int, width: int = WIDTH, batch: int = BATCH) -> float:
-    """Seconds that ``train`` takes for a step of all seeds together."""
+    """Seconds per step of all seeds inside ``train``."""
     marks: list[float] = []
 
     def mark(network: Any, data: Any, initial: Any) -> dict[str, float]:
@@ -45,12 +45,12 @@ def step_seconds(seeds: int, width: int = WIDTH, batch: int = BATCH) -> float:
         inspect_at=(FIRST, STEPS),
         progress=False,
     )
-    # Each run is looked at: from the last of the first look to the first of the second.
+    # The callback is called for every seed: from the last call of the first time to the first call of the second.
     return (marks[seeds] - marks[seeds - 1]) / (STEPS - FIRST)
 
 
 def hand_written_seconds(seeds: int, network: Callable[[jax.Array], Any]) -> float:
-    """The same step as one would write it: a gradient, a subtraction, a loop, all in one jitted function."""
+    """Seconds of the same step written by hand: a gradient, a subtraction and a loop in one jitted function."""
 
     def loss(network: Any, x: jax.Array, y: jax.Array) -> jax.Array:
         return 0.5 * jnp.mean((jax.vmap(network)(x).reshape(y.shape) - y) ** 2)
@@ -74,7 +74,7 @@ def hand_written_seconds(seeds: int, network: Callable[[jax.Array], Any]) -> flo
 
 
 class Matrices(eqx.Module):
-    """The network as two matrices, the first stored the other way round: what one would write for this task alone."""
+    """The network as two matrices, the first of them transposed, as one would write it for this task alone."""
 
     first: jax.Array
     offset: jax.Array
@@ -112,7 +112,7 @@ def run() -> list[Result]:
     ]
     if not ON_CPU:
         results.append(Result("30 000 steps of 10 seeds", 3e4 * together, "s", at_most=20.0))
-    # A large network fills an accelerator by itself, and seeds side by side gain little; a small one leaves it idle.
+    # One large network keeps an accelerator busy, so that vectorised seeds gain little; a small one does not.
     small = {"width": WIDTH // 4, "batch": BATCH // 4}
     gain = SEEDS * step_seconds(1, **small) / step_seconds(SEEDS, **small)
     results.append(Result(f"the same by vmap at width {WIDTH // 4}, batch {BATCH // 4}", gain, "times"))

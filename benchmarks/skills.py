@@ -1,4 +1,4 @@
-"""Loss of the skill model on 200 times x 200 basis sizes x infinitely many skills, beside the direct sum."""
+"""Loss of the skill model at 200 times x 200 basis sizes for infinitely many skills, compared with the direct sum."""
 
 import math
 import time
@@ -16,9 +16,9 @@ SIZES = np.unique(np.round(np.geomspace(1, SKILLS, 240)))[-200:]
 
 
 def direct(times: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The best direct sum there is: each term once, running sums for all basis sizes, in blocks that fit the cache.
+    """An optimised direct sum: each term once, cumulative sums for all basis sizes, in blocks that fit into the cache.
 
-    Frequencies of untaught skills come from the zeta function in both methods, or 1e7 skills would not be accurate.
+    Both methods take the frequencies of untaught skills from the zeta function, because 1e7 skills are not enough.
     """
     from scipy.special import zeta
 

@@ -1,4 +1,4 @@
-"""A vectorised plane through ``sweep`` beside the bare call of the model, and what a sweep adds to a cheap cell."""
+"""A vectorised plane by ``sweep`` compared with the method of the model, and the overhead per cheap cell."""
 
 import tempfile
 import time
@@ -19,7 +19,7 @@ def run() -> list[Result]:
 
 
 def _planes() -> list[Result]:
-    """Taken in turns, best of five of each, so that a busy machine slows both."""
+    """Alternating, best of five each, so that a busy machine slows both."""
     bare = MODEL.phase_diagram(**AXES)
     with tempfile.TemporaryDirectory() as folder:
         ways = {
@@ -57,8 +57,8 @@ def _largest_difference(plane: "object", bare: "object") -> float:
 
 
 def _cheap_cells() -> list[Result]:
-    """A property that costs a few microseconds, one by one in this process: what is left is the sweep's own cost."""
-    network = ScalarNetwork(first=[0.1], second=[0.2], target=1.0)
+    """Overhead of a sweep over a property that takes a few microseconds, in this process."""
+    network = ScalarNetwork(initial_first=[0.1], initial_second=[0.2], target=1.0)
     results = []
     for count in (1000, 10_000):
         over = {"target": np.linspace(0.5, 2, count)}

@@ -1,6 +1,6 @@
-"""Sweeps: what the store, the processes and the memory of a large grid cost.
+"""Sweeps: the cost of the store, of processes, and the memory of a large grid.
 
-``python -m benchmarks.sweeps large`` prints the table of docs/sweeps/large.md (up to 10^6 cells, some minutes).
+``python -m benchmarks.sweeps large`` prints the table in docs/sweeps/large.md (up to 10^6 cells, some minutes).
 """
 
 import os
@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks._peak import cheap, grid
 from benchmarks.timing import Result
 from solvable.sweeps.execution import run as compute_all
-from solvable.sweeps.memory import MemoryStore
+from solvable.sweeps.grid import MemoryStore
 from solvable.sweeps.schema import Axis, Output
 from solvable.sweeps.store import Store, open_store
 
@@ -56,7 +56,7 @@ def _store(folder) -> list[Result]:
 
 
 def _processes(folder) -> list[Result]:
-    """The first tile pays for the start of the workers: the cost per cell is that of the others."""
+    """The difference of two runs, without the time in which workers start."""
     with grid(2_000, folder, tile=100) as store:
         start, _ = timed(lambda: compute_all(store, cheap, engine="processes", workers=2, progress=False))
     with grid(40_000, folder, tile=100) as store:
@@ -70,14 +70,14 @@ def _workers(folder) -> list[Result]:
         store = MemoryStore([Axis("x", {"x": np.arange(cells)})], [Output("f")], tile=4)
         return timed(lambda: compute_all(store, busy, engine="processes", workers=workers, progress=False))[0]
 
-    # The difference of two lengths leaves the start of the workers out.
+    # The difference of two lengths excludes the time in which workers start.
     one = seconds(1, 400) - seconds(1, 16)
     two = seconds(2, 400) - seconds(2, 16)
     return [Result("CPU-bound cells: two workers against one", one / two, "x", at_least=1.7)]
 
 
 def _memory() -> list[Result]:
-    """Peak memory of a process that computes and stores a grid, against one ten times smaller."""
+    """Peak memory of a process that computes and stores a grid, compared with a grid of a tenth of the size."""
     small, large = peak_megabytes(10_000), peak_megabytes(100_000)
     return [
         Result("peak memory of a coordinator, 10^4 cells", small, "MB"),
@@ -91,7 +91,7 @@ def peak_megabytes(cells) -> float:
 
 
 def cost(function):
-    """Wall and processor milliseconds of a call; the second hardly depends on what else runs on the machine."""
+    """Wall time and processor time of a call in milliseconds; the latter hardly depends on other processes."""
     begin = time.perf_counter(), time.process_time()
     function()
     return 1e3 * (time.perf_counter() - begin[0]), 1e3 * (time.process_time() - begin[1])
@@ -111,7 +111,7 @@ def _print_large() -> None:
 
 def _large_row(cells, tile, folder) -> str:
     with grid(cells, folder, tile) as store:
-        tiles = int(np.prod(store.grid))
+        tiles = sum(1 for _ in store.tiles())
         costs = [cost(lambda: compute_all(store, cheap, progress=False)), cost(lambda: list(store.pending_tiles()))]
         path, axes, outputs = store.path, store.axes, store.outputs
     costs.append(cost(lambda: Store.create_or_open(path, axes, outputs, {}, {}, verify=True).close()))

@@ -1,4 +1,4 @@
-"""How things are timed, and what a benchmark reports."""
+"""Timing of functions, and the results of benchmarks."""
 
 import dataclasses
 import time
@@ -9,7 +9,7 @@ import jax
 
 
 def seconds(function: Callable[[], Any], repeats: int = 3, warm: bool = True) -> float:
-    """Best wall time of a few calls, compilation excluded if ``warm``."""
+    """Shortest wall time of a few calls, without compilation if ``warm``."""
     if warm:
         jax.block_until_ready(function())
     best = float("inf")
@@ -22,7 +22,7 @@ def seconds(function: Callable[[], Any], repeats: int = 3, warm: bool = True) ->
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A measured number and, where one was promised, the bound it must keep."""
+    """A measured number and the bound that it must satisfy, if one was promised."""
 
     name: str
     value: float

@@ -1,8 +1,8 @@
-"""The two-time equations by damped iteration of whole matrices, as the paper solves them: the baseline of the march.
+"""The two-time equations by damped iteration of whole matrices, as in the paper: the baseline of time stepping.
 
-The equations are those of :mod:`solvable.models.feature_scaling.two_time`, written as they are derived, without the
-rearrangements that the march uses, so that the two are independent routes to the same numbers. Every sweep inverts one
-triangular matrix for each mode.
+The equations are those of :mod:`solvable.models.feature_scaling.two_time`, as they are derived, without the
+rearrangements for time stepping, so that the two are independent routes to the same numbers. Every sweep inverts one
+triangular matrix per mode.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ _MODES_AT_ONCE = 32
 
 
 class FixedPoint(NamedTuple):
-    """The losses, how many sweeps they took and how much the last one changed C3, relative to its largest entry."""
+    """The losses, the number of sweeps, and the relative change of C3 in the last sweep."""
 
     test_loss: Float[np.ndarray, "time"]
     train_loss: Float[np.ndarray, "time"]
@@ -30,13 +30,13 @@ class FixedPoint(NamedTuple):
 def fixed_point(
     modes: Modes, descent: Descent, steps: int, *, damping: float = 0.3, tolerance: float = 1e-12, sweeps: int = 1000
 ) -> FixedPoint:
-    """Iterate from the lazy start until C3 changes by less than ``tolerance``; ``damping`` is the fraction of the old.
+    """Iterate from the lazy limit until C3 changes by less than ``tolerance``; ``damping`` is the weight of the old C3.
 
-    Batches of reused samples are not covered. Undamped iteration overflows for hard tasks with learning features.
+    Batches of reused samples are not covered. Undamped iteration overflows for hard tasks with feature learning.
     """
     richness = float(descent.richness)
     if np.isfinite(descent.samples) and np.isfinite(descent.batch):
-        raise ValueError("the fixed point knows batches of new samples or all of the reused ones: use the march")
+        raise ValueError("the fixed point covers batches of new samples, or all of the reused ones: use time stepping")
     identity = np.eye(steps)
     theta = np.asarray(update_kernel(descent.learning_rate, steps, descent.momentum, descent.nesterov))
     c3, c1 = np.zeros((steps, steps)), np.zeros((steps, steps))
@@ -49,7 +49,7 @@ def fixed_point(
         keep = damping if sweep > 1 else 0.0
         c3, c1, r3, r1 = (keep * old + (1 - keep) * fresh for old, fresh in zip((c3, c1, r3, r1), new[:4], strict=True))
         if not np.isfinite(change):
-            raise ValueError(f"the iteration overflowed after {sweep} sweeps: raise damping, or use the march")
+            raise ValueError(f"the iteration overflowed after {sweep} sweeps: raise damping, or use time stepping")
         if change < tolerance:
             break
     test = np.diagonal(new[4]).copy()
@@ -98,7 +98,7 @@ def _sweep(
 def _batch_noise(
     modes: Modes, descent: Descent, drive: np.ndarray, c0: np.ndarray, second: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Add the noise of batches, whose strength is the loss itself: a linear equation for the loss, solved first."""
+    """Add the noise of batches, which is proportional to the loss: a linear equation for the loss is solved first."""
     size = len(drive)
     identity, kernel = np.eye(size), np.zeros((size, size))
     parts = range(0, len(modes.eigenvalues), _MODES_AT_ONCE)

@@ -335,7 +335,7 @@ INPUTS = [
     Case("diagnose: no file", command("diagnose", "none.npz"), "there is no file none.npz"),
     Case("diagnose: text", command("diagnose", "text.npz", text__npz="hello"), "text.npz is no .npz file"),
     Case("diagnose: both", command("diagnose", "good.npz", "--checkpoint", "w.npz"), "not both"),
-    Case("diagnose: start alone", command("diagnose", "good.npz", "--initial", "w.npz"), "belong to --checkpoint"),
+    Case("diagnose: start alone", command("diagnose", "good.npz", "--initial", "w.npz"), "need --checkpoint"),
     Case("diagnose: arrays", command("diagnose", "good.npz"), "has no array 'train_features'"),
     Case("diagnose: plot", command("diagnose", "f.npz", "--plot", "x.gif", f=_features()), ".png, .svg, .pdf"),
     Case("diagnose: weights", command("diagnose", "--checkpoint", "none.npz", *TORCH), "there is no checkpoint"),

@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from solvable import compare
-from solvable.comparison import STATISTICS, combined_chance, first_crossing, two_sided
+from solvable.comparison import STATISTICS, combined_p_value, first_crossing, two_sided_p_values
 
 
 def pair(runs: np.ndarray, expected: list, **attrs: object) -> tuple[xr.Dataset, xr.Dataset]:
@@ -131,7 +131,7 @@ def test_verdicts() -> None:
     bad = compare(*pair(1.5 + noise, [1.0] * 4))
     assert bad.attrs["verdict"].startswith("theory and simulation disagree in 1 of 1 variables: test_loss is ")
     assert "standard errors off at time = " in bad.attrs["verdict"]
-    assert "(10 seeds; chance " in bad.attrs["verdict"]
+    assert "(10 seeds; p-value " in bad.attrs["verdict"]
     same = compare(*pair(np.ones((3, 2)), [1.0, 1.0]))
     assert "deterministic: all seeds are alike, and numerical errors are up to" in same.attrs["verdict"]
     unknown = compare(*pair(np.full((3, 2), np.nan), [1.0, 1.0]))
@@ -143,7 +143,7 @@ def test_few_seeds_are_judged_by_students_t() -> None:
     runs = np.array([[0.9], [1.1]])
     result = compare(*pair(runs, [2.0]))
     assert float(result.test_loss.sel(statistic="z_score")[0]) == pytest.approx(-10)
-    assert float(two_sided(np.array([-10.0]), np.array([1.0]))[0]) == pytest.approx(2 * np.arctan(0.1) / np.pi)
+    assert float(two_sided_p_values(np.array([-10.0]), np.array([1.0]))[0]) == pytest.approx(2 * np.arctan(0.1) / np.pi)
     assert "agree:" in result.attrs["verdict"]
     # The same distance in standard errors with ten seeds is a contradiction.
     ten = compare(*pair(1 + np.linspace(-1, 1, 10)[:, None] * 0.49544, [2.0]))
@@ -154,15 +154,16 @@ def test_few_seeds_are_judged_by_students_t() -> None:
 @pytest.mark.parametrize("seeds", [2, 3, 5, 20])
 @pytest.mark.parametrize("correlation", [0.0, 0.9, 1.0])
 def test_false_alarms_are_as_rare_as_stated(seeds: int, correlation: float) -> None:
-    """4000 correct theories at 30 times, Gaussian runs: about 40 chances below 1 %, at most 68 (4.5 sigma) of them."""
+    """4000 correct theories at 30 times, Gaussian runs: about 40 p-values below 1 %, at most 68 (4.5 sigma) of them."""
     generator = np.random.default_rng(seeds)
     shape = (4000, seeds, 30)
     common = generator.normal(size=(*shape[:2], 1))
     runs = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * generator.normal(size=shape)
     scores = runs.mean(1) / (runs.std(1, ddof=1) / np.sqrt(seeds))
-    chances = np.array([combined_chance(each) for each in two_sided(scores, np.full(scores.shape, seeds - 1.0))])
+    each = two_sided_p_values(scores, np.full(scores.shape, seeds - 1.0))
+    found = np.array([combined_p_value(row) for row in each])
     # Liu and Xie's approximation is exact for independent and for equal times, and errs a little between.
-    assert (chances < 0.01).sum() <= (68 if correlation in (0.0, 1.0) else 100)
+    assert (found < 0.01).sum() <= (68 if correlation in (0.0, 1.0) else 100)
 
 
 def test_a_wrong_theory_is_found() -> None:
@@ -182,7 +183,7 @@ def test_rare_large_values_lower_the_degrees_of_freedom() -> None:
     runs[1:, 0] += np.linspace(-1e-3, 1e-3, 9)
     result = compare(*pair(runs, [-0.4]))
     assert float(result.test_loss.sel(statistic="z_score")[0]) == pytest.approx(5.0, rel=1e-3)
-    # Nine degrees of freedom would make that a chance of 7e-4.
+    # Nine degrees of freedom would make that a p-value of 7e-4.
     assert "agree:" in result.attrs["verdict"]
 
 
@@ -241,7 +242,7 @@ def test_a_limit_may_be_held_against_a_finite_system_and_is_named_on_disagreemen
     theory, simulation = stated(theory, inputs=None), stated(simulation, inputs=20)
     assert "inputs" not in compare(theory, simulation).attrs["verdict"]
     off = compare((theory * 5).assign_attrs(theory.attrs), simulation)
-    assert "theory is of a limit that the simulation with inputs = 20 only approaches" in off.attrs["verdict"]
+    assert "theory is a limit that the simulation with inputs = 20 only approaches" in off.attrs["verdict"]
     # A limit is theory's: a simulation that states none cannot be of the finite size that theory is of.
     with pytest.raises(ValueError, match="theory has inputs = 20, simulation None"):
         compare(stated(theory, inputs=20), stated(simulation, inputs=None))

@@ -1,4 +1,4 @@
-"""Theory against simulation: are both of the same system, how far are they apart, and is that more than noise?"""
+"""Compare theory and simulation: do both describe the same system, and are their differences larger than the noise?"""
 
 import json
 from collections.abc import Collection, Iterable
@@ -8,48 +8,56 @@ import numpy as np
 import xarray as xr
 
 STATISTICS = ("theory", "simulation", "difference", "standard_error", "z_score", "relative_difference")
-# How often the verdict calls a correct theory wrong.
+# The false-alarm rate: how often the verdict calls a correct theory wrong.
 FALSE_ALARMS = 0.01
-# Every value is known to a few units in its last place at best.
+# At best, a value is known to a few units in the last place.
 _ROUNDING = 16 * np.finfo(float).eps
 
 
 def compare(
     theory: xr.Dataset, simulation: xr.Dataset, *, allow_different: bool | str | Collection[str] = False
 ) -> xr.Dataset:
-    """Hold theory against simulation, variable by variable.
+    """Compare theory and simulation, variable by variable.
 
     Every variable that both have keeps its name and gains a dimension ``statistic``: ``theory``, ``simulation`` (mean
     over seeds), ``difference`` (simulation minus theory), ``standard_error``, ``z_score`` and ``relative_difference``.
     So ``compare(theory, simulation).test_loss.sel(statistic="z_score")`` is the z-score of the test loss at each time.
-    The attribute ``verdict`` says in words whether they agree, as does that of each variable.
+    The attribute ``verdict`` of the dataset, and of each variable, says whether theory and simulation agree.
 
     **Same system.** A ValueError names the first of ``model``, ``parameters`` and ``system`` (sizes and training:
-    batch, momentum, flow or steps, ...) that differs where both datasets state it. A size that is None in the theory
-    means the limit of infinitely many; a finite simulation may be held against it, and a verdict of disagreement says
-    so. Datasets without these attributes are compared as they are. ``allow_different`` names what may differ
-    (``["batch"]``), or is True for all.
+    batch, momentum, flow or steps, ...) that differs, if both datasets state it. A size that is None in the theory is
+    the limit of infinite size. It may be compared with a finite simulation, which a verdict of disagreement mentions.
+    Datasets without these attributes are compared as they are.
 
-    **Standard error.** That of the mean over seeds and, in quadrature, the numerical errors of both sides:
-    ``<name>_error`` (absolute) where a dataset has such a variable, otherwise its attribute ``numerical_error``, which
-    is relative to each value, or to the largest value of the variable where the attribute ``numerical_error_scale`` is
-    ``"maximum"``. Seeds that are all alike have no spread, and are compared with the numerical errors only. Few seeds
-    may all miss what is rare, so that the error is at least that of the spread which theory predicts
-    (``<name>_spread``, the standard deviation over seeds). Fractions counted over a number of trials (attribute
-    ``trials``) have at least the binomial error that theory's value implies: ten runs that all count 1000 of 1000 do
-    not prove a probability of one. Without either, values that are the same in all seeds of a variable that is random
-    elsewhere have the binomial error of the share of runs that would have to differ.
+    **Standard error.** The standard error of the mean over seeds and, in quadrature, the numerical errors of theory and
+    simulation: the variable ``<name>_error`` (absolute) if a dataset has it, otherwise the attribute
+    ``numerical_error``, which is relative to each value, or to the largest value of the variable if the attribute
+    ``numerical_error_scale`` is ``"maximum"``. If all seeds are equal, only numerical errors count. Few seeds may all
+    miss rare events, so the error is at least that of the standard deviation over seeds that theory predicts
+    (``<name>_spread``). Fractions counted over a number of trials (attribute ``trials``) have at least the binomial
+    error that theory implies: ten runs with 1000 successes in 1000 trials do not prove a probability of one. If neither
+    is known, values that are equal in all seeds of a variable that is random elsewhere have the binomial error of the
+    fraction of runs that would have to differ.
 
-    **Relative difference.** The difference over the size of theory's value; where that is zero, over the largest that
-    theory's variable has, and over 1 if all of it is zero.
+    **Relative difference.** The difference divided by the absolute value of theory; where that is zero, by the largest
+    absolute value of the variable in theory, or by 1 if theory is zero everywhere.
 
-    **Verdict.** The chance of a difference as large as found follows, for each value, from Student's t distribution.
-    Its degrees of freedom are those of the standard error: one less than there are seeds, fewer where a few seeds
-    cause the spread, more where numerical errors, which are known, dominate. The Cauchy combination test (Liu and Xie,
-    2020) joins the chances of all values of a variable, which may be correlated as neighbouring times are. Theory is
-    said to disagree where the joint chance is below 1 % over the number of variables, so that a correct theory is
-    called wrong in about 1 % of comparisons if the seeds are Gaussian. Seeds that are skewed raise the rate: it is 3 to
-    5 % where they are distributed like an exponential, for 3 to 30 of them.
+    **Verdict.** The p-value of each difference follows from Student's t distribution. Its degrees of freedom are those
+    of the standard error: one less than the number of seeds, fewer if a few seeds cause the spread, more if numerical
+    errors, which are known, dominate. The Cauchy combination test (Liu and Xie, 2020) combines the p-values of all
+    values of a variable, which may be correlated, as those at neighbouring times are. Theory disagrees if the combined
+    p-value is below 1 % divided by the number of variables, so that a correct theory is called wrong in about 1 % of
+    comparisons if the seeds are Gaussian. Skewed distributions raise this rate: it is 3 to 5 % for an exponential
+    distribution and 3 to 30 seeds.
+
+    Parameters
+    ----------
+    theory
+        Dataset of a prediction, without a dimension ``seed``.
+    simulation
+        Dataset of runs, with a dimension ``seed`` of length 2 or more, at the same times.
+    allow_different
+        Names of what may differ between the two systems, such as ``["batch"]``; or True for everything.
 
     >>> import solvable, xarray as xr
     >>> theory = xr.Dataset({"loss": ("time", [1.0, 0.5])}, {"time": [0.0, 1.0]})
@@ -72,12 +80,13 @@ def compare(
             f"nothing to compare: theory has {', '.join(map(str, theory.data_vars))}; "
             f"simulation has {', '.join(map(str, simulation.data_vars))}"
         )
-    theory = _at_the_same_coordinates(theory, simulation)
+    theory = _aligned(theory, simulation)
     errors = {name: _errors(theory, simulation, name, seeds) for name in shared}
     result = xr.Dataset({name: _statistics(theory[name], simulation[name], errors[name]) for name in shared})
     judged = [_judge(result[name], errors[name], seeds, FALSE_ALARMS / len(shared)) for name in shared]
     for one in judged:
-        result[one.name].attrs["verdict"] = f"{one.name} {'agrees' if one.agrees else 'does not agree'}: {one.words}"
+        agrees = "agrees" if one.agrees else "does not agree"
+        result[one.name].attrs["verdict"] = f"{one.name} {agrees}: {one.description}"
     result.attrs = {
         "method": "comparison",
         **{key: theory.attrs[key] for key in ("model", "parameters", "version") if key in theory.attrs},
@@ -106,8 +115,8 @@ def _check_seeds(theory: xr.Dataset, simulation: xr.Dataset) -> int:
     return seeds
 
 
-def _at_the_same_coordinates(theory: xr.Dataset, simulation: xr.Dataset) -> xr.Dataset:
-    """Theory with the simulation's coordinates, which must be its own up to rounding: xarray would drop the others."""
+def _aligned(theory: xr.Dataset, simulation: xr.Dataset) -> xr.Dataset:
+    """Theory with the coordinates of the simulation, which must be equal up to rounding: xarray would drop others."""
     for dim in set(theory.dims) & set(simulation.dims):
         if dim not in theory.coords or dim not in simulation.coords:
             continue
@@ -124,7 +133,7 @@ def _at_the_same_coordinates(theory: xr.Dataset, simulation: xr.Dataset) -> xr.D
 def _check_same_system(
     theory: xr.Dataset, simulation: xr.Dataset, allow_different: bool | str | Collection[str]
 ) -> dict[str, Any]:
-    """Refuse datasets of different systems; the sizes of the simulation that theory takes to a limit come back."""
+    """Raise a ValueError for different systems. Returns the sizes of the simulation that are infinite in theory."""
     allowed = {allow_different} if isinstance(allow_different, str) else allow_different
     limits: dict[str, Any] = {}
     for name, one, two, section in _stated_by_both(theory.attrs, simulation.attrs):
@@ -141,7 +150,7 @@ def _check_same_system(
 
 
 def _stated_by_both(theory: dict[Any, Any], simulation: dict[Any, Any]) -> Iterable[tuple[str, Any, Any, str]]:
-    """Name, theory's value, the simulation's and where they are stated, of all that both datasets state."""
+    """Name, value in theory, value in simulation and section of everything that both datasets state."""
     if "model" in theory and "model" in simulation:
         yield "model", theory["model"], simulation["model"], "model"
     for section in ("parameters", "system"):
@@ -152,7 +161,7 @@ def _stated_by_both(theory: dict[Any, Any], simulation: dict[Any, Any]) -> Itera
 
 
 def _stated(text: Any) -> dict[str, Any]:
-    """What an attribute in JSON states; nothing where there is none, or one that somebody else wrote."""
+    """Parse a JSON attribute; empty if it is missing, or if another program wrote it."""
     try:
         found = json.loads(text)
     except (TypeError, ValueError):
@@ -166,7 +175,7 @@ def _short(value: Any) -> str:
 
 
 class _Errors(NamedTuple):
-    """Of each value: the standard error of the mean over seeds, what is known of errors besides, and the freedom."""
+    """Standard error of the mean over seeds, numerical error, and degrees of freedom of each value."""
 
     of_seeds: xr.DataArray
     numerical: xr.DataArray
@@ -181,29 +190,29 @@ def _errors(theory: xr.Dataset, simulation: xr.Dataset, name: str, seeds: int) -
     runs = simulation[name]
     own, of_theory = _numerical_error(simulation, name), _numerical_error(theory, name)
     spread = runs.max("seed") - runs.min("seed")
-    # Runs that differ by no more than their own numerical error have no spread that would mean anything.
+    # If runs differ by no more than their numerical error, their spread is meaningless.
     of_seeds = (runs.std("seed", ddof=1) / np.sqrt(seeds)).where(spread > own, 0.0)
     known = own**2 + of_theory**2
-    # Only what is missing is added: where the seeds differ as much as they must, that is in their spread already.
+    # Only the missing part is added: usually the spread of the seeds includes this variance.
     missing = (_least_variance(theory, runs, seeds, of_seeds) - of_seeds**2 - known).clip(0)
     numerical = np.sqrt(known + missing)
     stated = theory[f"{name}_error"].attrs if f"{name}_error" in theory else {}
     freedom = of_seeds**4 / _freedom_of_spread(runs) + of_theory**4 / stated.get("degrees_of_freedom", np.inf)
-    # A spread may be known, but a mean over few seeds is not Gaussian: its tails are as far as those of the seeds.
+    # Even if the spread is known, a mean over few seeds is not Gaussian but has the tails of the seeds.
     freedom = freedom + missing**2 / (seeds - 1)
     total = (of_seeds**2 + numerical**2) ** 2
-    # Welch and Satterthwaite; what is known without estimate has infinitely many degrees of freedom.
+    # Welch-Satterthwaite equation; errors that are known have infinitely many degrees of freedom.
     return _Errors(of_seeds, numerical, xr.where(freedom > 0, total / freedom.where(freedom > 0, 1.0), np.inf))
 
 
 def _numerical_error(data: xr.Dataset, name: str) -> xr.DataArray:
-    """The absolute error that a dataset states for a variable, and rounding at least; a mean over the seeds."""
+    """The absolute error that a dataset states for a variable, at least that of rounding; mean over the seeds."""
     values = abs(data[name])
     if f"{name}_error" in data:
         error = abs(data[f"{name}_error"])
     else:
         largest = data.attrs.get("numerical_error_scale") == "maximum"
-        # NaN says that the error is not known, which must not make every score NaN.
+        # NaN means that the error is unknown, which must not make every score NaN.
         stated = np.nan_to_num(float(data.attrs.get("numerical_error", 0.0)), nan=0.0)
         error = stated * (values.max() if largest else values)
     error = error + _ROUNDING * values
@@ -211,12 +220,12 @@ def _numerical_error(data: xr.Dataset, name: str) -> xr.DataArray:
 
 
 def _least_variance(theory: xr.Dataset, runs: xr.DataArray, seeds: int, of_seeds: xr.DataArray) -> xr.DataArray:
-    """The variance that the mean over seeds must have whatever spread these few show.
+    """A lower bound for the variance of the mean over seeds, which does not depend on the spread of these seeds.
 
-    It follows from a number of trials, or from the spread that theory predicts. Where neither is known and all seeds of
-    a random variable are alike, rare events may have been missed: a mean that is ``d`` higher, with values in a range
-    ``W``, takes a share of at least ``q = d / W`` of other runs, and counting none of those in n seeds has the binomial
-    error of ``q``, here at the estimate ``(n q + 1) / (n + 2)`` that is never certain.
+    It follows from the number of trials, or from the spread that theory predicts. If neither is known and all seeds of
+    a random variable are equal, rare events may have been missed: for a mean that is higher by ``d``, with values in a
+    range ``W``, at least a fraction ``q = d / W`` of the runs must differ. Having seen none of those in n seeds, ``q``
+    has the binomial error of the estimate ``(n q + 1) / (n + 2)``.
     """
     expected = theory[str(runs.name)]
     if "trials" in runs.attrs:
@@ -229,15 +238,15 @@ def _least_variance(theory: xr.Dataset, runs: xr.DataArray, seeds: int, of_seeds
     if not width > 0 or not bool((of_seeds > 0).any()):
         return xr.zeros_like(expected)
     distance = abs(runs.mean("seed") - expected)
-    share = (seeds * distance / width + 1) / (seeds + 2)
-    return (width**2 * share * (1 - share) / seeds).where(alike & (distance > 0), 0.0)
+    fraction = (seeds * distance / width + 1) / (seeds + 2)
+    return (width**2 * fraction * (1 - fraction) / seeds).where(alike & (distance > 0), 0.0)
 
 
 def _freedom_of_spread(runs: xr.DataArray) -> xr.DataArray:
-    """Degrees of freedom of the spread over seeds: one less than there are seeds, fewer if it is due to a few of them.
+    """Degrees of freedom of the spread over seeds: one less than their number, fewer if a few seeds cause the spread.
 
-    The variance of n values of kurtosis ``k`` is known to a relative variance of ``(k - 1) / n``, which is that of
-    ``2 n / (k - 1)`` degrees of freedom: about two for each seed that stands out.
+    The estimated variance of n values of kurtosis ``k`` has the relative variance ``(k - 1) / n``, as with
+    ``2 n / (k - 1)`` degrees of freedom: about two for each outlying seed.
     """
     deviations = runs - runs.mean("seed")
     square, fourth = (deviations**2).mean("seed"), (deviations**4).mean("seed")
@@ -261,8 +270,15 @@ def _statistics(expected: xr.DataArray, runs: xr.DataArray, errors: _Errors) -> 
     return parts
 
 
+def _p_value(scores: xr.DataArray, errors: _Errors) -> float:
+    """The combined p-value of all scores that are numbers."""
+    freedom = errors.freedom.broadcast_like(scores).transpose(*scores.dims)
+    each = two_sided_p_values(scores.fillna(0.0).values, freedom.values)
+    return combined_p_value(each[scores.notnull().values])
+
+
 class _Judgement(NamedTuple):
-    """Of one variable: its largest difference and error as shares of its largest value, and its largest score."""
+    """Of one variable: largest difference and error as fractions of the largest value, and largest score."""
 
     name: str
     agrees: bool
@@ -270,36 +286,36 @@ class _Judgement(NamedTuple):
     error: float
     score: float
     deterministic: bool
-    words: str
+    description: str
 
 
 def _judge(parts: xr.DataArray, errors: _Errors, seeds: int, limit: float) -> _Judgement:
-    """Whether a variable agrees."""
+    """Judge whether theory and simulation agree in one variable."""
     part = {name: parts.sel(statistic=name, drop=True) for name in STATISTICS}
-    known = part["z_score"].notnull()
-    scores = part["z_score"].fillna(0.0)
-    chance = combined_chance(two_sided(scores.values, errors.freedom.broadcast_like(scores).values)[known.values])
+    scores = abs(part["z_score"])
+    p_value = _p_value(scores, errors)
     largest = float(abs(part["theory"]).max()) or 1.0
     found = _Judgement(
         name=str(parts.name),
-        agrees=chance >= limit,
+        agrees=p_value >= limit,
         difference=float(abs(part["difference"]).max()) / largest,
         error=float(errors.numerical.max()) / largest,
-        score=float(abs(scores).max()),
+        score=float(scores.fillna(0.0).max()),
         deterministic=not bool((errors.of_seeds > 0).any()),
-        words="",
+        description="",
     )
     if found.agrees or found.deterministic:
-        return found._replace(words=_summary([found], seeds))
-    at = scores.isel(abs(scores).argmax(...))
+        return found._replace(description=_summary([found], seeds))
+    where = scores.fillna(0.0).argmax(...)
+    at = scores.isel(where)
     place = [f"{dim} = {at[dim].item():g}" for dim in scores.dims if dim in at.coords]
-    relative = abs(float(part["relative_difference"].isel(abs(scores).argmax(...))))
-    words = f"{_percent(relative)} and {found.score:.2g} standard errors off{' at ' if place else ''}{', '.join(place)}"
-    return found._replace(words=f"{words} ({seeds} seeds; chance {chance:.1g}, limit {limit:.2g})")
+    relative = _percent(abs(float(part["relative_difference"].isel(where))))
+    text = f"{relative} and {found.score:.2g} standard errors off{' at ' if place else ''}{', '.join(place)}"
+    return found._replace(description=f"{text} ({seeds} seeds; p-value {p_value:.1g}, limit {limit:.2g})")
 
 
 def _summary(judged: list[_Judgement], seeds: int) -> str:
-    """How well the worst of some variables agrees, all random or all deterministic."""
+    """How well the worst of some variables agrees; they are all random or all deterministic."""
     difference, error = (max(getattr(one, name) for one in judged) for name in ("difference", "error"))
     of = "its largest value" if len(judged) == 1 else "their largest values"
     if judged[0].deterministic:
@@ -315,29 +331,29 @@ def _percent(share: float) -> str:
 
 
 def _verdict(judged: list[_Judgement], limits: dict[str, Any], seeds: int) -> str:
-    """All judgements in one sentence: what disagrees one by one, what agrees together."""
+    """All judgements in one sentence: each variable that disagrees, and the others together."""
     agreed = []
     for deterministic in (False, True):
         alike = [one for one in judged if one.agrees and one.deterministic == deterministic]
         if alike:
             names = ", ".join(one.name for one in alike)
             agreed.append(f"{names} {_summary(alike, seeds)}")
-    against = [f"{one.name} is {one.words}" for one in judged if not one.agrees]
+    against = [f"{one.name} is {one.description}" for one in judged if not one.agrees]
     if not against:
         return "theory and simulation agree: " + "; ".join(agreed)
     text = f"theory and simulation disagree in {len(against)} of {len(judged)} variables: " + "; ".join(against)
     if limits:
         finite = ", ".join(f"{name} = {_short(value)}" for name, value in limits.items())
-        text += f" (theory is of a limit that the simulation with {finite} only approaches, which may explain it)"
+        text += f" (theory is a limit that the simulation with {finite} only approaches, which may explain it)"
     return text + ("; they agree in: " + "; ".join(agreed) if agreed else "")
 
 
 class Agreement(NamedTuple):
-    """Of one variable: the joint chance of its differences, and the largest of them in words."""
+    """Combined p-value of the differences in one variable, the largest score, and a description."""
 
-    chance: float
+    p_value: float
     score: float
-    words: str
+    description: str
 
 
 def agreement(
@@ -349,16 +365,16 @@ def agreement(
     absolute_bias: float = 0.0,
     allow_different: bool | str | Collection[str] = False,
 ) -> Agreement:
-    """How well theory and the mean over seeds agree in one variable, as :func:`compare` judges it.
+    """How well theory and the mean over seeds agree in one variable, judged as in :func:`compare`.
 
     Parameters
     ----------
     theory, simulation
-        The datasets, as for :func:`compare`. Theory may be at more coordinates than the simulation.
+        The datasets, as for :func:`compare`. Theory may have more coordinates than the simulation.
     variable
         The variable to compare.
     bias
-        A fraction of theory's value by which the mean may be off without counting against theory.
+        Fraction of the value of theory by which the mean may differ without counting against theory.
     absolute_bias
         The same in the units of the variable.
     allow_different
@@ -370,33 +386,30 @@ def agreement(
         if variable not in data:
             raise ValueError(f"{variable!r} is not a variable of {whose}, which has {', '.join(map(str, data))}")
     shared = [dim for dim in simulation[variable].dims if dim in theory[variable].dims and dim in theory.coords]
-    # Values that theory does not have are refused below, in words.
+    # Values that theory does not have raise an error below.
     inside = {
         dim: simulation[dim].values for dim in shared if np.isin(simulation[dim].values, theory[dim].values).all()
     }
-    theory = theory.sel(inside)
-    theory = _at_the_same_coordinates(theory, simulation)
+    theory = _aligned(theory.sel(inside), simulation)
     errors = _errors(theory, simulation, variable, seeds)
     difference = abs(simulation[variable].mean("seed") - theory[variable])
     excess = (difference - bias * abs(theory[variable]) - absolute_bias).clip(0)
     total = errors.total
     scores = xr.where(excess == 0, 0.0, excess / total.where(total > 0, 1e-300))
-    freedom = errors.freedom.broadcast_like(scores).transpose(*scores.dims)
-    known = scores.notnull().values
-    # Runs that are not numbers at any time are no evidence of agreement.
-    chance = combined_chance(two_sided(scores.fillna(0.0).values, freedom.values)[known]) if known.any() else np.nan
+    # Runs that are NaN at all times are not evidence of agreement.
+    p_value = _p_value(scores, errors) if bool(scores.notnull().any()) else np.nan
     largest = float(abs(theory[variable]).max()) or 1.0
     besides = f" beyond a bias of {_percent(bias)}" if bias else ""
     besides += f" beyond a bias of {absolute_bias:g}" if absolute_bias else ""
-    words = (
+    description = (
         f"within {_percent(float(difference.max()) / largest)} of the largest value, at most "
         f"{float(scores.max()):.2g} standard errors{besides} ({seeds} seeds)"
     )
-    return Agreement(chance, float(scores.max()), words)
+    return Agreement(p_value, float(scores.max()), description)
 
 
-def two_sided(scores: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """The chance that a t-variate of so many degrees of freedom is at least as far from zero."""
+def two_sided_p_values(scores: np.ndarray, freedom: np.ndarray) -> np.ndarray:
+    """Probability that a t-distributed variable with these degrees of freedom is at least as far from zero."""
     from scipy.special import ndtr, stdtr
 
     sizes = -np.abs(scores)
@@ -404,27 +417,36 @@ def two_sided(scores: np.ndarray, freedom: np.ndarray) -> np.ndarray:
     return np.minimum(2 * np.where(finite, stdtr(np.where(finite, freedom, 1.0), sizes), ndtr(sizes)), 1.0)
 
 
-def combined_chance(chances: np.ndarray) -> float:
-    """One chance from many that may depend on each other: the Cauchy combination test of Liu and Xie (2020).
+def combined_p_value(p_values: np.ndarray) -> float:
+    """Combine p-values that may be correlated by the Cauchy combination test of Liu and Xie (2020).
 
-    The mean of the Cauchy variates that the chances are transformed to is nearly a Cauchy variate itself in its tail,
-    however they are correlated. Chances near 1 would be transformed to minus infinity and outweigh all others; they
-    are taken as 0.99, which can only make the result more cautious of agreement by a hundredth.
+    Each p-value is transformed to a Cauchy variate. The tail of their mean is nearly that of a Cauchy variate, however
+    they are correlated. P-values near 1 would be transformed to minus infinity and outweigh all others; they are
+    replaced by 0.99, which changes the result by a hundredth at most.
 
-    >>> round(combined_chance(np.array([0.01])), 4), round(combined_chance(np.full(50, 0.01)), 4)
+    >>> round(combined_p_value(np.array([0.01])), 4), round(combined_p_value(np.full(50, 0.01)), 4)
     (0.01, 0.01)
     """
-    if not chances.size:
+    if not p_values.size:
         return 1.0
-    chances = np.clip(chances, 1e-300, 0.99)
-    # tan((1/2 - p) pi), which is 1 / (p pi) where p is small.
-    variates = np.where(chances < 1e-8, 1 / (np.pi * chances), np.tan((0.5 - chances) * np.pi))
+    p_values = np.clip(p_values, 1e-300, 0.99)
+    # tan((1/2 - p) pi), which is 1 / (p pi) if p is small.
+    variates = np.where(p_values < 1e-8, 1 / (np.pi * p_values), np.tan((0.5 - p_values) * np.pi))
     mean = float(np.mean(variates))
     return 1 / (np.pi * mean) if mean > 1e8 else 0.5 - float(np.arctan(mean)) / np.pi
 
 
 def first_crossing(values: xr.DataArray, level: float, dim: str = "time") -> xr.DataArray:
-    """When each curve first rises to ``level``, interpolated linearly in log time; NaN where it never does.
+    """The time at which each curve first reaches a level, interpolated linearly in log time; NaN if it never does.
+
+    Parameters
+    ----------
+    values
+        The curves.
+    level
+        The level, which is reached from below.
+    dim
+        The dimension of time.
 
     >>> import xarray as xr
     >>> from solvable.comparison import first_crossing
@@ -440,8 +462,8 @@ def first_crossing(values: xr.DataArray, level: float, dim: str = "time") -> xr.
         last = above[0]
         if last == 0 or times[last - 1] <= 0:
             return float(times[last])
-        share = (level - curve[last - 1]) / (curve[last] - curve[last - 1])
-        return float(times[last - 1] * (times[last] / times[last - 1]) ** share)
+        fraction = (level - curve[last - 1]) / (curve[last] - curve[last - 1])
+        return float(times[last - 1] * (times[last] / times[last - 1]) ** fraction)
 
     crossing = xr.apply_ufunc(along, values, values[dim], input_core_dims=[[dim], [dim]], vectorize=True)
     return crossing.assign_attrs(long_name=f"time at which {values.name} reaches {level:g}", units="steps")

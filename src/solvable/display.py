@@ -1,4 +1,4 @@
-"""Tables for notebooks. Every text is escaped: what a parameter or a claim holds is shown, never run."""
+"""HTML tables for notebooks. All text is escaped, so that parameters and claims cannot inject HTML."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def table(caption: Any, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """An HTML table of plain texts under a caption; the notebook's own style sheet dresses it."""
+    """An HTML table of plain text with a caption, in the style of the notebook."""
     titles = "".join(f"<th>{escape(title)}</th>" for title in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     top = f'<caption style="text-align: left"><b>{escape(str(caption))}</b></caption>'

@@ -1,23 +1,23 @@
-"""The one error of a training that leaves the finite numbers."""
+"""The error that is raised when training diverges."""
 
 from typing import Any
 
 
 class DivergedError(ValueError):
-    """Training left the finite numbers.
+    """Training diverged: a loss or a weight became infinite or NaN.
 
     Parameters
     ----------
     message
-        What happened, and what to do.
+        What happened and what to do.
     step
-        The step at which it was seen; None for gradient flow.
+        The step at which it was detected; None for gradient flow.
     time
-        The time at which it was seen, in the units of the training.
+        The time at which it was detected, in the units of the training.
     stable_learning_rate
-        An estimate of the learning rate below which training is stable there, where there is one.
+        Estimate of the learning rate below which training is stable, if there is one.
     partial
-        What there was until then, where it is known: curves, or the trained networks with theirs.
+        Results until then, if they are known: curves, or trained networks with their curves.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Fits over curves and sweeps: local exponents, power laws with errors, and the compute-optimal envelope.
+"""Fits of curves and sweeps: local exponents, power laws with errors, and the compute-optimal envelope.
 
-An exponent means ``y = prefactor x^-exponent``, as in every model: it is positive where values fall, and negative where
-they grow. Values are :class:`xarray.DataArray`, of any number of dimensions, or plain arrays, whose last axis is then
-fitted. With a dimension ``seed`` the mean over seeds is fitted, and the seeds give the errors.
+Exponents are defined by ``y = prefactor x^-exponent``, as in every model: they are positive if values fall. Values are
+:class:`xarray.DataArray` with any number of dimensions, or plain arrays, whose last axis is fitted. With a dimension
+``seed``, the mean over seeds is fitted and the seeds determine the errors.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from solvable.numerics import fits
 
 __all__ = ["envelope", "local_exponent", "power_law", "straight_window"]
 
-_FEWEST_RESAMPLES = 100
+_MINIMUM_RESAMPLES = 100
 
 
 def local_exponent(values: Any, x: Any = "time", *, errors: Any = None) -> xr.Dataset:
-    """Compute ``-d log y / d log x`` at every point, of second order on uneven grids, the ends included.
+    """Compute the local exponent ``-d log y / d log x`` at every point, to second order on uneven grids, ends included.
 
     Parameters
     ----------
@@ -30,7 +30,8 @@ def local_exponent(values: Any, x: Any = "time", *, errors: Any = None) -> xr.Da
     x
         Name of a dimension of the values, or an array.
     errors
-        Standard errors of the values, taken to be independent from point to point. Errors from seeds need not be.
+        Standard errors of the values, assumed to be independent at different points. Errors from seeds may be
+        correlated.
 
     Returns
     -------
@@ -39,16 +40,17 @@ def local_exponent(values: Any, x: Any = "time", *, errors: Any = None) -> xr.Da
     """
     curve = _Curve(values, x, errors)
     slopes, error = curve.slopes()
-    found = {"exponent": -slopes} | ({} if error is None else {"exponent_error": error})
-    return xr.Dataset(
-        {name: ((*curve.others, curve.dim), array, _MEANINGS[name]) for name, array in found.items()}, curve.coords()
-    )
+    dims = (*curve.others, curve.dim)
+    found = {"exponent": (dims, -slopes, {"long_name": "local exponent", "units": "1"})}
+    if error is not None:
+        found["exponent_error"] = (dims, error, {"long_name": "standard error of the local exponent", "units": "1"})
+    return xr.Dataset(found, curve.coords())
 
 
 def straight_window(values: Any, x: Any = "time", *, drift: float = 0.02, errors: Any = None) -> xr.Dataset:
-    """Find the longest window, in the logarithm of x, in which one exponent describes all local ones.
+    """Find the longest window, in the logarithm of x, in which the local exponents are equal.
 
-    Of two equal windows the later one is taken.
+    Of two windows of equal length, the later one is chosen.
 
     Parameters
     ----------
@@ -57,8 +59,8 @@ def straight_window(values: Any, x: Any = "time", *, drift: float = 0.02, errors
     x
         Name of a dimension of the values, or an array.
     drift
-        The exponent may differ from each local one by half of this, and by three standard errors where the values have
-        errors or seeds.
+        The exponent of the window may differ from each local one by half of this, and by three standard errors if the
+        values have errors or seeds.
     errors
         Standard errors of the values.
 
@@ -69,8 +71,8 @@ def straight_window(values: Any, x: Any = "time", *, drift: float = 0.02, errors
     """
     curve = _Curve(values, x, errors)
     if curve.others:
-        raise ValueError(f"a window is found for one curve: select along {', '.join(curve.others)}")
-    ends = curve.limits(fits.straight_window(curve.x, *_window_arguments(curve, drift)))
+        raise ValueError(f"a window is that of one curve: select along {', '.join(curve.others)}")
+    ends = curve.limits(curve.chosen("straight", drift, 0))
     described = {name: ((), end, _describe(name, 0.0)) for name, end in zip(("first", "last"), ends, strict=True)}
     return xr.Dataset(described)
 
@@ -90,34 +92,34 @@ def power_law(
 ) -> xr.Dataset:
     """Fit ``y = prefactor x^-exponent``, with ``offset=True`` plus a constant, along one dimension of any data.
 
-    Every parameter comes with its standard error and an interval (``_low``, ``_high``) from fits to resampled data.
-    Resampling knows of noise alone; how far a curve is from a power is ``exponent_drift``, the exponent of the later
-    half of the window less that of the earlier half (NaN with fewer than four points, or where values lie on both sides
-    of the offset).
+    Every parameter has a standard error and a confidence interval (``_low``, ``_high``) from fits to resampled data.
+    These account for noise alone. How far a curve is from a power law is measured by ``exponent_drift``, the exponent
+    of the later half of the window minus that of the earlier half (NaN with fewer than four points, or if values lie on
+    both sides of the offset).
 
     Parameters
     ----------
     values
-        The values to fit; positive, unless there are ``errors`` and an offset.
+        The values to fit; positive, unless ``errors`` and an offset are given.
     x
         Name of a dimension of the values, or an array.
     window
-        A pair of x, both included, or ``"straight"`` for that of :func:`straight_window`, found for each curve. Values
+        A pair of x, both included, or ``"straight"`` for the window of :func:`straight_window` of each curve. Values
         outside of a given window may be zero, negative or missing.
     drift
         The drift that ``window="straight"`` allows.
     errors
-        Standard errors of the values, which weigh them. Otherwise all points count the same in the logarithm.
+        Standard errors of the values, used as weights. Otherwise all points have the same weight in the logarithm.
     offset
-        Whether a constant is fitted, too.
+        Whether a constant is fitted as well.
     resample
-        What is resampled: ``"seeds"``, whole runs (the default where there is such a dimension); ``"errors"``, Gaussian
-        noise (the default where errors are given); ``"residuals"``, for the same noise at all points (the default
-        otherwise); or ``"pairs"``, points with their noise.
+        What is resampled: ``"seeds"``, whole runs (the default if there is such a dimension); ``"errors"``, Gaussian
+        noise (the default if errors are given); ``"residuals"``, for equal noise at all points (the default otherwise);
+        or ``"pairs"``, points with their noise.
     resamples
-        Number of resampled fits, at least 100; or 0, for no errors.
+        Number of resampled fits, at least 100; or 0 for no errors.
     confidence
-        Probability with which an interval holds the truth.
+        Probability that an interval contains the true value.
     key
         Random seed of the resampling.
 
@@ -127,14 +129,14 @@ def power_law(
         ``exponent``, ``prefactor``, ``offset`` with errors and intervals, ``exponent_drift``, and the ends ``first``
         and ``last`` of the window, over all dimensions but x and the seeds.
     """
-    # What lies outside a window that is given is not looked at: it may be zero, negative or missing.
+    # Values outside a given window are ignored: they may be zero, negative or missing.
     within = window if isinstance(window, tuple | list) else None
     if within is not None and len(within) != 2:
         raise ValueError(f"window must be a pair of x, 'straight' or None, not {window!r}")
     curve = _Curve(values, x, errors, positive=not (offset and errors is not None), within=within)
     how = fits.check_resampling(resample, curve.seeds, errors) if resamples else resample
-    if resamples and resamples < _FEWEST_RESAMPLES:
-        raise ValueError(f"resamples must be 0, or at least {_FEWEST_RESAMPLES}, not {resamples!r}")
+    if resamples and resamples < _MINIMUM_RESAMPLES:
+        raise ValueError(f"resamples must be 0, or at least {_MINIMUM_RESAMPLES}, not {resamples!r}")
     check_fraction(confidence, "confidence")
     fewest = (4 if offset else 3) if resamples and how != "seeds" else (3 if offset else 2)
     rows = []
@@ -143,28 +145,31 @@ def power_law(
         part, own = curve.x[chosen], None if curve.errors is None else curve.row_errors(row)[chosen]
         fits.check_curve(part, runs[..., chosen], fewest)
         generator = np.random.default_rng([key, row])
-        found = _fitted(part, runs[..., chosen], own, offset)
+        mean = _mean(runs)[chosen]
+        found = _fitted(part, mean, own, offset)
         if resamples:
-            drawn = runs[..., chosen] if how == "seeds" else _mean(runs)[chosen]
+            drawn = runs[..., chosen] if how == "seeds" else mean
             again = fits.resample(part, drawn, own, offset, how, resamples, generator)
-            found |= _spreads(again, offset, confidence)
+            for name in ("exponent", "prefactor", "offset")[: 3 if offset else 2]:
+                error, low, high = fits.error_and_interval(getattr(again.laws, name), again, confidence)
+                found |= {f"{name}_error": error, f"{name}_low": low, f"{name}_high": high}
         first, last = curve.limits(chosen)
         rows.append(found | {"first": first, "last": last})
-    shape = curve.shape()
+    arrays = {name: np.array([row[name] for row in rows]).reshape(curve.shape) for name in rows[0]}
     return xr.Dataset(
-        {
-            name: (curve.others, np.array([row[name] for row in rows]).reshape(shape), _describe(name, confidence))
-            for name in rows[0]
-        },
+        {name: (curve.others, array, _describe(name, confidence)) for name, array in arrays.items()},
         {name: coordinate for name, coordinate in curve.coords().items() if name != curve.dim},
         {"resample": how, "resamples": resamples, "confidence": confidence},
     )
 
 
-def _fitted(x: np.ndarray, runs: np.ndarray, errors: np.ndarray | None, offset: bool) -> dict[str, float]:
-    mean = _mean(runs)
+def _mean(runs: np.ndarray) -> np.ndarray:
+    return runs.mean(0) if runs.ndim == 2 else runs
+
+
+def _fitted(x: np.ndarray, mean: np.ndarray, errors: np.ndarray | None, offset: bool) -> dict[str, float]:
     law = fits.fit(x, mean, errors, offset)
-    found = {"exponent": float(law.exponent), "prefactor": float(law.prefactor)}
+    found = {"exponent": float(law.exponent), "prefactor": float(law.prefactor), "exponent_drift": float("nan")}
     if offset:
         found["offset"] = float(law.offset)
     half = x.size // 2
@@ -172,21 +177,6 @@ def _fitted(x: np.ndarray, runs: np.ndarray, errors: np.ndarray | None, offset: 
         parts = (slice(half), slice(half, None))
         early, late = (fits.straight_line(np.log(x[part]), np.log(mean[part] - law.offset[()]))[0] for part in parts)
         found["exponent_drift"] = float(early - late)
-    else:
-        found["exponent_drift"] = float("nan")
-    return found
-
-
-def _mean(runs: np.ndarray) -> np.ndarray:
-    return runs.mean(0) if runs.ndim == 2 else runs
-
-
-def _spreads(again: fits.Resampled, offset: bool, confidence: float) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name in ("exponent", "prefactor", "offset")[: 3 if offset else 2]:
-        values = getattr(again.laws, name)
-        error, low, high = fits.error_and_interval(values, again, confidence)
-        found |= {f"{name}_error": error, f"{name}_low": low, f"{name}_high": high}
     return found
 
 
@@ -199,7 +189,7 @@ def envelope(cost: xr.DataArray, loss: xr.DataArray, budgets: Any = None, *, alo
     Parameters
     ----------
     cost
-        The cost of each run so far, over ``along`` and the dimension that numbers the family, such as sizes * times.
+        The cost of each run so far, over ``along`` and the dimension of the family, such as sizes * times.
     loss
         The loss over these dimensions; further dimensions are kept. The mean over a dimension ``seed`` is taken, and
         the jackknife over seeds contributes to the error.
@@ -212,7 +202,7 @@ def envelope(cost: xr.DataArray, loss: xr.DataArray, budgets: Any = None, *, alo
     -------
     Dataset
         The loss under its own name with its error, ``optimal_<member>`` with its error, ``optimal_<along>``, and
-        ``bracketed``. Where that is False, the best member is the first or the last of the family, and errors are
+        ``bracketed``. If that is False, the best member is the first or the last of the family, and errors are
         infinite.
     """
     members = [dim for dim in cost.dims if dim != along and dim in loss.dims]
@@ -224,44 +214,55 @@ def envelope(cost: xr.DataArray, loss: xr.DataArray, budgets: Any = None, *, alo
     member = str(members[0])
     kept = [str(dim) for dim in loss.dims if dim not in (along, member, "seed")]
     price = cost.transpose(member, along).values
-    places, stations = (np.asarray(loss[name].values, float) for name in (member, along))
+    sizes, times = (np.asarray(loss[name].values, float) for name in (member, along))
     chosen = _budgets(budgets, price)
     curves = loss.transpose(*kept, *(["seed"] if "seed" in loss.dims else []), member, along)
     stacked = curves.values.reshape(-1, *curves.values.shape[len(kept) :])
-    rows = [_row(price, runs, places, stations, chosen) for runs in stacked]
-    dims, shape = (*kept, "budget"), (*(loss.sizes[dim] for dim in kept), chosen.size)
-    names = {"loss": loss.name or "loss", "place": member, "station": along}
-    variables: dict[str, Any] = {}
-    for name in rows[0]:
-        base, _, suffix = name.partition("_")
-        label = f"optimal_{names[base]}" if base in ("place", "station") else str(names.get(base, base))
-        label += f"_{suffix}" if suffix else ""
-        array = np.array([row[name] for row in rows]).reshape(shape)
-        variables[label] = (dims, array, _envelope_meaning(base, suffix, loss, member, along))
-    coordinates = {dim: loss[dim] for dim in kept}
-    return xr.Dataset(variables, {**coordinates, "budget": ("budget", chosen, _BUDGET)})
+    rows = [_envelope(price, runs, sizes, times, chosen) for runs in stacked]
+    shape = (*(loss.sizes[dim] for dim in kept), chosen.size)
+    name = str(loss.name or "loss")
+    variables = {
+        name: ("loss", _best(loss)),
+        f"{name}_error": ("loss_error", _best(loss, "error of the ")),
+        f"optimal_{member}": ("size", _best(loss[member])),
+        f"optimal_{member}_error": ("size_error", _best(loss[member], "error of the ")),
+        f"optimal_{along}": ("time", _best(loss[along])),
+        "bracketed": ("bracketed", {"long_name": "whether the best member lies inside of the family", "units": "1"}),
+    }
+    return xr.Dataset(
+        {
+            label: ((*kept, "budget"), np.array([row[source] for row in rows]).reshape(shape), attrs)
+            for label, (source, attrs) in variables.items()
+        },
+        {**{dim: loss[dim] for dim in kept}, "budget": ("budget", chosen, _BUDGET)},
+    )
 
 
-def _row(
-    price: np.ndarray, runs: np.ndarray, places: np.ndarray, stations: np.ndarray, budgets: np.ndarray
+def _best(values: xr.DataArray, prefix: str = "") -> dict[str, str]:
+    name = values.attrs.get("long_name", str(values.name))
+    return {"long_name": f"{prefix}best {name}", "units": str(values.attrs.get("units", "1"))}
+
+
+def _envelope(
+    price: np.ndarray, runs: np.ndarray, sizes: np.ndarray, times: np.ndarray, budgets: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """One envelope; ``runs`` is over the family and along it, with seeds in front where there are some."""
+    """The envelope of one family; ``runs`` has the dimensions member and time, and possibly seed before them."""
     mean = runs.mean(0) if runs.ndim == 3 else runs
-    fits.check_curve(places, np.moveaxis(mean, 0, -1), 3)
-    fits.check_curve(stations, mean, 4)
+    fits.check_curve(sizes, np.moveaxis(mean, 0, -1), 3)
+    fits.check_curve(times, mean, 4)
     found, coarse = _at_budgets(price, mean, budgets)
-    best = envelopes.lowest(places, found)
+    best = envelopes.lowest(sizes, found)
     nearest = np.argmin(found, axis=0)
     error = np.hypot(best.depth_error, best.depth * coarse[nearest, np.arange(budgets.size)])
     if runs.ndim == 3:
-        error = np.hypot(error, _jackknife(price, runs, places, budgets))
-    reached, _ = _at_budgets(price, np.broadcast_to(stations, price.shape), budgets)
+        error = np.hypot(error, _jackknife(price, runs, sizes, budgets))
+    reached, _ = _at_budgets(price, np.broadcast_to(times, price.shape), budgets)
     return {
         "loss": best.depth,
         "loss_error": error,
-        "place": best.place,
-        "place_error": best.place_error,
-        "station": _between(places, reached, best.place, nearest),
+        "size": best.place,
+        "size_error": best.place_error,
+        "time": _between(sizes, reached, best.place, nearest),
         "bracketed": best.bracketed,
     }
 
@@ -271,19 +272,19 @@ def _at_budgets(price: np.ndarray, values: np.ndarray, budgets: np.ndarray) -> t
     return np.array(found), np.array(errors)
 
 
-def _jackknife(price: np.ndarray, runs: np.ndarray, places: np.ndarray, budgets: np.ndarray) -> np.ndarray:
+def _jackknife(price: np.ndarray, runs: np.ndarray, sizes: np.ndarray, budgets: np.ndarray) -> np.ndarray:
     """Standard error of the envelope of the mean, from the envelopes of all runs but one."""
     count, total = runs.shape[0], runs.sum(0)
     if count < 2:
         return np.full(budgets.size, np.inf)
     without = [(total - run) / (count - 1) for run in runs]
-    depths = np.array([envelopes.lowest(places, _at_budgets(price, mean, budgets)[0]).depth for mean in without])
+    depths = np.array([envelopes.lowest(sizes, _at_budgets(price, mean, budgets)[0]).depth for mean in without])
     return np.sqrt((count - 1) * depths.var(0))
 
 
-def _between(places: np.ndarray, reached: np.ndarray, place: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-    """How far the best member has got, from its neighbours' progress by the parabola in the logarithms."""
-    logs, out = np.log(places), np.empty(place.size)
+def _between(sizes: np.ndarray, reached: np.ndarray, best: np.ndarray, nearest: np.ndarray) -> np.ndarray:
+    """The time that the best member has reached, from those of its neighbours by a parabola in the logarithms."""
+    logs, out = np.log(sizes), np.empty(best.size)
     for column, middle in enumerate(nearest):
         around = slice(max(0, middle - 1), middle + 2)
         row = reached[around, column]
@@ -291,7 +292,7 @@ def _between(places: np.ndarray, reached: np.ndarray, place: np.ndarray, nearest
             out[column] = reached[middle, column]
             continue
         through = np.polyfit(logs[around] - logs[middle], np.log(row), 2)
-        out[column] = np.exp(np.polyval(through, np.log(place[column]) - logs[middle]))
+        out[column] = np.exp(np.polyval(through, np.log(best[column]) - logs[middle]))
     return out
 
 
@@ -309,7 +310,7 @@ def _budgets(budgets: Any, price: np.ndarray) -> np.ndarray:
 
 
 class _Curve:
-    """Values to be fitted, with the dimension fitted last, seeds before it, and the others in front."""
+    """Values to be fitted: the fitted dimension is the last, seeds come before it, and other dimensions first."""
 
     def __init__(
         self, values: Any, x: Any, errors: Any, positive: bool = True, within: Sequence[float] | None = None
@@ -329,32 +330,28 @@ class _Curve:
         self.others = tuple(str(dim) for dim in values.dims if dim not in (x, "seed"))
         self.seeds = values.sizes.get("seed")
         self.data = values.transpose(*self.others, *(["seed"] if self.seeds is not None else []), x)
+        self.shape = tuple(self.data.sizes[dim] for dim in self.others)
         self.x = np.asarray(self.data[self.dim].values, float)
-        self.errors = None if errors is None else self._errors(errors, values)
-        # A window has no place among points that are not in order, which is said below.
+        self.mean = self.data.values.mean(-2) if self.seeds is not None else self.data.values
+        self.errors = None if errors is None else self._check_errors(errors, values)
+        # Points that are not in order have no window; the check below says so.
         ordered = self.x.ndim == 1 and bool((np.diff(self.x) > 0).all())
         looked_at = self._between(*within) if within is not None and ordered else slice(None)
-        fits.check_curve(self.x[looked_at], self._mean_values()[..., looked_at], 0 if within else 2, positive)
+        fits.check_curve(self.x[looked_at], self.mean[..., looked_at], 0 if within else 2, positive)
 
-    def _errors(self, errors: Any, values: xr.DataArray) -> np.ndarray:
+    def _check_errors(self, errors: Any, values: xr.DataArray) -> np.ndarray:
         if isinstance(errors, xr.DataArray):
             like = values.isel(seed=0, drop=True) if self.seeds is not None else values
             errors = errors.broadcast_like(like).transpose(*self.others, self.dim).values
-        return fits.check_errors(errors, (*self.shape(), self.x.size))
-
-    def _mean_values(self) -> np.ndarray:
-        return self.data.values.mean(-2) if self.seeds is not None else self.data.values
+        return fits.check_errors(errors, (*self.shape, self.x.size))
 
     def slopes(self) -> tuple[np.ndarray, np.ndarray | None]:
         if self.errors is None and self.seeds is not None and self.seeds > 1:
             return fits.local_slopes_of_mean(self.x, self.data.values)
-        return fits.local_slopes(self.x, self._mean_values(), self.errors)
-
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.data.sizes[dim] for dim in self.others)
+        return fits.local_slopes(self.x, self.mean, self.errors)
 
     def rows(self) -> np.ndarray:
-        """One curve after the other, each over x or over seed and x."""
+        """The single curves, each over x or over seed and x."""
         return self.data.values.reshape(-1, *self.data.values.shape[len(self.others) :])
 
     def row_errors(self, row: int) -> np.ndarray:
@@ -362,16 +359,21 @@ class _Curve:
         return self.errors.reshape(-1, self.x.size)[row]
 
     def chosen(self, window: tuple[float, float] | str | None, drift: float, row: int) -> slice:
+        """The points of one curve that lie in a window."""
         if window is None:
             return slice(0, self.x.size)
-        if isinstance(window, str):
-            if window != "straight":
-                raise ValueError(f"window must be a pair of x, 'straight' or None, not {window!r}")
-            return fits.straight_window(self.x, *_window_arguments(self, drift, row))
-        return self._between(*window)
+        if not isinstance(window, str):
+            return self._between(*window)
+        if window != "straight":
+            raise ValueError(f"window must be a pair of x, 'straight' or None, not {window!r}")
+        if not 0 < drift < np.inf:
+            raise ValueError(f"drift must be a positive number, the spread of exponents that is allowed, not {drift!r}")
+        slopes, errors = (None if array is None else array.reshape(-1, self.x.size)[row] for array in self.slopes())
+        assert slopes is not None
+        return fits.straight_window(self.x, slopes, drift, errors)
 
     def _between(self, low: float, high: float) -> slice:
-        # A window that ends on a point holds it, rounding or not.
+        # A window includes its ends, whatever their rounding errors.
         return slice(
             int(np.searchsorted(self.x, low * (1 - 1e-9))), int(np.searchsorted(self.x, high * (1 + 1e-9), "right"))
         )
@@ -384,24 +386,12 @@ class _Curve:
         return {name: self.data[name] for name in (*self.others, self.dim) if name in self.data.coords}
 
 
-def _window_arguments(curve: _Curve, drift: float, row: int = 0) -> tuple[np.ndarray, float, np.ndarray | None]:
-    if not 0 < drift < np.inf:
-        raise ValueError(f"drift must be a positive number, the spread of exponents that is allowed, not {drift!r}")
-    slopes, errors = (None if array is None else array.reshape(-1, curve.x.size)[row] for array in curve.slopes())
-    assert slopes is not None
-    return slopes, drift, errors
-
-
-_MEANINGS = {
-    "exponent": {"long_name": "local exponent", "units": "1"},
-    "exponent_error": {"long_name": "standard error of the local exponent", "units": "1"},
-}
 _BUDGET = {"long_name": "budget", "units": "1", "symbol": "C"}
 _NAMES = {
     "exponent": "exponent of the power law",
     "prefactor": "prefactor of the power law",
-    "offset": "value that the power law tends to",
-    "exponent_drift": "exponent of the later half of the window less that of the earlier half",
+    "offset": "limit of the power law",
+    "exponent_drift": "exponent of the later half of the window minus that of the earlier half",
     "first": "first point of the window",
     "last": "last point of the window",
 }
@@ -416,14 +406,3 @@ def _describe(name: str, confidence: float) -> dict[str, str]:
     }
     text = _NAMES[name] if name in _NAMES else kinds[kind].format(_NAMES[base])
     return {"long_name": text, "units": "1"}
-
-
-def _envelope_meaning(base: str, suffix: str, loss: xr.DataArray, member: str, along: str) -> dict[str, str]:
-    if base == "bracketed":
-        return {"long_name": "whether the best member lies inside of the family", "units": "1"}
-    source = loss if base == "loss" else loss[member if base == "place" else along]
-    name = f"best {source.attrs.get('long_name', str(source.name))}"
-    return {
-        "long_name": f"error of the {name}" if suffix else name,
-        "units": str(source.attrs.get("units", "1")),
-    }

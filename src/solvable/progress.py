@@ -1,4 +1,4 @@
-"""Progress of anything over a few seconds: a bar on a terminal, and a line now and then where output is piped."""
+"""Progress of long computations: a bar on a terminal, a line from time to time if output is piped, or a callback."""
 
 import sys
 import threading
@@ -13,70 +13,95 @@ if TYPE_CHECKING:
 
 
 class Advance(Protocol):
-    """Call it with the amount of work just done."""
+    """Function to call with the amount of work that was just done."""
 
     def __call__(self, amount: float = 1.0) -> None: ...
 
 
-# Hears the share of the work that is done, from 0 to 1. What it raises ends the work.
-Listener = Callable[[float], None]
+# Receives the fraction of the work that is done, from 0 to 1. An exception that it raises ends the work.
+Callback = Callable[[float], None]
 
-# Without a terminal, the first line comes after this many seconds; later ones as far apart as the last number says.
+# Without a terminal, a line is printed after the first number of seconds, and then in intervals of the second number.
 FIRST_LINE, LINE_INTERVAL = 5.0, 5.0
-# Work that takes longer than a minute says less often how far it is, so that a log of hours stays readable.
+# After a minute the interval is longer, so that a log of hours stays readable.
 PATIENT_AFTER, PATIENT_INTERVAL = 60.0, 30.0
 
-_shown: ContextVar[bool] = ContextVar("shown", default=False)
-_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_is_shown: ContextVar[bool] = ContextVar("is_shown", default=False)
+_callback: ContextVar[Callback | None] = ContextVar("callback", default=None)
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Iterator[None]:
-    """Work done inside reports to ``listener`` in place of a bar: a page shows it, and stops the work by raising."""
-    token = _listener.set(listener)
+def progress_callback(callback: Callback) -> Iterator[None]:
+    """Report progress to a callback instead of a progress bar, for work inside this context.
+
+    Parameters
+    ----------
+    callback
+        Called with the fraction of the work that is done, from 0 to 1. It can raise an exception to stop the work.
+    """
+    token = _callback.set(callback)
     try:
         yield
     finally:
-        _listener.reset(token)
+        _callback.reset(token)
 
 
 @contextmanager
-def part_of(begin: float, length: float) -> Iterator[None]:
-    """Work inside is heard of as the share from ``begin`` on, ``length`` long, of a longer work."""
-    listener = _listener.get()
-    if listener is None:
+def progress_part(begin: float, length: float) -> Iterator[None]:
+    """Report work inside this context as a part of longer work, to the callback if there is one.
+
+    Parameters
+    ----------
+    begin
+        Fraction of the longer work that is done before.
+    length
+        Fraction of the longer work that is done inside.
+    """
+    callback = _callback.get()
+    if callback is None:
         yield
         return
-    with heard_by(lambda share: listener(begin + length * share)):
+    with progress_callback(lambda fraction: callback(begin + length * fraction)):
         yield
 
 
 @contextmanager
 def progress_bar(label: str, total: float, show: bool | None = None, unit: str | None = None) -> Iterator[Advance]:
-    """Show on stderr how much of ``total`` is done; the body calls what it is given with each amount of work done.
+    """Show on stderr how much work is done. The context provides a function to call with each amount of work.
 
-    On a terminal this is a bar. Elsewhere (a pipe, a log file, a notebook) it is a line every few seconds, from the
-    fifth second on, also while the work itself reports nothing. ``show=True`` asks for the bar and ``show=False`` for
-    silence; None chooses. With a ``unit`` the bar also states how many units are done, and how many per second.
+    On a terminal this is a bar. Elsewhere (a pipe, a log file, a notebook) a line is printed every few seconds, also
+    while the work itself reports nothing. Nested work shows no progress of its own.
 
-    Work inside work that already shows its progress shows none of its own.
+    Parameters
+    ----------
+    label
+        Name of the work.
+    total
+        Total amount of work.
+    show
+        True for a bar and False for nothing; None decides by whether stderr is a terminal.
+    unit
+        Name of one unit of work. If given, the bar also shows the number of units and the rate.
     """
-    listener = _listener.get()
-    if listener is not None:
-        with _reported(listener, total) as advance:
+    callback = _callback.get()
+    if callback is not None:
+        with _call_back(callback, total) as advance:
             yield advance
         return
-    if show is False or _shown.get():
+    if show is False or _is_shown.get():
         yield lambda amount=1.0: None
         return
-    if show is None and not sys.stderr.isatty():
-        token = _shown.set(True)
-        try:
-            with _lines(label, total) as advance:
-                yield advance
-        finally:
-            _shown.reset(token)
-        return
+    show_progress = _lines(label, total) if show is None and not sys.stderr.isatty() else _bar(label, total, unit)
+    token = _is_shown.set(True)
+    try:
+        with show_progress as advance:
+            yield advance
+    finally:
+        _is_shown.reset(token)
+
+
+@contextmanager
+def _bar(label: str, total: float, unit: str | None) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -85,18 +110,14 @@ def progress_bar(label: str, total: float, show: bool | None = None, unit: str |
         columns.append(TextColumn("{task.completed:.0f} of {task.total:.0f} " + unit))
         columns.append(_rate_column(unit))
     columns.append(TimeRemainingColumn())
-    token = _shown.set(True)
-    try:
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(label, total=total)
-            yield lambda amount=1.0: bar.advance(task, amount)
-    finally:
-        _shown.reset(token)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda amount=1.0: bar.advance(task, amount)
 
 
 @contextmanager
 def _lines(label: str, total: float) -> Iterator[Advance]:
-    """Write a line every few seconds that says how much is done, from a thread, since the work may be one long call."""
+    """Print every few seconds how much is done, from a thread, because the work may be one long call."""
     done, begin, finished = 0.0, time.monotonic(), threading.Event()
 
     def advance(amount: float = 1.0) -> None:
@@ -119,11 +140,11 @@ def _lines(label: str, total: float) -> Iterator[Advance]:
         reporter.join()
 
 
-def _line(label: str, share: float, elapsed: float) -> str:
-    share = min(share, 1.0)
-    text = f"{label}: {100 * share:.0f} % after {elapsed:.0f} s"
-    # Early estimates are of compilation more than of the work.
-    return text if share < 0.02 else f"{text}, about {elapsed * (1 / share - 1):.0f} s left"
+def _line(label: str, fraction: float, elapsed: float) -> str:
+    fraction = min(fraction, 1.0)
+    text = f"{label}: {100 * fraction:.0f} % after {elapsed:.0f} s"
+    # Early estimates would be dominated by compilation.
+    return text if fraction < 0.02 else f"{text}, about {elapsed * (1 / fraction - 1):.0f} s left"
 
 
 def _rate_column(unit: str) -> "ProgressColumn":
@@ -139,17 +160,17 @@ def _rate_column(unit: str) -> "ProgressColumn":
 
 
 @contextmanager
-def _reported(listener: Listener, total: float) -> Iterator[Advance]:
+def _call_back(callback: Callback, total: float) -> Iterator[Advance]:
     done = 0.0
 
-    def share() -> float:
+    def fraction() -> float:
         return min(done / total, 1.0) if total > 0 else 1.0
 
     def advance(amount: float = 1.0) -> None:
         nonlocal done
         done += amount
-        listener(share())
+        callback(fraction())
 
-    # Work inside this work does not move the bar; it is only asked whether to go on.
-    with heard_by(lambda _: listener(share())):
+    # Nested work does not change the fraction; the callback may only stop it.
+    with progress_callback(lambda _: callback(fraction())):
         yield advance

@@ -15,7 +15,7 @@ import solvable
 from solvable import LinearEstimator, models
 from solvable.checks import rules
 from solvable.cli import cost, main
-from solvable.cli.flags import build, field_flags
+from solvable.cli.flags import field_flags, given_fields
 from solvable.cli.sweep import _fixed
 from solvable.model import Model, parameter
 from solvable.numerics.cost import check_cost, free_memory, in_time
@@ -165,8 +165,8 @@ def test_infinity_is_not_taken_for_a_flag_that_was_left_out() -> None:
         samples: int | None = parameter("samples", rules.count, symbol="n", default=30, infinite=True)
 
     flags = field_flags(Finite)
-    assert build(Finite, {"samples": None}, flags).samples is None
-    assert build(Finite, {"samples": 30}, flags).samples == 30
+    assert given_fields(Finite, {"samples": None}, flags) == {"samples": None}
+    assert given_fields(Finite, {"samples": 30}, flags) == {"samples": 30}
     assert _fixed(Finite, {"samples": None}, flags, as_design({"other": [1.0]})) == {"samples": None}
 
 
@@ -375,8 +375,8 @@ model = solvable.LinearEstimator(aspect_ratio=0.5)
 theory, run = model.predict([1, 10]), model.simulate([1, 10], dimension=20, seeds=2)
 solvable.plot(theory, run)
 solvable.compare(theory, run)
-from solvable.files import data_ending
-assert data_ending() == ".npz"
+from solvable.files import default_extension
+assert default_extension() == ".npz"
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 

@@ -208,7 +208,7 @@ def test_nothing_in_a_file_runs(folder: Path, capsys: pytest.CaptureFixture[str]
     for name in ("trap.pt", "plain.pt"):
         assert _run(["diagnose", "--checkpoint", name, "--model", "makers:torch_network", "--data", "data.npz"]) == 2
         message = capsys.readouterr().err
-        assert "could run code" in message
+        assert "could execute code" in message
         assert "safetensors" in message
     assert not (folder / "trapped").exists()
 
@@ -237,11 +237,11 @@ def test_bad_input(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "weights.txt").write_text("hello")
     assert "end in .npz or .safetensors" in refused("--checkpoint", "weights.txt", *checkpoint)
     assert "lacks '0.weight'" in refused("--checkpoint", "data.npz", *checkpoint)
-    assert "belong to --checkpoint" in refused("features.npz", "--initial", "weights.npz")
+    assert "need --checkpoint" in refused("features.npz", "--initial", "weights.npz")
     torch.save({"other": torch.ones(2)}, "other.pt")
     assert "does not fit the network" in refused("--checkpoint", "other.pt", *checkpoint)
     torch.save({"epoch": 3}, "empty.pt")
-    assert "holds no state_dict" in refused("--checkpoint", "empty.pt", *checkpoint)
+    assert "contains no state_dict" in refused("--checkpoint", "empty.pt", *checkpoint)
     for maker, words in (
         ("makers", "must look like module:function"),
         ("nowhere:network", "there is no module 'nowhere'"),

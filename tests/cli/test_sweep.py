@@ -18,7 +18,7 @@ from solvable.cli import main
 from solvable.cli.sweep import _fixed
 from solvable.model import Model, parameter
 from solvable.ranges import parse_box, parse_values
-from solvable.sweeps import load, status
+from solvable.sweeps import layout, load, status
 from solvable.sweeps.design import as_design
 
 PLANE = ("sweep", "linear-estimator", "--over", "aspect-ratio=0.2:1.4:4", "--over", "weight_decay=1e-5:1e-3:3log")
@@ -58,13 +58,13 @@ def test_from_a_grid_to_a_picture(capsys: pytest.CaptureFixture, tmp_path: Path)
 @pytest.mark.parametrize(
     ("axes", "named"),
     [
-        (("--over", "aspect_ratio=0.2,0.4"), "over aspect_ratio:"),
-        (("--over", "weight_decay=0,1", "--over", "aspect_ratio=1,2"), "over weight_decay x aspect_ratio:"),
+        (("--over", "aspect_ratio=0.2,0.4"), "aspect_ratio:"),
+        (("--over", "weight_decay=0,1", "--over", "aspect_ratio=1,2"), "weight_decay x aspect_ratio:"),
         (
             ("--over", "aspect_ratio=1,2", "--over", "weight_decay=0,1", "--over", "outputs=1,2"),
-            "over aspect_ratio x weight_decay x outputs:",
+            "aspect_ratio x weight_decay x outputs:",
         ),
-        (("--zip", "aspect_ratio=1,2", "--zip", "weight_decay=0,1"), "over aspect_ratio_weight_decay:"),
+        (("--zip", "aspect_ratio=1,2", "--zip", "weight_decay=0,1"), "aspect_ratio_weight_decay:"),
     ],
 )
 def test_a_store_with_other_axes_is_refused_in_words(
@@ -77,15 +77,52 @@ def test_a_store_with_other_axes_is_refused_in_words(
             capsys, "sweep", "linear-estimator", *axes, "--quantity", "limit", "--store", str(store), *extra
         )
         assert (code, out) == (2, "")
-        assert f"error: {store} is over aspect_ratio x weight_decay, but this sweep is {named}" in err
+        assert f"error: {store} has the axes aspect_ratio x weight_decay, but this sweep has {named}" in err
+
+
+def test_a_store_of_an_older_version_is_shown_but_not_continued(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    """Before there were trainings, the learning rate was a field of the model."""
+    store = tmp_path / "plane.zarr"
+    command = (*PLANE, "--quantity", "limit", "--store", str(store))
+    assert run(capsys, *command)[0] == 0
+    found = layout.read_layout(store)
+    settings = {
+        name: value for name, value in found.attributes["settings"].items() if name not in ("training", "version")
+    }
+    settings["parameters"] = {**settings["parameters"], "learning_rate": 0.01}
+    layout.publish(store, layout.Layout({**found.attributes, "settings": settings}, found.arrays))
+    code, out, _ = run(capsys, "sweep", "--status", str(store))
+    assert (code, "limit of linear-estimator, version unknown" in out) == (0, True)
+    for extra in ((), ("--dry-run",)):
+        code, out, err = run(capsys, *command, *extra)
+        assert (code, out) == (2, "")
+        assert err.startswith(
+            f"error: {store} was written by an older version of solvable, in which learning_rate was "
+        )
+        assert err.count("\n") == 1
+    layout.publish(store, layout.Layout({**found.attributes, "format": "solvable-sweep-0"}, found.arrays))
+    for arguments in (command, ("sweep", "--status", str(store))):
+        code, out, err = run(capsys, *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "was written by an older version of solvable" in err
+    assert run(capsys, *command, "--overwrite")[0] == 0
+
+
+def test_a_table_of_strings(capsys: pytest.CaptureFixture) -> None:
+    """Fewer distinct strings than there are columns of the table."""
+    code, out, err = run(
+        capsys, "sweep", "feature-scaling", "--over", "capacity=1.2,2", "--over", "source=0.3", "--quantity", "phase"
+    )
+    assert code == 0, err
+    assert "hard" in out
 
 
 def test_a_sweep_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour a cell, 25 of them: more than a day is refused unless what is computed is kept."""
     from solvable.sweeps import sweeping
 
-    first = sweeping.first_result
-    monkeypatch.setattr(sweeping, "first_result", lambda cells, design: (first(cells, design)[0], 3600.0))
+    measure = sweeping.measure
+    monkeypatch.setattr(sweeping, "measure", lambda cells, design: (measure(cells, design)[0], 3600.0))
     grid = {"aspect_ratio": np.linspace(0.1, 1, 25)}
     with pytest.raises(ValueError, match=r"\(25 cells\) would take about .* hours, longer than"):
         solvable.sweep(LinearEstimator(0.5), grid, "limit", engine="serial")

@@ -26,7 +26,7 @@ from solvable.explorer.presets import PRESETS
 from solvable.explorer.summaries import cards, show
 from solvable.numerics.ensemble import ensemble, seeds_from
 from solvable.plotting import series as curves
-from solvable.progress import heard_by, part_of, progress_bar
+from solvable.progress import progress_bar, progress_callback, progress_part
 from solvable.settings import FieldError, Setting, code, theory_of, theory_options
 from solvable.settings.fields import _guess, fields_of, write
 
@@ -512,7 +512,7 @@ def test_seeds_can_be_run_in_pieces() -> None:
 
 def test_work_reports_its_share_and_stops_when_its_listener_raises() -> None:
     heard: list[float] = []
-    with heard_by(heard.append), part_of(0.5, 0.5), progress_bar("outer", 4) as advance:
+    with progress_callback(heard.append), progress_part(0.5, 0.5), progress_bar("outer", 4) as advance:
         advance()
         with progress_bar("inner", 10) as inner:
             inner(5)
@@ -522,7 +522,7 @@ def test_work_reports_its_share_and_stops_when_its_listener_raises() -> None:
     def stop(share: float) -> None:
         raise InterruptedError
 
-    with pytest.raises(InterruptedError), heard_by(stop), progress_bar("work", 2) as advance:
+    with pytest.raises(InterruptedError), progress_callback(stop), progress_bar("work", 2) as advance:
         advance()
 
 

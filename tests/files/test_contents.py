@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays
 import solvable
 from solvable import files, models
 
-ENDINGS = files.DATA_ENDINGS
+ENDINGS = files.DATA_EXTENSIONS
 STATEMENTS: dict[str, Any] = {
     "None": None,
     "yes": True,
@@ -197,8 +197,8 @@ def test_any_dataset_comes_back(
     ("dataset", "words"),
     [
         (xr.Dataset({"v": ("x", np.array([1, None], dtype=object))}), "variable 'v' holds a Python int"),
-        (xr.Dataset({"v": ("x", ["a\0b"])}), "variable 'v' holds the text"),
-        (xr.Dataset({"v": ("x", ["\ud800"])}), "variable 'v' holds the text"),
+        (xr.Dataset({"v": ("x", ["a\0b"])}), "variable 'v' holds the string"),
+        (xr.Dataset({"v": ("x", ["\ud800"])}), "variable 'v' holds the string"),
         (xr.Dataset({"v": ("x", np.zeros(2, "f4,i4"))}), "variable 'v' holds"),
         (xr.Dataset({"v": ("x", np.zeros(2, "longdouble"))}), "variable 'v' holds"),
         (xr.Dataset(attrs={"set": {1}}), "the attribute 'set' of the dataset is a set"),

@@ -16,11 +16,11 @@ import xarray as xr
 
 import solvable
 from solvable import files
-from solvable.files.archives import npz_bytes
+from solvable.files import checksums
+from solvable.files.binary import npz_bytes
 from solvable.files.content import pack
-from solvable.files.sealing import seal
 
-ENDINGS = files.DATA_ENDINGS
+ENDINGS = files.DATA_EXTENSIONS
 
 
 def example() -> xr.Dataset:
@@ -162,7 +162,7 @@ def test_files_of_older_versions_load_with_a_warning(tmp_path: Path, ending: str
     dataset = xr.Dataset({"loss": ("time", [0.5, 0.25])}, {"time": [1.0, 2.0]}, {"model": "m", "seconds": 0.5})
     path = tmp_path / f"old{ending}"
     write_old(dataset, path)
-    with pytest.warns(files.UncheckedFileWarning, match="carries no checksum.*save it again") as caught:
+    with pytest.warns(files.UncheckedFileWarning, match="has no checksum.*save it again") as caught:
         loaded = solvable.load(path)
     assert caught[0].filename == __file__
     xr.testing.assert_identical(loaded, dataset)
@@ -210,13 +210,13 @@ HEADERS = {
 
 
 def npz_with_header(text: str) -> bytes:
-    """A sealed archive, as only somebody with intent would make it."""
+    """An archive with a valid checksum, as only somebody with intent would make it."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in {"/header": np.array(text), "loss": np.zeros((2, 3))}.items():
             with archive.open(f"{name}.npy", "w") as file:
                 np.lib.format.write_array(file, array)
-    return seal(buffer.getvalue()[:-2] + struct.pack("<H", 80))
+    return checksums.append(buffer.getvalue()[:-2] + struct.pack("<H", 80))
 
 
 @pytest.mark.filterwarnings("ignore::solvable.files.UncheckedFileWarning")
@@ -238,7 +238,7 @@ def test_a_root_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
     about = json.loads(root["attributes"].pop("solvable_dataset"))
     about.pop("sha256")
     about["files"]["../secret"] = "0" * 64
-    (path / "zarr.json").write_bytes(files.folders._root(root, about))
+    (path / "zarr.json").write_bytes(files.zarr_folder._root(root, about))
     with pytest.raises(ValueError, match="outside the folder"):
         solvable.load(path)
 

@@ -17,10 +17,10 @@ import xarray as xr
 
 import solvable
 from solvable import files
-from solvable.files import atomic, folders, swapping
+from solvable.files import atomic, replacement, zarr_folder
 from solvable.files.content import pack
 
-ENDINGS = files.DATA_ENDINGS
+ENDINGS = files.DATA_EXTENSIONS
 
 
 def noise(seed: int, size: int = 40_000) -> xr.Dataset:
@@ -73,7 +73,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
 
 def killed(step: int, path: Path, dataset: xr.Dataset) -> bool:
     """Replace a folder in a child process that ends, without any cleaning up, before the given step."""
-    prepared = folders.zarr_files(pack(dataset))
+    prepared = zarr_folder.zarr_files(pack(dataset))
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] != 0
@@ -92,8 +92,8 @@ def killed(step: int, path: Path, dataset: xr.Dataset) -> bool:
     try:
         for name in ("rename", "unlink", "rmdir", "fsync"):
             setattr(os, name, counted(getattr(os, name)))
-        swapping._exchange = counted(swapping._exchange)
-        swapping.write_folder(path, prepared)
+        replacement._exchange = counted(replacement._exchange)
+        replacement.write_folder(path, prepared)
     finally:
         os._exit(0)
 
@@ -103,7 +103,7 @@ def killed(step: int, path: Path, dataset: xr.Dataset) -> bool:
 @pytest.mark.parametrize("can_exchange", [True, False])
 def test_killed_at_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool) -> None:
     if not can_exchange:
-        monkeypatch.setattr(swapping, "_exchange", lambda *_: False)
+        monkeypatch.setattr(replacement, "_exchange", lambda *_: False)
     path = tmp_path / "run.zarr"
     old, new = noise(0, 10), noise(1, 10)
     step, seen = 0, set()
@@ -150,7 +150,7 @@ def test_several_threads_save_to_one_path(
     if not can_exchange:
         if ending != ".zarr":
             pytest.skip("only folders are exchanged")
-        monkeypatch.setattr(swapping, "_exchange", lambda *_: False)
+        monkeypatch.setattr(replacement, "_exchange", lambda *_: False)
     path = solvable.save(noise(0, 20), tmp_path / f"run{ending}")
     expected = {seed: noise(seed, 20) for seed in range(5)}
     trouble: list[BaseException] = []
@@ -197,7 +197,7 @@ def test_several_processes_save_to_one_folder(tmp_path: Path) -> None:
 def test_a_stranger_that_comes_between_is_spared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the check and the exchange somebody puts a folder of their own at the path."""
     path = solvable.save(noise(0, 5), tmp_path / "run.zarr")
-    real = swapping._exchange
+    real = replacement._exchange
     for exchange in (real, lambda *_: False):
         calls = 0
 
@@ -210,7 +210,7 @@ def test_a_stranger_that_comes_between_is_spared(tmp_path: Path, monkeypatch: py
                 (path / "thesis.tex").write_text("years of work")
             return exchange(first, second)
 
-        monkeypatch.setattr(swapping, "_exchange", come_between)
+        monkeypatch.setattr(replacement, "_exchange", come_between)
         with pytest.raises(FileExistsError, match="cannot write .*something else was put there"):
             solvable.save(noise(1, 5), path)
         assert (path / "thesis.tex").read_text() == "years of work"
@@ -228,5 +228,5 @@ def test_a_clean_up_that_is_interrupted_is_finished() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        atomic.insist(clean_up)
+        atomic.complete(clean_up)
     assert done == [0, 1]

@@ -15,7 +15,7 @@ from solvable import files
 from solvable.files.saving import check_data_path
 from solvable.sweeps import load as load_sweep
 from solvable.sweeps import lock
-from solvable.sweeps.store import read_status
+from solvable.sweeps.store import status
 
 DATASET = xr.Dataset({"loss": ("time", [0.5, 0.25])}, {"time": [1.0, 2.0]}, {"model": "m"})
 
@@ -28,7 +28,7 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
 
 def finished_sweep(path: Path) -> None:
     cells.open_sweep(path, **cells.SMALL).close()
-    read_status(path)
+    status(path)
 
 
 def user_folder(path: Path) -> None:
@@ -71,12 +71,12 @@ def copied_mark(path: Path) -> None:
     [
         (finished_sweep, "is a sweep store, which is not overwritten"),
         (sweep_with_a_damaged_root, "is a sweep store, which is not overwritten"),
-        (user_folder, "no dataset that this version of solvable wrote"),
-        (folder_of_folders, "no dataset that this version of solvable wrote"),
-        (foreign_group, "no dataset that this version of solvable wrote"),
-        (dataset_with_a_note, "holds loss/note.txt, which solvable did not write"),
-        (dataset_with_a_damaged_root, "no dataset that this version of solvable wrote"),
-        (copied_mark, "holds more/zarr.json, which solvable did not write"),
+        (user_folder, "not a dataset that this version of solvable wrote"),
+        (folder_of_folders, "not a dataset that this version of solvable wrote"),
+        (foreign_group, "not a dataset that this version of solvable wrote"),
+        (dataset_with_a_note, "contains loss/note.txt, which solvable did not write"),
+        (dataset_with_a_damaged_root, "not a dataset that this version of solvable wrote"),
+        (copied_mark, "contains more/zarr.json, which solvable did not write"),
         (lambda path: path.write_text("mine"), "a file is there"),
     ],
 )
@@ -92,7 +92,7 @@ def test_only_a_dataset_of_ours_makes_way(tmp_path: Path, make: Callable[[Path],
         assert snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("ending", files.DATA_ENDINGS)
+@pytest.mark.parametrize("ending", files.DATA_EXTENSIONS)
 def test_a_dataset_of_ours_is_replaced_and_nothing_is_left(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"run{ending}"
     for dataset in (DATASET, DATASET + 1, DATASET.isel(time=[0]), DATASET):
@@ -148,7 +148,7 @@ def test_folders_that_are_only_named_like_ours_stay(tmp_path: Path, exists: bool
 
 
 def test_checking_leaves_nothing_behind(tmp_path: Path) -> None:
-    for ending in files.DATA_ENDINGS:
+    for ending in files.DATA_EXTENSIONS:
         check_data_path(tmp_path / f"run{ending}")
     assert list(tmp_path.iterdir()) == []
 
@@ -201,7 +201,7 @@ def test_a_sweep_starts_on_its_own_folders_only(tmp_path: Path, make: Callable[[
     before = snapshot(tmp_path)
     with pytest.raises(ValueError, match="plane.zarr is not a sweep store; choose another path"):
         cells.open_sweep(path)
-    with pytest.raises(ValueError, match="no sweep store; it is not overwritten"):
+    with pytest.raises(ValueError, match="not a sweep store; it is not overwritten"):
         cells.open_sweep(path, overwrite=True)
     with pytest.raises(ValueError, match="is not a sweep store"):
         load_sweep(path)
@@ -213,12 +213,12 @@ def test_starting_again_spares_files_that_no_sweep_wrote(tmp_path: Path) -> None
     finished_sweep(path)
     (path / "status" / "notes.txt").write_text("mine")
     before = snapshot(tmp_path)
-    with pytest.raises(ValueError, match="holds files that no sweep wrote; it is not overwritten"):
+    with pytest.raises(ValueError, match="contains files that no sweep wrote; it is not overwritten"):
         cells.open_sweep(path, overwrite=True)
     assert snapshot(tmp_path) == before
     (tmp_path / "status.zarr" / "status").mkdir(parents=True)
     (tmp_path / "status.zarr" / "status" / "report.doc").write_text("mine")
-    with pytest.raises(ValueError, match="no sweep store; it is not overwritten"):
+    with pytest.raises(ValueError, match="not a sweep store; it is not overwritten"):
         cells.open_sweep(tmp_path / "status.zarr", overwrite=True)
 
 
@@ -242,6 +242,6 @@ def test_a_folder_named_like_a_store_that_stepped_aside_is_not_put_in_its_place(
 def test_a_file_named_like_a_lock_stays(tmp_path: Path) -> None:
     mine = lock.lock_path(tmp_path / "plane.zarr")
     mine.write_text(json.dumps({"dependencies": ["mine"]}))
-    with pytest.raises(ValueError, match="plane.zarr.lock is no lock of a sweep.*move it away"):
+    with pytest.raises(ValueError, match="plane.zarr.lock is not the lock of a sweep.*move it away"):
         cells.open_sweep(tmp_path / "plane.zarr")
     assert json.loads(mine.read_text()) == {"dependencies": ["mine"]}

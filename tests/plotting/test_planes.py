@@ -186,11 +186,11 @@ def test_bad_requests(plane: xr.Dataset) -> None:
         plot_plane(plane.delay.expand_dims(seed=3))
     with pytest.raises(ValueError, match="no variable has 2 dimensions"):
         plot_plane(plane.isel(rate=0))
-    with pytest.raises(ValueError, match="over='depth' is no dimension"):
+    with pytest.raises(ValueError, match="over='depth' is not a dimension"):
         plot_plane(plane.delay.expand_dims(seed=3), "delay", over="depth")
     with pytest.raises(ValueError, match="more than 12 panels"):
         plot_plane(plane.delay.expand_dims(seed=13), over="seed")
-    with pytest.raises(ValueError, match="'rates' is no dimension"):
+    with pytest.raises(ValueError, match="'rates' is not a dimension"):
         plot_plane(plane, x="rates")
     with pytest.raises(ValueError, match="two different dimensions"):
         plot_plane(plane, x="rate", y="rate")

@@ -26,7 +26,7 @@ from sweep_cells import fill
 from solvable.sweeps import lock, recovery
 from solvable.sweeps.execution import run
 from solvable.sweeps.schema import DamagedStoreError, LockedStoreError
-from solvable.sweeps.store import Axis, Output, Store, open_store, read_status
+from solvable.sweeps.store import Axis, Output, Store, open_store, status
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_damage_is_found_named_and_mended(path, damage):
 def test_a_damaged_root_or_coordinate_is_not_trusted(path, damage):
     fill(path)
     damage(path)
-    for touch in (fill, open_store, read_status):
+    for touch in (fill, open_store, status):
         with pytest.raises(DamagedStoreError, match="overwrite=True"):
             touch(path)
     assert not lock.lock_path(path).exists()
@@ -123,9 +123,9 @@ def test_a_second_coordinator_is_refused_with_owner_and_time(path):
     assert opened.wait(30)
     with pytest.raises(LockedStoreError, match=rf"in use by .* \(process {first.pid} on .*\) since 20\d\d-"):
         cells.open_sweep(path)
-    status = read_status(path)
-    assert status["lock"]["pid"] == first.pid
-    assert status["lock"]["running"] is True
+    holder = status(path)["lock"]
+    assert holder["pid"] == first.pid
+    assert holder["running"] is True
     finish.set()
     first.join()
     cells.open_sweep(path).close()
@@ -136,7 +136,7 @@ def test_a_second_coordinator_in_the_same_process_is_refused(path):
         with pytest.raises(LockedStoreError, match="in this very process"):
             cells.open_sweep(path)
         # Reading the lock's text must not drop the lock, as closing any handle of the file would.
-        assert read_status(path)["lock"]["pid"] == os.getpid()
+        assert status(path)["lock"]["pid"] == os.getpid()
         blocked = cells.start(cells.coordinate, path, {})
         blocked.join()
         assert blocked.exitcode == 1
@@ -149,15 +149,15 @@ def test_the_lock_of_a_killed_coordinator_is_recovered(path):
     assert opened.wait(30)
     first.kill()
     first.join()
-    assert read_status(path)["lock"]["running"] is False
+    assert status(path)["lock"]["running"] is False
     litter = path / "product" / "c.123.partial"
     litter.write_text("half a file")
     fill(path)
     assert not litter.exists()
-    assert read_status(path)["lock"] is None
+    assert status(path)["lock"] is None
 
 
-@pytest.mark.parametrize(("minutes", "steal", "words"), [(1, True, "sign of life"), (60, False, "steal_lock=True")])
+@pytest.mark.parametrize(("minutes", "steal", "words"), [(1, True, "last heartbeat"), (60, False, "steal_lock=True")])
 def test_another_machines_lock_is_not_taken_unasked(path, minutes, steal, words):
     then = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
     text = {"owner": "ada", "pid": 1, "host": socket.gethostname() + "-2", "since": then, "heartbeat": then}
@@ -215,10 +215,10 @@ def test_a_write_that_the_disk_refuses(path):
     assert done.returncode == 1
     assert "the disk is full or the file too large" in done.stderr.splitlines()[-1]
     assert "stored are safe: run again" in done.stderr.splitlines()[-1]
-    assert read_status(path)["done"] == 50
+    assert status(path)["done"] == 50
     assert not list(path.rglob("*.partial"))
     assert run_script(FULL, path).returncode == 0
-    assert read_status(path)["done"] == 100
+    assert status(path)["done"] == 100
 
 
 def test_a_disk_that_is_full(tmp_path):
@@ -240,7 +240,7 @@ def test_a_disk_that_is_full(tmp_path):
     try:
         with pytest.raises(OSError, match="the disk is full .* stored are safe"):
             go_on()
-        done = read_status(disk / "s.zarr")["done"]
+        done = status(disk / "s.zarr")["done"]
         assert 0 < done < 300
         subprocess.run(["mount", "-o", "remount,size=2m", disk], check=True)
         assert go_on().computed == 300 - done
@@ -288,7 +288,7 @@ def test_a_disk_that_fills_up_at_any_write(quick_path, monkeypatch, when):
             shutil.rmtree(path, ignore_errors=True)
             assert os.listdir(path.parent) == []
         else:
-            recovery.mend_swap(path)
+            recovery.finish_replacement(path)
             cells.check_dataset(open_store(path), complete=False)
         full_at += 1 if when == "write" else 3
     assert full_at > (3 if when == "write" else 8)
@@ -315,7 +315,7 @@ def test_nothing_is_still_being_written_when_a_disk_is_full(path, monkeypatch):
     assert os.listdir(path.parent) == []
 
 
-@pytest.mark.parametrize("use", [fill, open_store, read_status, lambda path: fill(path, overwrite=True)])
+@pytest.mark.parametrize("use", [fill, open_store, status, lambda path: fill(path, overwrite=True)])
 def test_a_file_is_no_store_and_is_left_alone(path, use):
     path.write_text("mine")
     with pytest.raises(ValueError, match=r"plane\.zarr is a file, not a sweep store; choose another path"):

@@ -16,10 +16,9 @@ from sweep_cells import fill
 
 from solvable.sweeps import layout, lock, schema
 from solvable.sweeps.execution import run
-from solvable.sweeps.grid import tiles_of
-from solvable.sweeps.memory import MemoryStore
+from solvable.sweeps.grid import MemoryStore, tiles_of
 from solvable.sweeps.schema import ChangedSettingsError
-from solvable.sweeps.store import Axis, Output, Store, open_store, read_status
+from solvable.sweeps.store import Axis, Output, Store, open_store, status
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def test_failure_keeps_its_text_through_a_second_failure_in_the_tile(path):
         store.write(tile, {name: rows[:2] for name, rows in values.items()}, ["again", None])
         assert [text for _, text in store.failures()] == ["again"]
         assert store.counts() == {"pending": 0, "done": 69, "failed": 1, "total": 70}
-    assert layout.cut_text("ä" * 200) == ("ä" * 128).encode()
+    assert layout.truncated_text("ä" * 200) == ("ä" * 128).encode()
 
 
 def test_an_all_nan_result_counts_as_computed(path):
@@ -94,7 +93,7 @@ def test_an_all_nan_result_counts_as_computed(path):
             store.write(tile, rows, [None] * len(tile))
     with cells.open_sweep(path) as store:
         assert list(store.pending_tiles()) == []
-    assert read_status(path)["done"] == 70
+    assert status(path)["done"] == 70
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -133,7 +132,7 @@ def test_extension_in_any_order_with_tiles_written_in_any_order(quick_path, step
 
 @pytest.mark.parametrize("room", [1, 4, 5])
 def test_a_coordinate_that_outgrows_its_chunk(quick_path, monkeypatch, room):
-    monkeypatch.setattr(layout, "COLUMN_ROOM", room)
+    monkeypatch.setattr(layout, "COLUMN_CHUNK", room)
     quick_path.parent.mkdir()
     fill(quick_path, first=2, second=2)
     fill(quick_path, first=11, second=7)
@@ -159,7 +158,7 @@ def test_memory_store_behaves_like_the_file(path):
     report = run(memory, cells.compute, progress=False)
     fill(path)
     assert memory.dataset().drop_attrs().identical(open_store(path).drop_attrs())
-    assert report.counts == {key: read_status(path)[key] for key in report.counts}
+    assert report.counts == {key: status(path)[key] for key in report.counts}
     assert list(memory.failures()) == [({"x": 1.0, "y": 2.0, "letter": "b"}, "no result at 1.0")]
 
 
@@ -191,7 +190,7 @@ def test_overwrite_starts_again(path):
 def test_overwrite_spares_a_folder_that_is_no_store(path):
     path.mkdir()
     (path / "thesis.tex").write_text("years of work")
-    with pytest.raises(ValueError, match="no sweep store; it is not overwritten"):
+    with pytest.raises(ValueError, match="not a sweep store; it is not overwritten"):
         cells.open_sweep(path, overwrite=True)
     assert (path / "thesis.tex").exists()
 
@@ -214,12 +213,12 @@ def test_impossible_schemas(path, grid, outputs, words):
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: Axis("x", {"x": [1.0, 2.0, 1.0]}), "holds a value twice"),
-        (lambda: Axis("x", {"x": [1.0, np.nan]}), "holds NaN"),
-        (lambda: Axis("x", {"x": [1.0], "y": [1, 2]}), "unequal lengths"),
+        (lambda: Axis("x", {"x": [1.0, 2.0, 1.0]}), "appears twice"),
+        (lambda: Axis("x", {"x": [1.0, np.nan]}), "contains NaN"),
+        (lambda: Axis("x", {"x": [1.0], "y": [1, 2]}), "must be equally long"),
         (lambda: Axis("x", {"x": []}), "has no values"),
         (lambda: Axis("x", {"x": [[1.0]]}), "flat list"),
-        (lambda: Output("status"), "keeps that name"),
+        (lambda: Output("status"), "which the store uses itself"),
         (lambda: Output("f", dtype="<U3"), "only numbers"),
         (lambda: schema.tile_shape(0, [3]), "at least one cell"),
     ],
@@ -238,3 +237,31 @@ def test_results_of_the_wrong_shape_are_refused(path):
         with pytest.raises(ValueError, match="without 'count'"):
             store.write(tile, {"product": values["product"], "curve": values["curve"]}, errors)
         assert store.counts()["pending"] == 70
+
+
+# Stores of other versions
+
+
+def rewrite_root(path, **changes):
+    """Replace attributes of the root, as another version would have written them, with a valid checksum."""
+    found = layout.read_layout(path)
+    layout.publish(path, layout.Layout({**found.attributes, **changes}, found.arrays))
+
+
+@pytest.mark.parametrize(("version", "age"), [("solvable-sweep-0", "an older"), ("solvable-sweep-2", "a newer")])
+@pytest.mark.parametrize("has_checksum", [True, False])
+def test_a_store_of_another_format_is_refused_with_the_remedy(path, version, age, has_checksum):
+    fill(path)
+    rewrite_root(path, format=version)
+    if not has_checksum:
+        # A format may have no consolidated metadata, and no checksum.
+        root = json.loads((path / "zarr.json").read_text())
+        del root["consolidated_metadata"], root["attributes"]["checksum"]
+        (path / "zarr.json").write_text(json.dumps(root))
+    for use in (open_store, status, fill, lambda path: fill(path, verify=True)):
+        with pytest.raises(schema.StoreVersionError, match=f"was written by {age} version.*overwrite=True") as caught:
+            use(path)
+        assert "\n" not in str(caught.value)
+    assert not lock.lock_path(path).exists()
+    fill(path, overwrite=True)
+    cells.check_dataset(open_store(path), complete=True)

@@ -15,11 +15,25 @@ import xarray as xr
 
 from solvable import GradientDescent, LinearEstimator, ScalarNetwork, models
 from solvable.model import Model
-from solvable.sweeps import SweepWarning, cell_key, load, plan, product, sobol, status, sweep, vectorised, zipped
-from solvable.sweeps.cells import Cells, find_cells
+from solvable.sweeps import (
+    SweepWarning,
+    cell_key,
+    layout,
+    load,
+    plan,
+    product,
+    sobol,
+    status,
+    sweep,
+    vectorised,
+    zipped,
+)
+from solvable.sweeps.cells import CellFunction, make_cells
 from solvable.sweeps.design import as_design, label
-from solvable.sweeps.results import as_result
-from solvable.sweeps.vectorised import VectorisedCells
+from solvable.sweeps.quantities import as_result
+from solvable.sweeps.schema import StoreVersionError
+from solvable.sweeps.store import Axis, Output, Store
+from solvable.sweeps.vectorised import VectorisedFunction
 from solvable.training import Training
 
 MODEL = LinearEstimator(aspect_ratio=0.9)
@@ -143,8 +157,10 @@ def test_vectorised_equals_one_by_one(over: Any, tile: Any, monkeypatch: pytest.
     """Blocks (a long last axis), flat tiles (a short one), zipped designs, tiles that do not divide the grid."""
     one = sweep(MODEL, over, product_of_fields, engine="serial")
     alone: list[int] = []
-    by_itself = Cells.__call__
-    monkeypatch.setattr(Cells, "__call__", lambda self, cells: alone.append(len(cells)) or by_itself(self, cells))
+    by_itself = CellFunction.__call__
+    monkeypatch.setattr(
+        CellFunction, "__call__", lambda self, cells: alone.append(len(cells)) or by_itself(self, cells)
+    )
     many = sweep(MODEL, over, product_of_fields, engine="vmap", tile=tile)
     assert many.attrs["engine"] == "vmap"
     # No more than the corners of each tile, for the check.
@@ -283,7 +299,7 @@ def test_simulations_draw_by_their_parameters_and_survive_everything(tmp_path: P
     there = network.replace(target=0.7).simulate(**SIMULATE, key=cell_key({"target": 0.7}))
     np.testing.assert_array_equal(grown.test_loss.sel(target=0.7), there.test_loss)
     xr.testing.assert_equal(grown, load(store))
-    cells, _ = find_cells(network, as_design({"target": [0.5]}), "simulate", {**SIMULATE, "key": 1})
+    cells, _ = make_cells(network, as_design({"target": [0.5]}), "simulate", {**SIMULATE, "key": 1})
     assert cells.call_options({"target": 0.5})["key"] == cell_key({"target": 0.5}, 1)
 
 
@@ -334,11 +350,56 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
         sweep(MODEL, over, "limit", store=store)
     with pytest.raises(ValueError, match="axes"):
         sweep(MODEL, {"weight_decay": [0.1]}, "grokking_time", {"accuracy": 0.9}, store=store)
-    with pytest.raises(ValueError, match="exists: go on with it"):
+    with pytest.raises(ValueError, match="exists: continue it"):
         sweep(MODEL, over, "grokking_time", {"accuracy": 0.9}, store=store, resume=False)
     xr.testing.assert_equal(load(store), before)
     after = sweep(MODEL, over, "grokking_time", {"accuracy": 0.8}, store=store, overwrite=True)
     assert (after.test_time < before.test_time).all()
+
+
+def make_old(store: Path) -> None:
+    """Give a store the settings of versions without trainings, where the learning rate was a field of the model."""
+    found = layout.read_layout(store)
+    settings = {name: value for name, value in found.attributes["settings"].items() if name != "training"}
+    settings["parameters"] = {**settings["parameters"], "learning_rate": 0.01, "student_scale": 1.0}
+    layout.publish(store, layout.Layout({**found.attributes, "settings": settings}, found.arrays))
+
+
+def test_a_store_of_an_older_version_is_read_but_not_continued(tmp_path: Path) -> None:
+    store, over = tmp_path / "plane.zarr", {"aspect_ratio": [0.2, 0.5]}
+    before = sweep(MODEL, over, "grokking_time", {"accuracy": 0.9}, store=store)
+    make_old(store)
+    found = load(store)
+    xr.testing.assert_equal(found, before)
+    assert json.loads(found.attrs["parameters"])["learning_rate"] == 0.01
+    assert "training" not in found.attrs
+    assert status(store)["done"] == 2
+    for attempt in (sweep, plan):
+        with pytest.raises(StoreVersionError, match=r"older version.*learning_rate was a field.*overwrite=True"):
+            attempt(MODEL, over, "grokking_time", {"accuracy": 0.9}, store=store)
+    xr.testing.assert_equal(load(store), before)
+    again = sweep(MODEL, over, "grokking_time", {"accuracy": 0.9}, store=store, overwrite=True)
+    xr.testing.assert_equal(again, before)
+
+
+def test_a_store_over_what_is_an_option_of_the_training_now(tmp_path: Path) -> None:
+    """All other parameters of the model may still exist: then the missing training tells the older version."""
+    store, over = tmp_path / "rates.zarr", {"learning_rate": [0.01, 0.02]}
+    sweep(MODEL, over, "grokking_time", store=store)
+    found = layout.read_layout(store)
+    settings = {name: value for name, value in found.attributes["settings"].items() if name != "training"}
+    layout.publish(store, layout.Layout({**found.attributes, "settings": settings}, found.arrays))
+    assert load(store).sizes == {"learning_rate": 2}
+    with pytest.raises(StoreVersionError, match="older version of solvable, which did not store the training"):
+        sweep(MODEL, over, "grokking_time", store=store)
+
+
+def test_a_store_that_no_sweep_of_a_model_wrote_is_read(tmp_path: Path) -> None:
+    """Its settings are whatever its author chose."""
+    axes = [Axis("x", {"x": np.array([1.0, 2.0])})]
+    with Store.create_or_open(tmp_path / "own.zarr", axes, [Output("f")], settings={"mine": 1}):
+        pass
+    assert load(tmp_path / "own.zarr").attrs == {"method": "sweep"}
 
 
 def test_texts_and_none_are_stored(tmp_path: Path) -> None:
@@ -359,11 +420,11 @@ def test_texts_and_none_are_stored(tmp_path: Path) -> None:
 def test_values_that_a_store_had_before_are_understood() -> None:
     """Cells that another call left behind are computed by this one, which does not know their values."""
     network = ScalarNetwork(initial_first=[0.1], initial_second=[0.2], target=1.0)
-    cells, _ = find_cells(network, as_design({"initial_first": [[0.5]]}), "final_growth", None)
+    cells, _ = make_cells(network, as_design({"initial_first": [[0.5]]}), "final_growth", None)
     assert cells.values({"initial_first": "[0.25]"}) == {"initial_first": [0.25]}
-    cells, _ = find_cells(MODEL, as_design({"width": [None]}), "limit", None)
+    cells, _ = make_cells(MODEL, as_design({"width": [None]}), "limit", None)
     assert cells.values({"width": "4"}) == {"width": 4}
-    cells, _ = find_cells("skills", as_design({"exponent": [1.0], "kind": ["linear"]}), "exponents", None)
+    cells, _ = make_cells("skills", as_design({"exponent": [1.0], "kind": ["linear"]}), "exponents", None)
     assert cells.values({"kind": "multilinear"}) == {"kind": "multilinear"}
 
 
@@ -412,7 +473,7 @@ def test_a_tile_that_cannot_be_vectorised_is_computed_one_by_one(monkeypatch: py
     def broken(*_: object) -> None:
         raise MemoryError("out of memory")
 
-    monkeypatch.setattr(VectorisedCells, "_together", broken)
+    monkeypatch.setattr(VectorisedFunction, "_together", broken)
     found = sweep(MODEL, over, "grokking_time", engine="vmap")
     assert (found.status == 1).all()
     np.testing.assert_array_equal(found.delay, sweep(MODEL, over, "grokking_time", engine="serial").delay)
@@ -441,8 +502,8 @@ if __name__ == "__main__":
 
 def test_defaults_written_out_are_the_same_settings() -> None:
     for model in ("linear-estimator", LinearEstimator, LinearEstimator(aspect_ratio=7.0)):
-        cells, _ = find_cells(model, as_design({"aspect_ratio": [0.5]}), "limit", None)
-        assert cells.settings() == find_cells(MODEL, as_design({"aspect_ratio": [0.1]}), "limit", None)[0].settings()
+        cells, _ = make_cells(model, as_design({"aspect_ratio": [0.5]}), "limit", None)
+        assert cells.settings() == make_cells(MODEL, as_design({"aspect_ratio": [0.1]}), "limit", None)[0].settings()
 
 
 @pytest.mark.parametrize(
@@ -463,7 +524,7 @@ def test_defaults_written_out_are_the_same_settings() -> None:
         ((MODEL, {"accuracy": [2.0]}, "grokking_time"), "no cell that was tried works.*accuracy must lie between"),
         ((3, {"a": [1]}, "limit"), "model must be a model"),
         (("linear-estimater", {"a": [1]}, "limit"), "did you mean 'linear-estimator'"),
-        ((MODEL, {"aspect_ratio": [0.5]}, lambda model: object()), "gave object; a quantity must return"),
+        ((MODEL, {"aspect_ratio": [0.5]}, lambda model: object()), "returned object; a quantity must return"),
     ],
 )
 def test_mistakes_are_found_before_anything_runs(arguments: tuple, message: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported until a command needs it."""
+"""The command line. Large packages are imported only when a command needs them."""
 
 import contextlib
 import errno
@@ -12,18 +12,24 @@ from solvable.cli import interrupts
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; mistakes of the user end in one line on stderr and exit code 2."""
+    """Run the command line. Errors of the user end in one line on stderr and exit code 2.
+
+    Parameters
+    ----------
+    arguments
+        The arguments; by default those of the process, ``sys.argv``.
+    """
     from solvable.cli.streams import StdoutError, exit_code_of, plain_warnings, prepare_streams, printing
 
-    # More threads than one make OpenBLAS slower by an order of magnitude on a busy machine with few cores.
+    # With several threads OpenBLAS is slower by an order of magnitude on a busy machine with few cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     interrupts.forget_announcement()
     prepare_streams()
-    # Called from Python, the process is the caller's, and how it handles signals is not changed.
+    # If called from Python, the process belongs to the caller, and its signal handlers are not changed.
     own_process = arguments is None
     with interrupts.prompt_interrupts() if own_process else contextlib.nullcontext():
         try:
-            # Leaving ``printing`` flushes stdout: what it cannot take shows here and not when Python ends.
+            # Leaving ``printing`` flushes stdout, so that errors appear here and not when Python ends.
             with plain_warnings(), printing():
                 code = _run(arguments)
         except StdoutError as error:
@@ -41,7 +47,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     from solvable.cli.app import app
     from solvable.cli.streams import StdoutError
 
-    # Typer carries its own copy of click in some versions and imports it in others: find the base of its errors.
+    # Some versions of Typer have their own copy of click, others import it: find the base class of its errors.
     usage_error: Any = next(
         base for base in typer.BadParameter.__mro__ if base.__name__ in ("ClickException", "TyperException")
     )
@@ -49,7 +55,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         result = app(args=None if arguments is None else list(arguments), prog_name="solvable", standalone_mode=False)
     except usage_error as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            # A group without a command: its help lists what there is, and asking for it is no mistake.
+            # A group without a command prints its help, which is not an error.
             print(error.format_message())
             return 0
         return _fail(_with_value(error, sys.argv[1:] if arguments is None else arguments))
@@ -58,7 +64,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return interrupts.INTERRUPTED
     except SystemExit as stop:
-        # Typer's way to end where a pipe was closed.
+        # Typer exits like this if a pipe was closed.
         raise StdoutError(BrokenPipeError(errno.EPIPE, "closed pipe")) from stop
     except StdoutError:
         raise
@@ -70,7 +76,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _with_value(error: Any, arguments: Sequence[str]) -> str:
-    """The message of a usage error; Typer says what a flag's value should be, and not always what it is."""
+    """The message of a usage error, with the wrong value, which Typer does not always mention."""
     message = error.format_message()
     names = getattr(getattr(error, "param", None), "opts", None) or ()
     if not message.startswith("Invalid value"):
@@ -81,13 +87,13 @@ def _with_value(error: Any, arguments: Sequence[str]) -> str:
 
 
 def _fail_of(error: Exception) -> int:
-    """One line for any error; those that are not meant for users ask for a report."""
+    """Print one line for any error; unexpected ones say how to get a traceback."""
     if isinstance(error, ValueError | ImportError | OSError):
         return _fail(str(error))
     text = str(error).strip().splitlines()[0] if str(error).strip() else ""
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
-        return _fail(f"this needs more memory than there is ({text or 'out of memory'}): ask for less at once")
-    _fail(f"unexpected {type(error).__name__}: {text}; this is a mistake in solvable: SOLVABLE_DEBUG=1 shows where")
+        return _fail(f"this needs more memory than is available ({text or 'out of memory'}): ask for less at once")
+    _fail(f"unexpected {type(error).__name__}: {text}; this is a bug in solvable: SOLVABLE_DEBUG=1 shows a traceback")
     return 1
 
 

@@ -1,4 +1,4 @@
-"""The commands, and how the models' own flags get onto them."""
+"""The commands and their flags. Modules that do the work are imported when a command runs."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -17,10 +17,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 VERBS = {
-    "predict": "What theory says: training and test curves of a model.",
-    "simulate": "Train the finite-size system, once for each seed.",
-    "compare": "Theory against simulation, with standard errors and z-scores.",
-    "grokking-time": "When training and test accuracy are reached, and the delay between them.",
+    "predict": "Training and test curves of a model, from theory.",
+    "simulate": "Train the finite-size system described by the theory, once per seed.",
+    "compare": "Compare theory and simulation, with standard errors and z-scores.",
+    "grokking-time": "Times at which training and test accuracy are reached, and the delay between them.",
     "phase-diagram": "The grokking time over a plane of two parameters.",
 }
 
@@ -46,16 +46,16 @@ def _as_command(name: str, summary: str, function: Callable[..., None]) -> Any:
     return typer.main.get_command(single)
 
 
-# The verbs that only some models have, and the method that such models have.
-_ABILITIES = {"grokking-time": "grokking_time", "phase-diagram": "phase_diagram"}
+# Commands that only some models have, and the method that they need.
+_METHODS = {"grokking-time": "grokking_time", "phase-diagram": "phase_diagram"}
 
 
 def _model_group(verb: str) -> type[TyperGroup]:
-    """A group whose commands are the models. Listing them loads none; calling one loads it and makes its flags."""
+    """A group of commands, one per model. A model is imported, and its flags are made, when its command is called."""
 
     class ModelGroup(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
-            return list(models.names(_ABILITIES.get(verb)))
+            return list(models.names(_METHODS.get(verb)))
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             if cmd_name not in models.names():
@@ -84,7 +84,7 @@ for _verb, _help in VERBS.items():
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 sweeps = typer.Typer(
     cls=_model_group("sweep"),
-    help="A quantity over a grid of parameters, kept in a store that survives crashes and grows.",
+    help="Compute a quantity over a grid of parameters, in a store that survives crashes and can be extended.",
     rich_markup_mode=None,
 )
 app.add_typer(sweeps, name="sweep")
@@ -93,7 +93,7 @@ app.add_typer(sweeps, name="sweep")
 @sweeps.callback(invoke_without_command=True)
 def sweep(
     ctx: typer.Context,
-    status: Annotated[str | None, typer.Option(help="Say how far the sweep in this store is, and stop.")] = None,
+    status: Annotated[str | None, typer.Option(help="Print how much of this store is computed, and stop.")] = None,
     json: Json = False,
 ) -> None:
     if status is not None:
@@ -106,26 +106,26 @@ def sweep(
         raise typer.Exit
 
 
-data = typer.Typer(help="Image data for real networks: list what there is, fetch it.", rich_markup_mode=None)
+data = typer.Typer(help="Image data sets for networks: list and download them.", rich_markup_mode=None)
 app.add_typer(data, name="data", no_args_is_help=True)
 Folder = Annotated[
-    str | None, typer.Option(help="Where image sets are kept (default: $SOLVABLE_DATA, or the user's cache).")
+    str | None, typer.Option(help="Folder of the image sets (default: $SOLVABLE_DATA, or the user's cache).")
 ]
 
 
-@data.command("list", help="The image sets there are, and which of them are on this machine.")
+@data.command("list", help="List the image sets, and which of them are on this machine.")
 def list_data(folder: Folder = None, json: Json = False) -> None:
-    from solvable.cli.data import list_data as run
+    from solvable.cli.listings import list_data as run
 
     run(folder, json)
 
 
-@data.command("fetch", help="Download image sets that are not here yet; check those that are.")
+@data.command("fetch", help="Download image sets that are not here yet, and verify those that are.")
 def fetch_data(
-    names: Annotated[list[str], typer.Argument(help="Image sets, as 'solvable data list' names them.", metavar="NAME")],
+    names: Annotated[list[str], typer.Argument(help="Image sets, named as in 'solvable data list'.", metavar="NAME")],
     folder: Folder = None,
 ) -> None:
-    from solvable.cli.data import fetch_data as run
+    from solvable.cli.listings import fetch_data as run
 
     run(names, folder)
 
@@ -139,24 +139,24 @@ def list_models(json: Json = False) -> None:
 
 @app.command(
     help="Reproduce figures and tables of papers, test their claims, and write a report. "
-    "What is finished and unchanged is not computed again."
+    "Figures that are finished and unchanged are not computed again."
 )
 def reproduce(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Papers, each with figures of it if not all are wanted; or 'all'. Without any, they are listed.",
+            help="Papers, each with some of its figures if not all are wanted; or 'all'. By default, list them.",
             metavar="PAPER",
         ),
     ] = None,
     scale: Annotated[str, typer.Option(help="quick (minutes on two cores) or full (the paper's size).")] = "quick",
-    out: Annotated[str, typer.Option(help="Folder for the report, the ledger, data and figures.")] = "reproduction",
+    out: Annotated[str, typer.Option(help="Folder for report, ledger, data and figures.")] = "reproduction",
     only: Annotated[str | None, typer.Option(help="failing: show only what failed.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything again.")] = False,
     json: Json = False,
 ) -> None:
     if not names:
-        from solvable.cli.catalogue import list_papers
+        from solvable.cli.listings import list_papers
 
         list_papers(json)
         raise typer.Exit
@@ -166,7 +166,7 @@ def reproduce(
 
 
 @app.command(
-    help="Which regime is a network in? The report of a file of features, or of a checkpoint on data.\n\n"
+    help="Diagnose in which regime a network is, from a file of features or from a checkpoint and data.\n\n"
     "FEATURES is an .npz with train_features, train_outputs, train_labels, test_features, test_outputs, test_labels "
     "(and weights, bias of the last layer, for neural collapse). For a checkpoint, --data is an .npz with "
     "train_inputs, train_labels, test_inputs, test_labels. No file is unpickled."
@@ -179,12 +179,12 @@ def diagnose(
     model: Annotated[str | None, typer.Option(help="Function that makes the network, as module:function.")] = None,
     data: Annotated[str | None, typer.Option(help="Inputs and labels to run the network on (.npz).")] = None,
     json: Json = False,
-    plot: Annotated[str | None, typer.Option(help="Draw quality, utilisation, intensity (.png, .svg, .pdf).")] = None,
+    plot: Annotated[str | None, typer.Option(help="Plot the feature measures to this file (.png, .svg, .pdf).")] = None,
     initial: Annotated[
         str | None, typer.Option(help="Weights before training, to tell lazy from rich; files as for --checkpoint.")
     ] = None,
     output_field: Annotated[
-        str | None, typer.Option(help="Name or place of the outputs, where the network returns several arrays.")
+        str | None, typer.Option(help="Name or index of the outputs, if the network returns several arrays.")
     ] = None,
 ) -> None:
     from solvable.cli.diagnose import diagnose as run
@@ -193,47 +193,37 @@ def diagnose(
 
 
 @app.command(
-    help="How fast will a network learn these data? Exponents of the loss from its tangent kernel before training.\n\n"
+    help="Forecast how fast a network learns: exponents of the loss from its tangent kernel before training.\n\n"
     "DATA is an .npz with inputs and either targets (real numbers) or labels (integers). MODEL makes the network: "
     "module:function, which may take a key or a seed, or mlp:WIDTHxDEPTH for a ReLU network of that many layers."
 )
 def forecast(
     model: Annotated[str, typer.Option(help="module:function, or mlp:WIDTHxDEPTH such as mlp:1024x3.")],
     data: Annotated[str, typer.Option(help="Inputs, and targets or labels (.npz).")],
-    checkpoint: Annotated[str | None, typer.Option(help="Measure at these weights, not at initialisation.")] = None,
-    draws: Annotated[int | None, typer.Option(help="Initialisations to measure (default: 3).")] = None,
-    start: Annotated[str, typer.Option(help="zero, or network: count its own outputs as to be unlearned.")] = "zero",
-    first: Annotated[int | None, typer.Option(help="First mode of the fits.")] = None,
-    last: Annotated[int | None, typer.Option(help="Last mode of the fits.")] = None,
-    landmarks: Annotated[int | None, typer.Option(help="Approximate the kernel from so many columns.")] = None,
-    key: Annotated[int, typer.Option(help="Key of all random numbers.", min=0, max=2**63 - 1)] = 0,
+    checkpoint: Annotated[str | None, typer.Option(help="Use these weights instead of random initial ones.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Number of random initialisations (default: 3).")] = None,
+    start: Annotated[str, typer.Option(help="zero, or network: its initial outputs must be unlearned.")] = "zero",
+    first: Annotated[int | None, typer.Option(help="First mode of the power-law fits.")] = None,
+    last: Annotated[int | None, typer.Option(help="Last mode of the power-law fits.")] = None,
+    landmarks: Annotated[int | None, typer.Option(help="Approximate the kernel from this number of columns.")] = None,
+    key: Annotated[int, typer.Option(help="Random seed.", min=0, max=2**63 - 1)] = 0,
     json: Json = False,
-    plot: Annotated[str | None, typer.Option(help="Draw spectrum, power and loss (.png, .svg, .pdf).")] = None,
+    plot: Annotated[str | None, typer.Option(help="Plot spectrum, power and loss here (.png, .svg, .pdf).")] = None,
     time_limit: Annotated[
-        float, typer.Option(help="Refuse work that takes longer than so many seconds; inf for no limit.")
+        float, typer.Option(help="Refuse work that takes longer than this number of seconds; inf for no limit.")
     ] = 600.0,
     outputs: Annotated[
-        str, typer.Option(help="trace, or sum: one gradient for all outputs, which is faster.")
+        str, typer.Option(help="trace, or sum: a single gradient for the sum of the outputs, which is faster.")
     ] = "trace",
 ) -> None:
     from solvable.cli.forecast import forecast as run
 
-    options: dict[str, Any] = {
-        "draws": draws,
-        "start": start,
-        "first": first,
-        "last": last,
-        "landmarks": landmarks,
-        "key": key,
-    }
-    options |= {"time_limit": time_limit, "outputs": outputs}
-    run(model, data, checkpoint, options, json, plot)
+    options: dict[str, Any] = {"draws": draws, "start": start, "first": first, "last": last, "landmarks": landmarks}
+    run(model, data, checkpoint, {**options, "key": key, "time_limit": time_limit, "outputs": outputs}, json, plot)
 
 
-@app.command(help="Theory against simulation for the linear estimator at three aspect ratios.")
-def demo(
-    out: Annotated[str, typer.Option(help="Folder for the figure and the data.")] = "demo",
-) -> None:
+@app.command(help="Compare theory and simulation for the linear estimator at three aspect ratios.")
+def demo(out: Annotated[str, typer.Option(help="Folder for the figure and the data.")] = "demo") -> None:
     from solvable.cli.demo import run_demo
 
     run_demo(out)
@@ -243,18 +233,23 @@ def demo(
 def explore(
     model: Annotated[list[str] | None, typer.Argument(help="Model to begin with; with --export, models.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on (default: 5006, or the next free one).")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; anything but this machine is open to others.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[str, typer.Option(help="Address to listen on; any other is reachable by others.")] = ("127.0.0.1"),
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
     export: Annotated[
         str | None, typer.Option(help="Write the stories as pages that need no server into this folder, and end.")
     ] = None,
 ) -> None:
-    from solvable.cli.explore import explore as serve
-    from solvable.cli.explore import export_stories
+    from solvable.cli.interrupts import ordinary_interrupts
+    from solvable.explorer.server import serve
+    from solvable.stories import export as export_stories
 
     if export is not None:
-        export_stories(model or [], export)
-    else:
-        serve(model or [], host, port, browser)
+        pages = export_stories(export, model or [])
+        print(f"{len(pages) - 1} stories: open {pages[0]}")
+        return
+    if model and len(model) > 1:
+        raise ValueError(f"a page starts with one model, not with {len(model)}; --export takes several")
+    for name in model or []:
+        models.get(name)
+    with ordinary_interrupts():
+        serve(model[0] if model else None, host, port, browser)

@@ -1,4 +1,4 @@
-"""The main job on embedded defaults: does a real run do what theory says?"""
+"""``solvable demo``: theory and simulation of the linear estimator, compared at three aspect ratios."""
 
 from typing import Any
 
@@ -9,24 +9,24 @@ from solvable.cli import show
 from solvable.cli.outputs import check_folder
 from solvable.cli.streams import printing
 from solvable.comparison import compare, first_crossing
-from solvable.files import check_data_path, data_ending, save
+from solvable.files import check_data_path, default_extension, save
 from solvable.models.linear_estimator import LinearEstimator
-from solvable.plotting import check_picture_path, plot, save_figure
+from solvable.plotting import check_figure_path, plot, save_figure
 from solvable.timegrid import log_times, whole_steps
 
 ASPECT_RATIOS = (0.1, 0.9, 1.5)
 _ACCURACY = 0.95
 _DIMENSION = 1000
-# Most of the fluctuation is from seed to seed; a training set of ten thousand costs more than one of a thousand.
+# A training set of ten thousand samples (aspect ratio 0.1) costs more than one of a thousand.
 _SEEDS = {0.1: 10, 0.9: 16, 1.5: 16}
 
 
 def run_demo(out: str) -> None:
-    """Compare theory and simulation, print the tables, write figure and data into the folder ``out``."""
+    """Compare theory and simulation, print tables, and write a figure and the data into the folder ``out``."""
     folder = check_folder("out", out)
-    data_path, figure_path = folder / f"linear-estimator{data_ending()}", folder / "linear-estimator.png"
+    data_path, figure_path = folder / f"linear-estimator{default_extension()}", folder / "linear-estimator.png"
     check_data_path(data_path)
-    check_picture_path(figure_path)
+    check_figure_path(figure_path)
     times = whole_steps(log_times(1, 1e5, 200))
     theories, simulations, comparisons = [], [], []
     crossings: list[list[Any]] = []

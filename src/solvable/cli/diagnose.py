@@ -1,4 +1,4 @@
-"""``solvable diagnose``: the feature report of saved features, or of a checkpoint on saved data."""
+"""``solvable diagnose``: the report of a file of features, or of a checkpoint and data."""
 
 import importlib
 import json
@@ -15,7 +15,7 @@ from solvable.diagnostics.archives import FEATURES, LAST_LAYER, read_all_arrays,
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.weights import with_arrays
 from solvable.networks.initialisations import make
-from solvable.plotting import check_picture_path, save_figure
+from solvable.plotting import check_figure_path, save_figure
 
 _TORCH_FILES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 _DATA_FILE = tuple(f"{part}_{name}" for part in ("train", "test") for name in ("inputs", "labels"))
@@ -31,13 +31,13 @@ def diagnose(
     initial: str | None = None,
     output_field: str | None = None,
 ) -> None:
-    """Print the report of a feature file, or of a checkpoint."""
+    """Print the report of a file of features, or of a checkpoint."""
     check_plot(plot)
     if features is not None:
         if checkpoint or model or data:
             raise ValueError("give a file of features, or --checkpoint with --model and --data, not both")
         if initial or output_field:
-            raise ValueError("--initial and --output-field belong to --checkpoint: a file of features has no network")
+            raise ValueError("--initial and --output-field need --checkpoint: a file of features contains no network")
         report, collapsed = reports(read_file(features, FEATURES, LAST_LAYER))
     elif checkpoint and model and data:
         arrays = read_file(data, _DATA_FILE)
@@ -47,7 +47,7 @@ def diagnose(
             "give a file of features (solvable diagnose features.npz), "
             "or all of --checkpoint weights.safetensors --model module:function --data data.npz"
         )
-    # Saved first: a closed pipe must not lose the figure.
+    # Before printing, so that a closed pipe does not lose the figure.
     saved = save_figure(report.plot(), plot) if plot else None
     if as_json:
         content = json.loads(report.to_json())
@@ -56,16 +56,16 @@ def diagnose(
         print(json.dumps(content))
     else:
         collapse = "" if collapsed is None else f"{collapsed.summary()}\n\n"
-        # The report comes last, because it ends with what to do next.
+        # The report comes last, because it ends with recommendations.
         print(f"{collapse}{report.summary()}")
     if saved:
         print(f"figure: {saved}", file=sys.stderr)
 
 
 def check_plot(path: str | None) -> None:
-    """Whether a figure can be written there, before anything is computed."""
+    """Raise an error, before anything is computed, if the figure cannot be written."""
     if path is not None:
-        checked("plot", path, check_picture_path)
+        checked("plot", path, check_figure_path)
 
 
 def read_file(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
@@ -75,14 +75,14 @@ def read_file(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()
 
 
 def _field(text: str | None) -> Field | None:
-    """A name, or a place counted from 0."""
+    """Parse a name, or an index counted from 0."""
     return int(text) if text is not None and text.lstrip("-").isdigit() else text
 
 
 def _of_checkpoint(
     checkpoint: str, initial: str | None, model: str, data: dict[str, np.ndarray], field: Field | None
 ) -> tuple[diagnostics.FeatureReport, diagnostics.CollapseReport | None]:
-    """Reports of the network with the weights of a checkpoint, and of the way to it from its initial weights."""
+    """Reports of a network with the weights of a checkpoint, compared with its initial weights if these are given."""
     maker = network_maker(model)
     network = with_weights(make(maker), checkpoint)
     start = None if initial is None else with_weights(make(maker), initial, "--initial")
@@ -126,9 +126,9 @@ def with_weights(network: Any, checkpoint: str, option: str = "--checkpoint") ->
     known = (".npz", *_TORCH_FILES) if _is_torch(network) else (".npz", ".eqx")
     if place.suffix not in known:
         kind = "PyTorch" if _is_torch(network) else "Equinox"
-        raise ValueError(f"{option} {checkpoint}: weights of a network in {kind} end in {' or '.join(known)}")
+        raise ValueError(f"{option} {checkpoint}: weights of a {kind} network end in {' or '.join(known)}")
     if place.suffix == ".npz":
-        return with_arrays(network, _weight_arrays(place), checkpoint)
+        return with_arrays(network, read_all_arrays(place, name=checkpoint), checkpoint)
     if _is_torch(network):
         try:
             network.load_state_dict(read_weights(place))
@@ -152,7 +152,7 @@ def _one_line(error: Exception) -> str:
 
 
 def read_weights(place: Path) -> dict[str, Any]:
-    """The weights in a PyTorch checkpoint, without running anything that is in it."""
+    """The weights in a PyTorch checkpoint, without executing any code in it."""
     if place.suffix == ".safetensors":
         try:
             from safetensors import SafetensorError
@@ -171,20 +171,16 @@ def read_weights(place: Path) -> dict[str, Any]:
         content = torch.load(place, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"{place} is refused: reading it could run code that is in it. Save the weights alone, "
+            f"{place} is refused: reading it could execute code in it. Save only the weights, "
             "torch.save(network.state_dict(), path), or with safetensors.torch.save_file(network.state_dict(), path)"
         ) from error
     except (RuntimeError, EOFError) as error:
         raise ValueError(f"{place} is damaged and cannot be read: {_one_line(error)}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{place} holds no state_dict, but a {type(content).__name__}")
+        raise ValueError(f"{place} contains no state_dict, but a {type(content).__name__}")
     while isinstance(content, dict) and not all(isinstance(value, torch.Tensor) for value in content.values()):
         inner = next((content[name] for name in ("state_dict", "model_state_dict", "model") if name in content), None)
         if inner is None:
-            raise ValueError(f"{place} holds no state_dict; it has the entries {', '.join(map(str, content))}")
+            raise ValueError(f"{place} contains no state_dict; it has the entries {', '.join(map(str, content))}")
         content = inner
     return dict(content)
-
-
-def _weight_arrays(place: Path) -> dict[str, np.ndarray]:
-    return read_all_arrays(place, name=str(place))

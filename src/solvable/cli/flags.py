@@ -1,4 +1,4 @@
-"""Flags made from a model: one for each field, one for each documented option of a method."""
+"""Flags of the command line: one per field of a model, option of its training, or documented option of a method."""
 
 import dataclasses
 import enum
@@ -6,7 +6,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, Any, Literal, Union
 
 import typer
@@ -16,93 +16,31 @@ from solvable.ranges import parse_matrix, parse_range
 from solvable.training import Training
 from solvable.training_choice import make_training, training_options
 
-# Longer lists are not written out as the default of a flag.
-_LONGEST_DEFAULT = 8
-_WRITTEN = {1: "1,2,3 or 1:100:20log", 2: "rows 1,0.2;0.2,1"}
-
-
-def field_flags(model: type[Model], required: bool = True) -> list[inspect.Parameter]:
-    """A flag for each parameter of the model, with its help, symbol and rule."""
-    hints = typing.get_type_hints(model)
-    flags = []
-    for field in dataclasses.fields(model):
-        about = field.metadata
-        symbol = f" ({about['symbol']})" if about["symbol"] else ""
-        text = f"{about['help']}{symbol}: {about['rule'].text}"
-        must = field.default is dataclasses.MISSING
-        annotation = hints[field.name]
-        if about["rule"].dimensions:
-            annotation = str | None if about["optional"] else str
-            text = f"{text}, as {_WRITTEN[about['rule'].dimensions]}"
-        default: Any = field.default
-        listed = about["rule"].dimensions == 1 and isinstance(default, tuple)
-        if listed and len(default) <= _LONGEST_DEFAULT:
-            default = ",".join(f"{number:g}" for number in default)
-        elif about["rule"].function or listed or (about["rule"].dimensions > 1 and not must):
-            # Their defaults have no short spelling: the flag left out stands for them.
-            annotation, default = str | None, None
-        elif must and not required:
-            annotation, default = annotation | None, None
-        else:
-            default = inspect.Parameter.empty if must else field.default
-        flags.append(_flag(field.name, annotation, default, text))
-    return flags
-
-
-def option_flags(method: Callable[..., Any], defaults: dict[str, Any] | None = None) -> list[inspect.Parameter]:
-    """A flag for each option of a method that is annotated with its help; others are for Python only."""
-    hints = typing.get_type_hints(method, include_extras=True)
-    flags = []
-    for option in inspect.signature(method).parameters.values():
-        hint = hints.get(option.name)
-        if typing.get_origin(hint) is Annotated:
-            annotation, text = typing.get_args(hint)[:2]
-            default = (defaults or {}).get(option.name, option.default)
-            flags.append(_flag(option.name, annotation, default, text))
-    return flags
-
-
-def training_flags(model: type[Model]) -> list[inspect.Parameter]:
-    """A flag for each option of the trainings that the model covers; those left out have their defaults."""
-    flags = []
-    for option in training_options(model):
-        annotation: Any = str
-        if option.choices:
-            annotation = Literal[option.choices]
-        elif isinstance(option.default, bool):
-            annotation = bool
-        else:
-            annotation = int if option.whole else float
-        symbol = f" ({option.symbol})" if option.symbol else ""
-        rule = "" if option.choices or annotation is bool else f": {option.rule.text}"
-        usual = "" if option.default is None else f" [default: {option.default}]"
-        flags.append(_flag(option.name, annotation | None, None, f"{option.help}{symbol}{rule}{usual}"))
-    return flags
-
-
-def _flag(name: str, annotation: Any, default: Any, text: str) -> inspect.Parameter:
-    written = "--" + name.replace("_", "-")
-    if _may_be_infinite(name, annotation):
-        # None stands for infinitely many samples in Python, and inf on the command line, as it does for other models.
-        text = text if re.search(r"\binf\b", text) else f"{text}, or inf"
-        option = typer.Option(written, help=text, parser=_number_or_infinity, metavar="<int>|inf")
-        default = "inf" if default is None else str(default)
-        return inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[Any, option]
-        )
-    annotation, default = _plain(name, annotation, default)
-    option = typer.Option(written, help=text)
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
-    )
-
-
+Values = dict[str, Any]
+# Longer lists are not shown as the default of a flag.
+_MAXIMUM_DEFAULT_LENGTH = 8
+_ARRAY_SYNTAX = {1: "1,2,3 or 1:100:20log", 2: "rows 1,0.2;0.2,1"}
 _SAMPLES = ("samples", "test_samples")
 
 
-def _may_be_infinite(name: str, annotation: Any) -> bool:
-    """Numbers of samples that may be left out stand for infinitely many where they are."""
-    return name in _SAMPLES and set(typing.get_args(annotation)) == {int, type(None)}
+def dashed(name: str) -> str:
+    """The flag of a parameter, such as ``--weight-decay``."""
+    return "--" + name.replace("_", "-")
+
+
+def flag(name: str, annotation: Any, default: Any, text: str) -> inspect.Parameter:
+    """A flag as a parameter of a Typer command."""
+    if name in _SAMPLES and set(typing.get_args(annotation)) == {int, type(None)}:
+        # Infinitely many samples are None in Python, and inf on the command line.
+        text = text if re.search(r"\binf\b", text) else f"{text}, or inf"
+        option = typer.Option(dashed(name), help=text, parser=_number_or_infinity, metavar="<int>|inf")
+        annotation, default = Any, "inf" if default is None else str(default)
+    else:
+        annotation, default = _plain(name, annotation, default)
+        option = typer.Option(dashed(name), help=text)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
+    )
 
 
 def _number_or_infinity(text: str) -> Any:
@@ -116,7 +54,7 @@ def _number_or_infinity(text: str) -> Any:
 
 
 def _plain(name: str, annotation: Any, default: Any) -> tuple[Any, Any]:
-    """The annotation as the command line can take it: choices become an enumeration, functions are left out."""
+    """An annotation that Typer understands: choices become an enumeration, and functions are left out."""
     if typing.get_origin(annotation) in (Union, types.UnionType):
         parts = [part for part in typing.get_args(annotation) if part in (int, float, str, bool) or _is_choice(part)]
         plain, default = _plain(name, parts[0], default)
@@ -132,14 +70,74 @@ def _is_choice(annotation: Any) -> bool:
     return typing.get_origin(annotation) is Literal
 
 
-def as_function(body: Callable[[dict[str, Any]], None], flags: Iterable[inspect.Parameter]) -> Callable[..., None]:
-    """A function with exactly these flags that hands their values to ``body``, by name and as plain values."""
+def field_flags(model: type[Model], required: bool = True) -> list[inspect.Parameter]:
+    """A flag for each parameter of the model, with its help, symbol and rule."""
+    hints = typing.get_type_hints(model)
+    flags = []
+    for field in dataclasses.fields(model):
+        about = field.metadata
+        dimensions = about["rule"].dimensions
+        text = f"{about['help']}{_in_brackets(about['symbol'])}: {about['rule'].text}"
+        needed = field.default is dataclasses.MISSING
+        annotation: Any = hints[field.name]
+        default: Any = field.default
+        if dimensions:
+            annotation = str | None if about["optional"] else str
+            text = f"{text}, as {_ARRAY_SYNTAX[dimensions]}"
+        is_list = dimensions == 1 and isinstance(default, tuple)
+        if is_list and len(default) <= _MAXIMUM_DEFAULT_LENGTH:
+            default = ",".join(f"{number:g}" for number in default)
+        elif about["rule"].function or is_list or (dimensions > 1 and not needed):
+            # These defaults cannot be written in short: they apply if the flag is left out.
+            annotation, default = str | None, None
+        elif needed and not required:
+            annotation, default = annotation | None, None
+        elif needed:
+            default = inspect.Parameter.empty
+        flags.append(flag(field.name, annotation, default, text))
+    return flags
+
+
+def _in_brackets(symbol: str | None) -> str:
+    return f" ({symbol})" if symbol else ""
+
+
+def option_flags(method: Callable[..., Any]) -> list[inspect.Parameter]:
+    """A flag for each option of a method that is annotated with its help; others are for Python only."""
+    hints = typing.get_type_hints(method, include_extras=True)
+    flags = []
+    for option in inspect.signature(method).parameters.values():
+        if typing.get_origin(hints.get(option.name)) is Annotated:
+            annotation, text = typing.get_args(hints[option.name])[:2]
+            flags.append(flag(option.name, annotation, option.default, text))
+    return flags
+
+
+def training_flags(model: type[Model]) -> list[inspect.Parameter]:
+    """A flag for each option of the trainings that the model covers; those left out have their defaults."""
+    flags = []
+    for option in training_options(model):
+        if option.choices:
+            annotation: Any = Literal[option.choices]
+        elif isinstance(option.default, bool):
+            annotation = bool
+        else:
+            annotation = int if option.whole else float
+        rule = "" if option.choices or annotation is bool else f": {option.rule.text}"
+        usual = "" if option.default is None else f" [default: {option.default}]"
+        text = f"{option.help}{_in_brackets(option.symbol)}{rule}{usual}"
+        flags.append(flag(option.name, annotation | None, None, text))
+    return flags
+
+
+def make_command(body: Callable[[Values], None], flags: Iterable[inspect.Parameter]) -> Callable[..., None]:
+    """A function with these flags as parameters. It calls ``body`` with their plain values by name."""
     unique = {flag.name: flag for flag in reversed(list(flags))}
 
     def command(**values: Any) -> None:
         plain = {name: value.value if isinstance(value, enum.Enum) else value for name, value in values.items()}
         for name, value in plain.items():
-            check_size(f"--{name.replace('_', '-')}", value)
+            check_size(dashed(name), value)
         body(plain)
 
     parameters = list(reversed(unique.values()))
@@ -148,42 +146,40 @@ def as_function(body: Callable[[dict[str, Any]], None], flags: Iterable[inspect.
     return command
 
 
-def check_size(flag: str, value: Any) -> None:
-    """Whole numbers must fit into the 64 bits that JAX and NumPy give them."""
+def check_size(name: str, value: Any) -> None:
+    """Raise a ValueError for integers that do not fit into 64 bits."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError(f"{flag} {value} is too large: whole numbers go up to 2^63 - 1")
+        raise ValueError(f"{name} {value} is too large: whole numbers go up to 2^63 - 1")
 
 
-def build(model: type[Model], values: dict[str, Any], flags: Iterable[inspect.Parameter]) -> Model:
-    """The model from the values of its flags; lists are parsed."""
-    fields = {field.name: field for field in dataclasses.fields(model)}
-    chosen = {}
+def given_fields(
+    model: type[Model], values: Values, flags: Iterable[inspect.Parameter], swept: Collection[str] = ()
+) -> Values:
+    """The parameters of a model from the values of its flags, without those that were left out or are swept."""
+    fields = {field.name: field.metadata for field in dataclasses.fields(model)}
+    given = {}
     for name, value in pick(values, flags).items():
-        dimensions = fields[name].metadata["rule"].dimensions
-        if value is None and left_out(fields[name]):
+        # None is a flag that was left out, except for samples, where it means infinitely many.
+        if name in swept or (value is None and not fields[name].get("infinite", False)):
             continue
+        dimensions = fields[name]["rule"].dimensions
         if isinstance(value, str) and dimensions:
-            parse = parse_range if dimensions == 1 else parse_matrix
-            value = parse(value, f"--{name.replace('_', '-')}")
-        chosen[name] = value
-    return model(**chosen)
+            value = (parse_range if dimensions == 1 else parse_matrix)(value, dashed(name))
+        given[name] = value
+    return given
 
 
-def build_training(model: type[Model], values: dict[str, Any], flags: Iterable[inspect.Parameter]) -> Training:
-    """The training that the values of its flags mean."""
+def missing_field(model: type[Model], given: Collection[str]) -> str | None:
+    """The first parameter without a default that is not given."""
+    needed = (field.name for field in dataclasses.fields(model) if field.default is dataclasses.MISSING)
+    return next((name for name in needed if name not in given), None)
+
+
+def build_training(model: type[Model], values: Values, flags: Iterable[inspect.Parameter]) -> Training:
+    """The training from the values of its flags."""
     return make_training(model, pick(values, flags))
 
 
-def takes_training(method: Callable[..., Any]) -> bool:
-    """Whether a method of a model is about its training."""
-    return "training" in inspect.signature(method).parameters
-
-
-def left_out(field: dataclasses.Field[Any]) -> bool:
-    """Whether None from the command line means that a flag was not given; for samples it means infinitely many."""
-    return field.default is not dataclasses.MISSING and not field.metadata.get("infinite", False)
-
-
-def pick(values: dict[str, Any], flags: Iterable[inspect.Parameter]) -> dict[str, Any]:
+def pick(values: Values, flags: Iterable[inspect.Parameter]) -> Values:
     """The values of these flags only."""
     return {flag.name: values[flag.name] for flag in flags}

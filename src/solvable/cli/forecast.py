@@ -1,4 +1,4 @@
-"""``solvable forecast``: exponents of the loss from the kernel of a network before training."""
+"""``solvable forecast``: exponents of the loss from the tangent kernel of a network before training."""
 
 import sys
 from typing import Any
@@ -14,7 +14,7 @@ from solvable.plotting import save_figure
 def forecast(
     model: str, data: str, checkpoint: str | None, options: dict[str, Any], as_json: bool, plot: str | None
 ) -> None:
-    """Print the forecast for a network on the data of a file."""
+    """Print the forecast for a network and the data in a file."""
     check_plot(plot)
     inputs, targets = _data(data)
     maker = built_in(model, inputs[0].size, _width(targets))
@@ -29,10 +29,10 @@ def forecast(
             raise ValueError(f"--draws {options['draws']}: a checkpoint is one network, leave --draws out")
         report = measure(with_weights(make(maker, options["key"]), checkpoint), inputs, targets, **options)
         report = report.noting(
-            f"measured at the weights of {checkpoint}: if they are trained, the kernel has moved, and the targets "
-            "stand for what is left to learn only with --start network"
+            f"measured at the weights of {checkpoint}: if they are trained, the kernel has changed, and the targets "
+            "are what is left to learn only with --start network"
         )
-    # Saved first: a closed pipe must not lose the figure.
+    # Before printing, so that a closed pipe does not lose the figure.
     saved = save_figure(report.plot(), plot) if plot else None
     print(report.to_json() if as_json else report.summary())
     if saved:
@@ -49,17 +49,17 @@ def _data(path: str) -> tuple[np.ndarray, np.ndarray]:
         )
     inputs, goal = arrays["inputs"], arrays[given[0]]
     if inputs.ndim < 1 or len(inputs) == 0:
-        raise ValueError(f"inputs of {path} must hold one row a point, not have shape {inputs.shape}")
+        raise ValueError(f"inputs of {path} must have one row per point, not the shape {inputs.shape}")
     if given == ["labels"]:
         if goal.dtype.kind not in "iub" or goal.ndim != 1:
-            raise ValueError(f"labels of {path} must be one integer a point, not {goal.shape} of {goal.dtype}")
+            raise ValueError(f"labels of {path} must have one integer per point, not {goal.shape} of {goal.dtype}")
         return inputs, goal
-    # What is called targets is numbers, whole or not.
+    # Targets are real numbers, even if they happen to be integers.
     return inputs, goal.astype(float)
 
 
 def _width(targets: np.ndarray) -> int:
-    """Outputs that a network for these targets needs."""
+    """Number of outputs that a network for these targets needs."""
     if targets.dtype.kind in "iub":
         return int(targets.max()) + 1
     return int(np.prod(targets.shape[1:]))

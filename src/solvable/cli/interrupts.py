@@ -1,20 +1,22 @@
-"""Ctrl-C on the command line: the process ends within a second or two, with exit code 130, and keeps what is finished.
+"""Ctrl-C on the command line: the process ends within two seconds, with exit code 130, and keeps finished results.
 
 Python raises ``KeyboardInterrupt`` only between two bytecodes of the main thread. While that thread waits for a
-compiled JAX program, which may run for minutes, nothing happens; and if Python shuts down while such a program still
-runs in the background, the process crashes with a segmentation fault. Two measures help:
+compiled JAX program, which may run for minutes, nothing happens; and if Python shuts down while such a program is still
+running in the background, the process crashes with a segmentation fault. There are two remedies:
 
-- A watchdog thread hears of every SIGINT through :func:`signal.set_wakeup_fd`, also while the main thread is busy. If
-  the main thread has not ended, or at least said that it cleans up (:func:`announce`), within :data:`GRACE` seconds,
-  the watchdog ends the process. That also covers an exception that is raised inside a callback and lost there, as
-  happens in the callbacks by which JAX follows the garbage collector.
-- After an interrupt the process leaves by :func:`os._exit`, which does not wait for programs in the background.
+- A watchdog thread is notified of every SIGINT through :func:`signal.set_wakeup_fd`, even while the main thread is
+busy.
+  If the main thread has not ended, or announced that it is cleaning up (:func:`announce`), within :data:`GRACE`
+  seconds, the watchdog ends the process. This also covers exceptions that are raised inside a callback and lost there,
+  as in JAX's callbacks of the garbage collector.
+- After an interrupt the process exits by :func:`os._exit`, which does not wait for programs in the background.
 
-Neither loses anything: files are written under a temporary name and renamed, and stores and reports are resumable.
+No results are lost: files are written atomically, and stores and reports can be resumed.
 """
 
 import contextlib
 import os
+import select
 import signal
 import sys
 import threading
@@ -22,7 +24,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 INTERRUPTED = 130
-# Seconds that the main thread has to react to an interrupt, and then to clean up once it has announced that.
+# Seconds for the main thread to react to an interrupt, and then to clean up once it has announced that.
 GRACE = 1.5
 CLEAN_UP = 15.0
 
@@ -31,12 +33,12 @@ _announced = threading.Event()
 
 
 def forget_announcement() -> None:
-    """Begin a new command: a process may run several, one after the other."""
+    """Reset the announcement at the start of a command, because a process may run several commands."""
     _announced.clear()
 
 
 def announce(text: str = "interrupted") -> None:
-    """Say on stderr that the work was interrupted and what is kept. Only the first announcement is made."""
+    """Print on stderr that the work was interrupted and what is kept. Only the first announcement is printed."""
     if not _announced.is_set():
         _announced.set()
         print(text, file=sys.stderr, flush=True)
@@ -44,10 +46,10 @@ def announce(text: str = "interrupted") -> None:
 
 @contextlib.contextmanager
 def farewell(speak: Callable[[], None]) -> Iterator[None]:
-    """Call ``speak`` if the process is ended by force while the body runs: it says what is finished and how to go on.
+    """Register a callback for the case that the watchdog ends the process: it prints what is finished.
 
-    It is called in the watchdog's thread, since the main thread does not react. An ordinary ``KeyboardInterrupt`` does
-    not call it.
+    It is called in the thread of the watchdog, because the main thread does not react. An ordinary
+    ``KeyboardInterrupt`` does not call it.
     """
     _farewells.append(speak)
     try:
@@ -60,7 +62,7 @@ def farewell(speak: Callable[[], None]) -> Iterator[None]:
 def prompt_interrupts() -> Iterator[None]:
     """Make SIGINT end this process promptly while the body runs.
 
-    A process that was started with SIGINT ignored, such as a background job of a shell script, goes on ignoring it.
+    A process that was started with SIGINT ignored, such as a background job of a shell script, still ignores it.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -72,7 +74,7 @@ def prompt_interrupts() -> Iterator[None]:
     def interrupt(signal_number: int, frame: FrameType | None) -> None:
         nonlocal heard
         if heard:
-            # The first interrupt is being cleaned up after: whoever presses Ctrl-C again wants to leave now.
+            # A second Ctrl-C during the clean-up after the first one ends the process at once.
             leave(INTERRUPTED)
         heard = True
         raise KeyboardInterrupt
@@ -86,13 +88,13 @@ def prompt_interrupts() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.set_wakeup_fd(before)
-        # The end of the pipe's input ends the watchdog.
+        # Closing the pipe ends the watchdog.
         os.close(writer)
 
 
 @contextlib.contextmanager
 def ordinary_interrupts() -> Iterator[None]:
-    """Leave SIGINT to Python while the body runs: for servers, which end in their own way and time."""
+    """Leave SIGINT to Python while the body runs: for servers, which shut down by themselves."""
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -103,15 +105,17 @@ def ordinary_interrupts() -> Iterator[None]:
 
 
 def _watch(reader: int, handler: Callable[[int, FrameType | None], None]) -> None:
-    """Wait for a SIGINT; end the process if the main thread does not react, or reacts and does not come to an end."""
-    # Another part of the program, such as a web server, may have installed a handler of its own: leave it to that.
+    """Wait for a SIGINT, and end the process if the main thread does not react, or does not finish its clean-up."""
+    # Another part of the program, such as a web server, may have installed its own handler, which is then responsible.
     if not _next_interrupt(reader) or signal.getsignal(signal.SIGINT) is not handler:
         os.close(reader)
         return
     if _announced.wait(GRACE):
         # A second Ctrl-C ends the process, and so does a clean-up that takes too long.
-        _wait_for_input(reader, CLEAN_UP)
-    if _is_open(reader):
+        select.select([reader], [], [], CLEAN_UP)
+    # The main thread closes the pipe when it is done.
+    readable, _, _ = select.select([reader], [], [], 0)
+    if not readable or os.read(reader, 1) != b"":
         _leave_by_force()
 
 
@@ -121,20 +125,6 @@ def _next_interrupt(reader: int) -> bool:
         if received[0] == signal.SIGINT:
             return True
     return False
-
-
-def _wait_for_input(reader: int, seconds: float) -> None:
-    import select
-
-    select.select([reader], [], [], seconds)
-
-
-def _is_open(reader: int) -> bool:
-    """Whether the main thread still works: it closes the pipe when it is done."""
-    import select
-
-    readable, _, _ = select.select([reader], [], [], 0)
-    return not readable or os.read(reader, 1) != b""
 
 
 def _leave_by_force() -> None:
@@ -149,7 +139,7 @@ def _leave_by_force() -> None:
 
 
 def leave(code: int) -> None:
-    """End the process now, without waiting for compiled programs that still run in the background."""
+    """End the process now, without waiting for compiled programs that are running in the background."""
     if "multiprocessing" in sys.modules:
         import multiprocessing
 

@@ -1,4 +1,4 @@
-"""Where results go: files are checked before the work and written before anything is printed."""
+"""Output of results: paths are checked before the work, and files are written before anything is printed."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -10,26 +10,26 @@ import xarray as xr
 from solvable.cli import show
 from solvable.cli.streams import printing, tell
 from solvable.files import check_data_path, save
-from solvable.plotting import check_picture_path, save_figure
+from solvable.plotting import check_figure_path, save_figure
 
 Values = Mapping[str, Any]
 
 
 def check_outputs(values: Values) -> None:
-    """Refuse files that cannot be written before anything is computed."""
-    for flag, check in (("out", check_data_path), ("plot", check_picture_path)):
+    """Raise an error, before anything is computed, if an output file cannot be written."""
+    for flag, check in (("out", check_data_path), ("plot", check_figure_path)):
         if values.get(flag) is not None:
             checked(flag, values[flag], check)
 
 
 def check_space(values: Values, numbers: float) -> None:
-    """Refuse a data file for which the disk has no room, once it is known how many numbers it will hold at least."""
+    """Raise an error if the disk has no room for a data file with at least this many numbers."""
     if values.get("out"):
         checked("out", values["out"], lambda path: check_data_path(path, int(8 * numbers)))
 
 
 def checked(flag: str, path: str, check: Callable[[Any], Any]) -> None:
-    """Run a check of a path, whose errors then name the flag."""
+    """Check a path; errors name the flag."""
     if not path.strip():
         raise ValueError(f"--{flag} is empty: give the path of a file")
     try:
@@ -39,7 +39,7 @@ def checked(flag: str, path: str, check: Callable[[Any], Any]) -> None:
 
 
 def check_folder(flag: str, path: str) -> Path:
-    """The folder for several files, made if need be; refused before the work if nothing can be written into it."""
+    """Create a folder if it does not exist, and raise an error if it is not writable."""
     from solvable.files import check_writable
 
     if not path.strip():
@@ -59,7 +59,7 @@ def deliver(
     draw: Callable[[], Any] | None,
     display: Callable[[xr.Dataset], None] = show.dataset,
 ) -> None:
-    """Write the data, write the figure, then print. A figure that cannot be drawn does not keep the table away."""
+    """Write the data, write the figure, then print. If the figure cannot be drawn, the table is still printed."""
     if values.get("out"):
         tell(f"data:   {save(dataset, values['out'])}")
     failure = None

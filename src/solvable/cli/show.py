@@ -1,4 +1,4 @@
-"""Datasets as tables for people and as JSON for machines."""
+"""Print datasets as tables, and convert them to JSON."""
 
 import io
 import math
@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-# Rows of a table over time; more are thinned, which is said below the table.
+# Rows of a table over time. If there are more times, some are left out, and a line below the table says so.
 _ROWS = 16
-# The statistics of a comparison that are shown, and what their columns are called after the name of the quantity.
+# The statistics of a comparison that have columns, and what follows the name of the quantity in their headings.
 _STATISTICS = {"theory": "", "simulation": " sim", "relative_difference": " rel. diff.", "z_score": " z"}
-# What has a column of its own: everything else is summed up below the table.
+# Variables with other dimensions than these are summarised below the table.
 _TABULAR = {"time", "seed", "statistic"}
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], words: int = 1) -> None:
-    """A plain table on stdout, as wide as it needs to be; the first ``words`` columns are text, the rest numbers."""
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], text_columns: int = 1) -> None:
+    """Print a table. The first ``text_columns`` columns are text, the others are numbers, aligned to the right."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -26,11 +26,11 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], wor
     drawn = Table(box=None, pad_edge=False)
     cells = [[text(value) for value in row] for row in rows]
     for position, column in enumerate(columns):
-        drawn.add_column(column, justify="left" if position < words else "right", no_wrap=True)
+        drawn.add_column(column, justify="left" if position < text_columns else "right", no_wrap=True)
     for row in cells:
         drawn.add_row(*row)
-    # As text first and printed at once: rich has its own way to end a program whose output is closed. A table is as
-    # wide as its contents, because a number must not be cut to fit a terminal.
+    # Rendered to a string first, because rich itself ends the program if the output is closed. The table is as wide as
+    # its contents, because numbers must not be truncated to fit a terminal.
     page = io.StringIO()
     width = len(title) + sum(2 + max(map(len, column)) for column in zip(columns, *cells, strict=True))
     styled = sys.stdout is not None and sys.stdout.isatty()
@@ -42,7 +42,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], wor
 
 
 def text(value: Any) -> str:
-    """A number to five digits; a dash where there is none."""
+    """Format a value: numbers with five digits, NaN as a dash."""
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, float | np.floating):
@@ -53,10 +53,10 @@ def text(value: Any) -> str:
 
 
 def dataset(data: xr.Dataset) -> None:
-    """The dataset as a table over time if it has times, a table of its single numbers, and a summary of the rest."""
+    """Print a dataset: a table over time, a table of the scalars, and a summary of all other variables."""
     names = [str(name) for name in data.data_vars]
     over_time = [name for name in names if _is_curve(data[name])] if data.sizes.get("time") else []
-    # Logarithms and numerical errors of other columns are summed up below the table, to keep it legible.
+    # Logarithms and numerical errors of other columns are summarised below the table, to keep it readable.
     curves = [name for name in over_time if not _is_secondary(name, names)] or over_time
     single = [name for name in names if data[name].ndim == 0]
     rest = [name for name in names if name not in (*curves, *single)]
@@ -84,7 +84,7 @@ def _title(data: xr.Dataset) -> str:
 
 
 def _is_curve(values: xr.DataArray) -> bool:
-    """Whether a variable can be columns of a table over time: means need numbers, and statistics their names."""
+    """Whether a variable can have columns in a table over time: means need numbers, and statistics known names."""
     if "time" not in values.dims or not set(values.dims) <= _TABULAR or values.size == 0:
         return False
     if "statistic" in values.dims and not _statistics(values):
@@ -105,7 +105,7 @@ def _curves(data: xr.Dataset, names: Sequence[str]) -> None:
     if any("seed" in data[name].dims for name in names):
         seeds = data.sizes["seed"]
         title += f", mean of {seeds} seeds" if seeds > 1 else ", one seed: no standard errors"
-    # The columns of standard errors follow the quantities they belong to, whose names they need not repeat.
+    # Columns of standard errors follow those of their quantities, whose names they do not repeat.
     headings = ["time", *("± standard error" if heading.endswith(" ±") else heading for heading in columns)]
     table(title, headings, [[times[i], *(column[i] for column in columns.values())] for i in shown])
     if shown.size < times.size:
@@ -113,7 +113,7 @@ def _curves(data: xr.Dataset, names: Sequence[str]) -> None:
 
 
 def _columns(values: xr.DataArray) -> Iterator[tuple[str, np.ndarray]]:
-    """The columns of one quantity: its values, its mean over seeds with the standard error, or its statistics."""
+    """The columns of one quantity: values, mean over seeds with standard error, or statistics."""
     name = str(values.name).replace("_", " ")
     if "statistic" in values.dims:
         for key in _statistics(values):
@@ -132,29 +132,29 @@ def _seeded(heading: str, values: xr.DataArray) -> Iterator[tuple[str, np.ndarra
     numbers = values.astype(float)
     mean, count = numbers.mean("seed"), numbers.notnull().sum("seed")
     yield heading, mean.values
-    # Runs that ended without a number are left out of the mean, and of its error.
+    # Runs with NaN are left out of the mean and of its error.
     squares = ((numbers - mean) ** 2).sum("seed")
     known = (count > 1) & np.isfinite(mean)
     yield f"{heading} ±", ((squares / (count * (count - 1)).where(known)) ** 0.5).values
 
 
 def _summaries(title: str, data: xr.Dataset, names: Sequence[str], beside: bool) -> None:
-    """A row for each variable that has no column: what it runs over and its extremes, so that none goes missing."""
+    """Print a row for each variable without a column: its dimensions and extremes."""
     rows = []
     for name in names:
         values = data[name]
         if "statistic" in values.dims and "z_score" in _statistics(values):
-            # Extremes over different statistics would mean nothing: those of the z-score say how well they agree.
+            # Extremes over different statistics are meaningless; those of the z-score say how well both agree.
             name, values = f"{name} z", values.sel(statistic="z_score")
         over = " x ".join(f"{size} {dim}" for dim, size in values.sizes.items())
         rows.append([name, over, *_extremes(values.values)])
     if beside:
         print("not in the table (--out or --json has all values):")
-    table(title, ["quantity", "over", "least", "most"], rows, words=2)
+    table(title, ["quantity", "over", "minimum", "maximum"], rows, text_columns=2)
 
 
 def _extremes(array: np.ndarray) -> list[Any]:
-    """The least and the greatest value, where the values have an order."""
+    """Minimum and maximum, if the values have an order."""
     if array.dtype.kind == "f":
         array = array[~np.isnan(array)]
     if array.dtype.kind == "b" and array.size:
@@ -165,7 +165,7 @@ def _extremes(array: np.ndarray) -> list[Any]:
 
 
 def plane(data: xr.Dataset) -> None:
-    """A phase diagram in a few lines: its size, how much of it groks, and the extremes."""
+    """Print a summary of a phase diagram: its size, how much of it groks, and the extremes."""
     delay = data["delay"]
     rows: list[list[Any]] = [["cells", delay.size], ["test accuracy reached", int(data["test_reached"].sum())]]
     if np.isfinite(delay.values).any():
@@ -173,11 +173,11 @@ def plane(data: xr.Dataset) -> None:
             cell = delay.isel(index)
             where = ", ".join(f"{dim} = {text(cell[dim].item())}" for dim in delay.dims)
             rows.append([label, f"{text(cell.item())} at {where}"])
-    table(f"{data.attrs.get('model', '')} over {' x '.join(map(str, delay.dims))}", ["", ""], rows, words=2)
+    table(f"{data.attrs.get('model', '')} over {' x '.join(map(str, delay.dims))}", ["", ""], rows, text_columns=2)
 
 
 def as_json(data: xr.Dataset) -> dict[str, Any]:
-    """The dataset as JSON: numbers that are not finite become null."""
+    """Convert a dataset to JSON. Numbers that are not finite become null."""
 
     def clean(value: Any) -> Any:
         if isinstance(value, dict):

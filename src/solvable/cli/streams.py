@@ -1,7 +1,7 @@
 """Standard output and standard error: one-line warnings, any encoding, closed pipes and full disks.
 
-Results reach the files that were asked for before anything is printed, so trouble with a stream loses nothing. What is
-left to do here is to end in the way other Unix tools do, without a traceback.
+Results are written to files before anything is printed, so an error of a stream loses nothing. It only remains to exit
+like other Unix tools, without a traceback.
 """
 
 import codecs
@@ -14,22 +14,22 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-# What a shell reports of a tool that was stopped by a closed pipe: 128 + SIGPIPE.
+# Exit code that a shell reports for a program that was stopped by a closed pipe: 128 + SIGPIPE.
 CLOSED_PIPE = 141
-# What Unix tools return where standard output cannot be written.
+# Exit code of Unix tools if standard output cannot be written.
 UNWRITABLE = 1
 
 _PLAIN = {"±": "+-", "…": "...", "×": "x", "·": "*", "−": "-", "–": "-", "≥": ">=", "≤": "<=", "√": "sqrt", "²": "^2"}
-_PLAIN_WRITING = "solvable-plain"
+_PLAIN_LETTERS = "solvable-plain"
 
 
 def prepare_streams() -> None:
-    """Let streams that know few characters, such as ASCII ones, write the others in plain letters."""
-    codecs.register_error(_PLAIN_WRITING, _in_plain_letters)
+    """Let streams with a small character set, such as ASCII, replace other characters by plain letters."""
+    codecs.register_error(_PLAIN_LETTERS, _in_plain_letters)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None and not _writes_everything(stream):
-            reconfigure(errors=_PLAIN_WRITING)
+            reconfigure(errors=_PLAIN_LETTERS)
 
 
 def _writes_everything(stream: TextIO) -> bool:
@@ -41,7 +41,7 @@ def _writes_everything(stream: TextIO) -> bool:
 
 
 def _in_plain_letters(error: UnicodeError) -> tuple[str | bytes, int]:
-    """An error handler of :mod:`codecs`: λ becomes lambda, ± becomes +-, and the rest a question mark."""
+    """Error handler for :mod:`codecs`: λ becomes lambda, ± becomes +-, and unknown characters a question mark."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     written = b"".join(_plain(character) for character in error.object[error.start : error.end])
@@ -50,7 +50,7 @@ def _in_plain_letters(error: UnicodeError) -> tuple[str | bytes, int]:
 
 def _plain(character: str) -> bytes:
     if "\udc80" <= character <= "\udcff":
-        # A byte of a file name that could not be decoded: the same byte again.
+        # An undecodable byte of a file name: write the same byte.
         return bytes([ord(character) - 0xDC00])
     if character in _PLAIN:
         return _PLAIN[character].encode()
@@ -62,14 +62,14 @@ def _plain(character: str) -> bytes:
 
 
 def tell(text: str) -> None:
-    """A line on stderr. Where nobody can read it the work goes on."""
+    """Print a line on stderr. If that is closed, the work continues."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Print each warning once, as ``warning: text`` on stderr, without the path of the source line that gave it."""
+    """Print each warning once, as ``warning: text`` on stderr, without the path of the source line."""
     seen: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -84,7 +84,7 @@ def plain_warnings() -> Iterator[None]:
 
 
 class StdoutError(Exception):
-    """Standard output did not take what was printed."""
+    """Standard output could not be written."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(f"cannot write to standard output: {cause.strerror or cause}")
@@ -93,10 +93,10 @@ class StdoutError(Exception):
 
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
-    """Around everything that is printed on stdout: trouble with the stream is told from trouble with a file."""
+    """Context for everything that is printed on stdout, to distinguish errors of the stream from errors of files."""
     try:
         yield
-        # There is no stdout at all where a program was started with its standard output closed.
+        # sys.stdout is None if the program was started with its standard output closed.
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
@@ -104,7 +104,7 @@ def printing() -> Iterator[None]:
 
 
 def exit_code_of(error: StdoutError) -> int:
-    """The exit code for an output that ended early; a closed pipe is no news to whoever closed it."""
+    """The exit code if standard output could not be written. A closed pipe needs no message."""
     abandon_stdout()
     if error.closed:
         return CLOSED_PIPE
@@ -113,7 +113,7 @@ def exit_code_of(error: StdoutError) -> int:
 
 
 def abandon_stdout() -> None:
-    """Point standard output at the null device, so that Python's own flush at the end cannot fail again."""
+    """Redirect standard output to the null device, so that the flush when Python ends cannot fail again."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -11,7 +11,7 @@ from solvable.comparison import compare
 from solvable.explorer.summaries import cards
 from solvable.model import Model
 from solvable.numerics.ensemble import seeds_from
-from solvable.progress import part_of
+from solvable.progress import progress_part
 from solvable.settings import Setting, theory_of, theory_options
 
 Send = Callable[[Any], None]
@@ -47,7 +47,7 @@ def _simulation(payload: dict[str, Any], send: Send) -> Any:
     seeds, together = options["seeds"], piece(options["seeds"])
     expected, parts, result = None, [], {}
     for first in range(0, seeds, together):
-        with seeds_from(first), part_of(first / seeds, min(together / seeds, 1)):
+        with seeds_from(first), progress_part(first / seeds, min(together / seeds, 1)):
             # All parts have the same size, so that one compiled program serves them; surplus seeds are dropped.
             run = model.simulate(times, training, **{**options, "seeds": together})
         parts.append(run.isel(seed=slice(0, seeds - first)))

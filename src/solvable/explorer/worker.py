@@ -73,7 +73,7 @@ def main() -> None:
     control = _Control(sys.stdin.buffer)
     from solvable.explorer.tasks import run
     from solvable.precision import in_float64
-    from solvable.progress import heard_by
+    from solvable.progress import progress_callback
 
     compute = in_float64(run)
 
@@ -96,7 +96,7 @@ def main() -> None:
             write_message(out, ("partial", number, partial))
 
         try:
-            with heard_by(listen):
+            with progress_callback(listen):
                 answer = ("done", number, compute(task, payload, send))
         except StoppedError:
             answer = ("cancelled", number, None)

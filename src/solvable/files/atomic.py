@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and checks that this will be possible."""
+"""Atomic writes: a file is written under a temporary name and renamed, so that it is replaced whole or not at all."""
 
 import contextlib
 import errno
@@ -12,39 +12,52 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# Less free space than this is refused before the work: even a small dataset would not fit.
-_LEAST_FREE_BYTES = 64 * 1024
-# Names may have 255 bytes; that of a folder that is replaced is lengthened meanwhile.
-_LONGEST_NAME = 210
+# With less free space than this, not even a small dataset fits: refused before the work.
+_MINIMUM_FREE_BYTES = 64 * 1024
+# File systems allow names of 255 bytes, and the name of a folder is lengthened while the folder is being replaced.
+_MAXIMUM_NAME_BYTES = 210
 _DRAFT_NAME = re.compile(r"\.solvable-[0-9a-f]{32}")
 
 
 def check_writable(path: str | os.PathLike[str], bytes_needed: int = 0) -> None:
-    """Raise a ValueError if no file can be written at this path; leaves nothing behind."""
+    """Raise a ValueError if no file can be written at this path. Nothing is left behind.
+
+    Parameters
+    ----------
+    path
+        Where the file would be written. A symbolic link is followed.
+    bytes_needed
+        Expected size of the file, which the disk must have room for.
+    """
     check_name(Path(path))
-    path = real_path(path)
-    if path.is_dir():
-        raise ValueError(f"cannot write {path}: it is a folder; name a file")
-    check_folder(path, bytes_needed)
+    target = follow_link(path)
+    if target.is_dir():
+        raise ValueError(f"cannot write {target}: it is a folder; name a file")
+    check_folder(target, bytes_needed)
 
 
 def check_name(path: Path) -> None:
-    """Raise a ValueError if the system takes no such name, or if it leaves no room for those of temporary files."""
+    """Raise a ValueError if the system does not allow the name, or if it is too long for temporary files beside it."""
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path.lstat()
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot write {str(path)[:200]!r}: {getattr(error, 'strerror', error)}") from error
-    if len(os.fsencode(path.name)) > _LONGEST_NAME:
-        raise ValueError(f"cannot write {path}: its name has more than {_LONGEST_NAME} bytes; choose a shorter one")
+    if len(os.fsencode(path.name)) > _MAXIMUM_NAME_BYTES:
+        raise ValueError(
+            f"cannot write {path}: its name has more than {_MAXIMUM_NAME_BYTES} bytes; choose a shorter one"
+        )
 
 
 def check_folder(path: Path, bytes_needed: int = 0) -> None:
-    """Raise a ValueError unless a new file can be made beside this path."""
+    """Raise a ValueError unless a new file can be created beside this path."""
     if not path.parent.is_dir():
         raise ValueError(f"cannot write {path}: there is no folder {path.parent}; make it first")
-    if not _is_replaceable(path):
-        raise ValueError(f"cannot write {path}: it is a device or a pipe; name a file")
+    # A single call of stat, because another process may replace the file between two calls.
+    with contextlib.suppress(OSError):
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise ValueError(f"cannot write {path}: it is a device or a pipe; name a file")
     try:
         free = shutil.disk_usage(path.parent).free
         with tempfile.TemporaryFile(dir=path.parent) as file:
@@ -52,36 +65,35 @@ def check_folder(path: Path, bytes_needed: int = 0) -> None:
             file.flush()
     except OSError as error:
         raise ValueError(f"cannot write {path}: {_reason(error)}; choose another folder") from error
-    if free < max(bytes_needed, _LEAST_FREE_BYTES):
-        needed = max(bytes_needed, _LEAST_FREE_BYTES)
+    needed = max(bytes_needed, _MINIMUM_FREE_BYTES)
+    if free < needed:
         raise ValueError(
             f"cannot write {path}: the disk has {free} bytes free and about {needed} are needed; "
             "make room or choose another folder"
         )
 
 
-def _is_replaceable(path: Path) -> bool:
-    # One look at the path: another process may replace what is there between two of them.
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return True
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
-
-
 def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> Path:
-    """Write bytes or text under a temporary name, then rename. A link is followed, not replaced."""
+    """Write bytes or text under a temporary name, then rename the file. Returns the path.
+
+    Parameters
+    ----------
+    path
+        Where to write. A symbolic link is followed, not replaced.
+    data
+        The content; text is written as UTF-8.
+    """
     path = Path(path)
     check_writable(path)
-    target = real_path(path)
-    with explained(path), new_draft(target, folder=False) as draft:
+    target = follow_link(path)
+    with explain_os_errors(path), new_draft(target, folder=False) as draft:
         write_file(draft, data.encode() if isinstance(data, str) else data)
         os.replace(draft, target)
     return path
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file and see it on the disk."""
+    """Write a file and flush it to the disk."""
     with open(path, "wb") as file:
         file.write(data)
         file.flush()
@@ -90,23 +102,23 @@ def write_file(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def new_draft(path: Path, folder: bool) -> Iterator[Path]:
-    """A new file or folder beside a path, under a temporary name; at the end it is removed if it was not renamed.
+    """Create a file or folder with a temporary name beside a path, and remove it at the end unless it was renamed.
 
-    It is locked meanwhile: what a killed process left is known by having no lock, and is removed here.
+    A draft in use has an advisory lock. Drafts without one were left by processes that were killed, and are removed.
     """
     remove_abandoned(path.parent)
-    draft, handle = _make_locked(path, folder)
+    draft, handle = _create_locked(path, folder)
     try:
         yield draft
     finally:
         with contextlib.suppress(OSError):
             if is_same(handle, draft):
-                insist(lambda: _remove(draft))
+                complete(lambda: _remove(draft))
         os.close(handle)
 
 
-def insist(clean_up: Callable[[], None]) -> None:
-    """Clean up to the end: an interrupt (Ctrl-C) in the middle of it is raised after a second try."""
+def complete(clean_up: Callable[[], None]) -> None:
+    """Run a clean-up to its end: after an interrupt (Ctrl-C) it is run again before the interrupt is raised."""
     try:
         clean_up()
     except BaseException:
@@ -114,47 +126,47 @@ def insist(clean_up: Callable[[], None]) -> None:
         raise
 
 
-def _make_locked(path: Path, folder: bool) -> tuple[Path, int]:
+def _create_locked(path: Path, folder: bool) -> tuple[Path, int]:
     while True:
         draft = draft_path(path)
-        # Somebody may take it for abandoned before it is locked, and remove it: then another one is made.
-        if folder:
-            draft.mkdir()
         try:
+            if folder:
+                draft.mkdir()
             # The permissions of a new file are those that the user's umask leaves.
             handle = os.open(draft, os.O_RDONLY if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileNotFoundError:
-            if folder and path.parent.is_dir():
-                continue
-            raise
-        except KeyboardInterrupt:
-            _remove(draft)
-            raise
-        try:
             lock(handle, wait=True)
             if is_same(handle, draft):
                 return draft, handle
+            os.close(handle)
+        except FileNotFoundError:
+            # Another process took the draft for abandoned before it was locked, and removed it: create another one.
+            if not (folder and path.parent.is_dir()):
+                raise
         except KeyboardInterrupt:
             _remove(draft)
             raise
-        os.close(handle)
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the drafts in a folder that no process holds."""
+    """Remove the drafts in a folder that no process has locked."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in [entry for entry in entries if _DRAFT_NAME.fullmatch(entry.name)]:
-            with contextlib.suppress(OSError):
-                handle = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW)
-                try:
-                    if lock(handle, wait=False):
-                        _remove(Path(entry.path))
-                finally:
-                    os.close(handle)
+            remove_unlocked(Path(entry.path), _remove)
+
+
+def remove_unlocked(path: Path, remove: Callable[[Path], None]) -> None:
+    """Remove a file or folder by the given function, unless a process has locked it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            if lock(handle, wait=False):
+                remove(path)
+        finally:
+            os.close(handle)
 
 
 def lock(handle: int, wait: bool) -> bool:
-    """False if another has the lock, or if the file system gives none: then nothing is taken for abandoned."""
+    """Take an advisory lock. False if another process has it, or if the file system does not support locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -178,26 +190,28 @@ def _remove(path: Path) -> None:
 
 
 def draft_path(path: Path) -> Path:
-    """A new name in the same folder; nobody else has it."""
+    """A new, unique temporary name in the same folder."""
     return path.with_name(f".solvable-{uuid.uuid4().hex}")
 
 
-def real_path(path: str | os.PathLike[str]) -> Path:
-    """The path that a link leads to: what it points at is written, and the link stays."""
+def follow_link(path: str | os.PathLike[str]) -> Path:
+    """The path that a symbolic link points to: that file is replaced, and the link stays."""
     path = Path(path)
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
+UNCHANGED = "what was there before is unchanged: make room or choose another folder"
+
+
 @contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Trouble with the disk in words: what could not be written and why."""
+def explain_os_errors(path: Path, consequence: str = UNCHANGED) -> Iterator[None]:
+    """Add to every OSError which path could not be written, why, and what that means for existing data."""
     try:
         yield
     except OSError as error:
         if error.errno is None or str(error.strerror).startswith("cannot write"):
             raise
-        comfort = "what was there before is unchanged: make room or choose another folder"
-        raise type(error)(error.errno, f"cannot write {path}: {_reason(error)}; {comfort}") from error
+        raise type(error)(error.errno, f"cannot write {path}: {_reason(error)}; {consequence}") from error
 
 
 def _reason(error: OSError) -> str:

@@ -1,15 +1,15 @@
-"""A dataset as plain columns and a header of JSON, from which it comes back identical.
+"""A dataset as plain columns and a JSON header, from which it is restored identically.
 
-Columns hold booleans, integers, floats or texts, which every format can store; the header says what they stand for.
-Attributes, names and types thus survive in formats that could not hold them natively. Each column also has attributes
-in a form that other programs can read; :func:`unpack` does not look at those.
+Columns hold booleans, integers, floats or strings, which every format can store; the header says what they represent.
+Attributes, names and types are thus preserved in formats that have no native way to store them. Columns also have
+attributes in a form that other programs can read, which :func:`unpack` ignores.
 """
 
 import base64
 import datetime
 import json
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import xarray as xr
 FORMAT = 2
 _TAG = "~"
 _SAFE_NAME = re.compile(r"[A-Za-z_](?:[\w .+@-]*[\w.+@-])?")
-# Attributes that netCDF, HDF5 or xarray give a meaning of their own: written natively they would change the data.
+# Attributes with a meaning in netCDF, HDF5 or xarray: written natively, they would change the data.
 _RESERVED_ATTRIBUTES = {
     *("_FillValue", "missing_value", "scale_factor", "add_offset", "coordinates", "calendar", "dtype", "_Unsigned"),
     *("CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates", "_NCProperties"),
@@ -27,13 +27,13 @@ _RESERVED_ATTRIBUTES = {
 }
 # HDF5 refuses attributes of 64 KiB and more.
 _LONGEST_NATIVE_TEXT = 32_000
-# Longer than float64, and different on every kind of machine.
+# Extended precision, whose layout depends on the machine.
 _LONG_TYPES = [kind for kind in map(np.dtype, ("longdouble", "clongdouble")) if kind not in ("float64", "complex128")]
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
 class Column(NamedTuple):
-    """An array of a kind that every format can hold, and attributes for other programs."""
+    """An array of a type that every format can store, and attributes for other programs."""
 
     dims: tuple[str, ...]
     values: np.ndarray
@@ -42,7 +42,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """What is written into a file: the header, the columns, which of them are coordinates, and native attributes."""
+    """Content of a file: the header, the columns, the names of those that are coordinates, and native attributes."""
 
     header: dict[str, Any]
     columns: dict[str, Column]
@@ -51,7 +51,7 @@ class Content:
 
 
 def pack(dataset: xr.Dataset) -> Content:
-    """Take a dataset apart, or raise a ValueError that names what cannot be stored."""
+    """Split a dataset into header and columns, or raise a ValueError that names what cannot be stored."""
     if not isinstance(dataset, xr.Dataset):
         raise ValueError(f"only an xarray.Dataset can be saved, not {type(dataset).__name__}; wrap it in one first")
     names = _plain_names(dataset)
@@ -81,7 +81,7 @@ def pack(dataset: xr.Dataset) -> Content:
 
 
 def unpack(header: Mapping[str, Any], columns: Mapping[str, np.ndarray]) -> xr.Dataset:
-    """The dataset that was packed into this header and these columns."""
+    """Restore the dataset from its header and columns."""
     variables: dict[Hashable, xr.Variable] = {}
     coordinates: dict[Hashable, xr.Variable] = {}
     for about in header["variables"]:
@@ -95,7 +95,7 @@ def unpack(header: Mapping[str, Any], columns: Mapping[str, np.ndarray]) -> xr.D
 
 
 def parse_header(text: str) -> dict[str, Any]:
-    """A header from JSON; a ValueError if it is none."""
+    """Parse a header, or raise a ValueError if it is not a JSON object."""
     header = json.loads(text)
     if not isinstance(header, dict):
         raise ValueError("its header is not a JSON object")
@@ -103,7 +103,7 @@ def parse_header(text: str) -> dict[str, Any]:
 
 
 def _plain_names(dataset: xr.Dataset) -> dict[Hashable, str]:
-    """A name that every format accepts for each variable and dimension; nearly always its own."""
+    """For each variable and dimension a name that every format accepts, which is nearly always its own."""
     names: dict[Hashable, str] = {}
     everything: list[Hashable] = [*dataset.variables, *dataset.dims]
     safe = {name for name in everything if isinstance(name, str) and _SAFE_NAME.fullmatch(name)}
@@ -122,14 +122,14 @@ def _free_name(wanted: str, taken: set[str]) -> str:
 
 def _array(variable: xr.Variable, where: str) -> np.ndarray:
     if isinstance(variable.to_base_variable().data, np.ma.MaskedArray):
-        raise ValueError(f"{where} is a masked array, whose mask no file can hold: fill it with NaN first")
+        raise ValueError(f"{where} is a masked array, and masks cannot be saved: fill it with NaN first")
     values = np.asarray(variable.values)
     if values.dtype.kind == "O" and not all(isinstance(item, str) for item in values.flat):
         odd = next(item for item in values.flat if not isinstance(item, str))
         if isinstance(odd, tuple):
-            raise ValueError(f"{where} is an index of several levels; call dataset.reset_index() before saving")
+            raise ValueError(f"{where} is a multi-index; call dataset.reset_index() before saving")
         raise ValueError(
-            f"{where} holds a Python {type(odd).__name__}; only numbers, booleans, dates and texts can be saved"
+            f"{where} holds a Python {type(odd).__name__}; only numbers, booleans, dates and strings can be saved"
         )
     if values.dtype.kind not in "biufcMmUSTO" or values.dtype in _LONG_TYPES:
         raise ValueError(f"{where} holds {values.dtype}; convert it to float64 or another common type first")
@@ -137,7 +137,7 @@ def _array(variable: xr.Variable, where: str) -> np.ndarray:
 
 
 def _parts(name: str, values: np.ndarray, taken: set[str], where: str) -> dict[str, np.ndarray]:
-    """The columns that hold an array."""
+    """The columns that represent an array."""
     kind = values.dtype.kind
     if kind == "c":
         real, imaginary = (_free_name(f"{name}_{part}", taken) for part in ("real", "imag"))
@@ -146,7 +146,7 @@ def _parts(name: str, values: np.ndarray, taken: set[str], where: str) -> dict[s
         return {name: values.astype(values.dtype.newbyteorder("=")).view("int64")}
     if kind in "USTO":
         return {name: _texts(values, where)}
-    # Half precision is no type of netCDF; single precision holds it exactly.
+    # netCDF has no half precision; single precision represents it exactly.
     return {name: values.astype("float32") if values.dtype.itemsize == 2 and kind == "f" else _native_order(values)}
 
 
@@ -160,7 +160,7 @@ def _texts(values: np.ndarray, where: str) -> np.ndarray:
     for item in values.flat:
         if "\0" in item or not _is_unicode(item):
             raise ValueError(
-                f"{where} holds the text {item!r}, which is not valid Unicode or has a zero character; change it"
+                f"{where} holds the string {item!r}, which is not valid Unicode or contains a null character; change it"
             )
     return np.array(values.tolist(), dtype=str).reshape(values.shape)
 
@@ -195,7 +195,7 @@ def _restore(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
 
 
 def _encode(value: Any, where: str) -> Any:
-    """A value as JSON; what JSON does not know becomes a dictionary with a tag."""
+    """Convert a value to JSON. Types that JSON does not have become dictionaries with a tag."""
     if isinstance(value, np.generic) and value.dtype.kind in "biufcUS":
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
@@ -208,26 +208,21 @@ def _encode(value: Any, where: str) -> Any:
         if all(isinstance(key, str) and key != _TAG for key in value):
             return {key: _encode(item, f"{key!r} of {where}") for key, item in value.items()}
         return {_TAG: "dict", "items": [[_encode(key, where), _encode(item, where)] for key, item in value.items()]}
-    if isinstance(value, complex):
-        return {_TAG: "complex", "items": [value.real, value.imag]}
-    if isinstance(value, bytes):
-        return {_TAG: "bytes", "items": base64.b64encode(value).decode()}
-    if isinstance(value, datetime.datetime | datetime.date):
-        return {_TAG: "datetime" if isinstance(value, datetime.datetime) else "date", "items": value.isoformat()}
-    if isinstance(value, datetime.timedelta):
-        return {_TAG: "timedelta", "items": [value.days, value.seconds, value.microseconds]}
+    for kind, encode in _ENCODERS.items():
+        if isinstance(value, kind):
+            return {_TAG: kind.__name__, "items": encode(value)}
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         return _encode_array(np.asarray(value), isinstance(value, np.generic), where)
     raise ValueError(
         f"the attribute {where} is a {type(value).__name__}, which cannot be saved; "
-        "make it a number, a text, a list or a dictionary"
+        "make it a number, a string, a list or a dictionary"
     )
 
 
 def _encode_array(array: np.ndarray, scalar: bool, where: str) -> dict[str, Any]:
     if array.dtype.kind not in "biufcMmUS" or array.dtype in _LONG_TYPES:
         raise ValueError(
-            f"the attribute {where} is an array of {array.dtype}, which cannot be saved; make it numbers or texts"
+            f"the attribute {where} is an array of {array.dtype}, which cannot be saved; make it numbers or strings"
         )
     plain = array.astype("int64") if array.dtype.kind in "Mm" else array
     items = [_encode(item, where) for item in plain.ravel().tolist()]
@@ -252,6 +247,14 @@ def _decode_array(value: dict[str, Any]) -> Any:
     return array[()] if value["scalar"] else array
 
 
+# A datetime is also a date, so that it must come first.
+_ENCODERS: dict[type, Callable[[Any], Any]] = {
+    complex: lambda value: [value.real, value.imag],
+    bytes: lambda value: base64.b64encode(value).decode(),
+    datetime.datetime: datetime.datetime.isoformat,
+    datetime.date: datetime.date.isoformat,
+    datetime.timedelta: lambda value: [value.days, value.seconds, value.microseconds],
+}
 _DECODERS = {
     "tuple": lambda value: tuple(_decode(value["items"])),
     "dict": lambda value: {_decode(key): _decode(item) for key, item in value["items"]},
@@ -265,7 +268,7 @@ _DECODERS = {
 
 
 def native_attributes(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Attributes as other programs can read them: numbers and texts as they are, the rest as JSON."""
+    """Attributes in a form that other programs can read: numbers and strings as they are, the rest as JSON."""
     found: dict[str, Any] = {}
     for name, value in attrs.items():
         if not isinstance(name, str) or not _SAFE_NAME.fullmatch(name) or name in _RESERVED_ATTRIBUTES:
@@ -285,7 +288,7 @@ def _fits_natively(text: str) -> bool:
 
 
 def _native_units(dtype: np.dtype) -> dict[str, str]:
-    """How other programs learn that integers are dates."""
+    """The CF attribute that tells other programs that integers are dates."""
     if dtype.kind not in "Mm":
         return {}
     unit, count = np.datetime_data(dtype)

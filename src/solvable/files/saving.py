@@ -1,4 +1,4 @@
-"""Save and load, by the ending of the path."""
+"""Save and load datasets in the format that the extension of the path chooses."""
 
 import importlib.util
 import os
@@ -10,42 +10,49 @@ from typing import Any
 
 import xarray as xr
 
-from solvable.files import archives, folders, swapping, tables
-from solvable.files.atomic import check_folder, check_name, check_writable, real_path, write_atomically
+from solvable.files import binary, checksums, csv_table, replacement, zarr_folder
+from solvable.files.atomic import check_folder, check_name, check_writable, follow_link, write_atomically
+from solvable.files.checksums import Loaded, UncheckedFileWarning, require_package
 from solvable.files.content import Content, pack
-from solvable.files.sealing import Found, UncheckedFileWarning, need
 
-_LONGEST_REASON = 300
+_MAXIMUM_REASON_LENGTH = 300
 
 
 @dataclass(frozen=True)
-class Format:
-    """How datasets are written and read; ``is_ours`` tells whether a file is one that :func:`save` wrote."""
+class _Format:
+    """How datasets are written and read; ``is_dataset`` tells whether a file was written by :func:`save`."""
 
     encode: Callable[[Content], Any]
-    read: Callable[[Path], Found]
-    is_ours: Callable[[Path], bool]
-    package: str | None = None
-    others: str = ""
+    read: Callable[[Path], Loaded]
+    is_dataset: Callable[[Path], bool]
+    package: str | None
+    other_reader: str
 
 
 _FORMATS = {
-    ".nc": Format(
-        archives.netcdf_bytes, archives.read_netcdf, archives.netcdf_is_ours, "h5netcdf", "xarray.open_dataset"
+    ".nc": _Format(binary.netcdf_bytes, binary.read_netcdf, checksums.is_in_file, "h5netcdf", "xarray.open_dataset"),
+    ".zarr": _Format(
+        zarr_folder.zarr_files, replacement.read_folder, zarr_folder.is_dataset, "zarr", "xarray.open_zarr"
     ),
-    ".zarr": Format(folders.zarr_files, swapping.read_folder, folders.is_ours, "zarr", "xarray.open_zarr"),
-    ".npz": Format(archives.npz_bytes, archives.read_npz, archives.npz_is_ours, None, "numpy.load"),
-    ".csv": Format(tables.csv_bytes, tables.read_csv, tables.csv_is_ours, None, 'pandas.read_csv(comment="#")'),
+    ".npz": _Format(binary.npz_bytes, binary.read_npz, binary.is_saved_npz, None, "numpy.load"),
+    ".csv": _Format(
+        csv_table.csv_bytes, csv_table.read_csv, csv_table.is_saved_csv, None, 'pandas.read_csv(comment="#")'
+    ),
 }
-DATA_ENDINGS = tuple(_FORMATS)
+DATA_EXTENSIONS = tuple(_FORMATS)
 
 
 def save(dataset: xr.Dataset, path: str | os.PathLike[str]) -> Path:
-    """Write a dataset, whole or not at all; the ending of the path chooses the format. Returns the path.
+    """Write a dataset atomically and return the path.
 
-    ``.nc`` (netCDF 4), ``.zarr`` (a folder), ``.npz`` (needs NumPy only) and ``.csv`` (a table) hold any dataset of
-    numbers, booleans, dates and texts, with its attributes. A dataset that an earlier call wrote is replaced; nothing
-    else is (see :func:`solvable.files.check_data_path`).
+    Parameters
+    ----------
+    dataset
+        A dataset of numbers, booleans, dates and strings, with any attributes.
+    path
+        Where to write. The extension chooses the format: ``.nc`` (netCDF 4), ``.zarr`` (a folder), ``.npz`` (needs only
+        NumPy) or ``.csv`` (a table). A dataset that an earlier call wrote is replaced; other files and folders are not
+        (see :func:`solvable.files.check_data_path`).
 
     >>> import os, tempfile, solvable
     >>> curve = solvable.ScalarNetwork.small(2, 0.1).predict([0, 1, 2])
@@ -58,17 +65,22 @@ def save(dataset: xr.Dataset, path: str | os.PathLike[str]) -> Path:
     path = check_data_path(path)
     encoded = _format(path).encode(pack(dataset))
     if isinstance(encoded, dict):
-        swapping.write_folder(real_path(path), encoded)
+        replacement.write_folder(follow_link(path), encoded)
     else:
         write_atomically(path, encoded)
     return path
 
 
 def load(path: str | os.PathLike[str]) -> xr.Dataset:
-    """Read a dataset written by :func:`save`, whole and into memory, and check it against its checksum.
+    """Read a dataset written by :func:`save` into memory, and verify its checksum.
 
-    A file that is damaged or was changed by another program raises a ValueError. One without a checksum, from an older
-    version or another program, is read with a warning (``solvable.files.UncheckedFileWarning``).
+    A file that is damaged or was changed by another program raises a ValueError. A file without a checksum, from an
+    older version or another program, is read with a warning (``solvable.files.UncheckedFileWarning``).
+
+    Parameters
+    ----------
+    path
+        The file, or the folder of a ``.zarr`` dataset.
 
     >>> import solvable
     >>> solvable.load("curve.txt")
@@ -84,33 +96,39 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     if path.is_file() if folder else path.is_dir():
         raise ValueError(f"{path} is a {'file' if folder else 'folder'}, not a {path.suffix} dataset")
     try:
-        found = chosen.read(path)
+        loaded = chosen.read(path)
     except ImportError:
         raise
     except FileNotFoundError as error:
         raise ValueError(f"there is no file {path}") from error
     except Exception as error:
-        reason = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
+        reason = " ".join(str(error).split())[:_MAXIMUM_REASON_LENGTH] or type(error).__name__
         raise ValueError(
             f"{path} cannot be read as {path.suffix}: it is damaged, or solvable did not write it ({reason}); restore "
-            f"it from a copy, or read what is left with {chosen.others}"
+            f"it from a copy, or read what is left with {chosen.other_reader}"
         ) from error
-    if not found.checked:
+    if not loaded.verified:
         warnings.warn(
-            f"{path} carries no checksum (an older version or another program wrote it), so that damage to it would "
-            "go unnoticed; save it again to add one",
+            f"{path} has no checksum (an older version or another program wrote it), so damage to it would not be "
+            "noticed; save it again to add one",
             UncheckedFileWarning,
             stacklevel=2,
         )
-    return found.dataset
+    return loaded.dataset
 
 
 def check_data_path(path: str | os.PathLike[str], bytes_needed: int = 0) -> Path:
-    """Raise unless :func:`save` could write a dataset at this path now; meant to be called before the work.
+    """Raise an error unless :func:`save` can write a dataset at this path; meant to be called before the work.
 
-    The format must be known and its package installed, the folder must exist, be writable and have room, and nothing
-    that solvable did not write may have to make way: a folder or file that is not a dataset of ours is refused, and
-    so is a sweep store. Leaves nothing behind.
+    The format must be known and its package installed; the folder must exist, be writable and have room. A file, a
+    folder or a sweep store that :func:`save` did not write is not overwritten. Nothing is left behind.
+
+    Parameters
+    ----------
+    path
+        Where the dataset would be written.
+    bytes_needed
+        Expected size of the file, which the disk must have room for.
 
     >>> from solvable.files import check_data_path
     >>> check_data_path("curve.txt")
@@ -121,15 +139,15 @@ def check_data_path(path: str | os.PathLike[str], bytes_needed: int = 0) -> Path
     path = Path(path)
     chosen = _format(path)
     if chosen.package:
-        need(chosen.package, path.suffix.lower())
+        require_package(chosen.package, path.suffix.lower())
     check_name(path)
-    target = real_path(path)
+    target = follow_link(path)
     if path.suffix.lower() == ".zarr":
         check_folder(target, bytes_needed)
-        folders.refuse_foreign(target)
+        zarr_folder.check_replaceable(target)
         return path
     check_writable(path, bytes_needed)
-    if target.exists() and target.stat().st_size and not chosen.is_ours(target):
+    if target.exists() and target.stat().st_size and not chosen.is_dataset(target):
         raise ValueError(
             f"cannot write {path}: the file there is not a dataset that this version of solvable wrote, and is not "
             "overwritten; move it away or choose another name"
@@ -137,13 +155,13 @@ def check_data_path(path: str | os.PathLike[str], bytes_needed: int = 0) -> Path
     return path
 
 
-def data_ending() -> str:
-    """The ending of the best format for any dataset on this machine."""
+def default_extension() -> str:
+    """The extension of the preferred format among those whose package is installed."""
     return ".nc" if importlib.util.find_spec("h5netcdf") else ".npz"
 
 
-def _format(path: Path) -> Format:
-    ending = path.suffix.lower()
-    if ending not in _FORMATS:
+def _format(path: Path) -> _Format:
+    extension = path.suffix.lower()
+    if extension not in _FORMATS:
         raise ValueError(f"{path.name!r} must end in one of {', '.join(_FORMATS)}")
-    return _FORMATS[ending]
+    return _FORMATS[extension]

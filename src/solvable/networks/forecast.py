@@ -36,7 +36,7 @@ from solvable.networks.spectral_laws import (
     trusted_modes,
 )
 from solvable.precision import in_float64
-from solvable.progress import Advance, heard_by, progress_bar
+from solvable.progress import Advance, progress_bar, progress_callback
 
 Start = Literal["zero", "network"]
 FEWEST_POINTS = 20
@@ -183,7 +183,7 @@ def _share_of(advance: Advance) -> Iterator[None]:
             advance(share - done)
             done = share
 
-    with heard_by(heard):
+    with progress_callback(heard):
         yield
     heard(1.0)
 

@@ -151,10 +151,10 @@ class Claim:
         found = agreement(
             theory, simulation, variable, bias=bias, absolute_bias=absolute_bias, allow_different=allow_different
         )
-        reason = f"{found.words}; a right theory is called wrong once in {1 / FALSE_ALARMS:g}"
+        reason = f"{found.description}; a right theory is called wrong once in {1 / FALSE_ALARMS:g}"
         if because:
             reason = f"{reason}; {because}"
-        return cls(name, found.chance, FALSE_ALARMS, 0.0, reason, printed=printed, kind="agrees")
+        return cls(name, found.p_value, FALSE_ALARMS, 0.0, reason, printed=printed, kind="agrees")
 
     @property
     def allowed(self) -> float:

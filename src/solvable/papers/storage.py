@@ -12,7 +12,7 @@ from pathlib import Path
 
 import xarray as xr
 
-from solvable.files import data_ending, load, save, write_atomically
+from solvable.files import default_extension, load, save, write_atomically
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def record_path(folder: Path, figure: str) -> Path:
 
 def store(folder: Path, about: StoredData, data: Mapping[str, xr.Dataset]) -> StoredData:
     """Write every dataset and last of all the record, which is returned; or nothing, if that fails."""
-    names = [f"{about.figure}-{part}{data_ending()}" for part in data]
+    names = [f"{about.figure}-{part}{default_extension()}" for part in data]
     try:
         for name, dataset in zip(names, data.values(), strict=True):
             save(dataset, folder / name)

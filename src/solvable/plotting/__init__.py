@@ -1,12 +1,12 @@
-"""One visual language: theory as lines, simulation as points with error bars, axes with names and units."""
+"""Figures in one style: theory as lines, simulation as points with error bars, axes with names and units."""
 
 from solvable.plotting.cells import draw_plane
 from solvable.plotting.curves import draw_curve, plot
 from solvable.plotting.planes import plot_plane
 from solvable.plotting.style import (
     COLOURS,
-    PICTURE_ENDINGS,
-    check_picture_path,
+    FIGURE_EXTENSIONS,
+    check_figure_path,
     describe,
     few_ticks,
     log_losses,
@@ -17,8 +17,8 @@ from solvable.plotting.style import (
 
 __all__ = [
     "COLOURS",
-    "PICTURE_ENDINGS",
-    "check_picture_path",
+    "FIGURE_EXTENSIONS",
+    "check_figure_path",
     "describe",
     "draw_curve",
     "draw_plane",

@@ -1,4 +1,4 @@
-"""The cells of a plane: coloured by number or by phase, with contours, and hatched where there is nothing to show."""
+"""One panel of a plane: cells coloured by number or by phase, contours, and hatching of cells without a value."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Pale, so that lines and words can be read on them.
+# Pale, so that lines and text on them are readable.
 _PHASES = ("#F7D9C4", "#CFE5F2", "#D5EBD8", "#F3E6B3", "#E3D5EC", "#D9D9D9", "#F4CCD4", "#C9E8E4")
 _NEVER, _MISSING, _NOT_POSITIVE = "never reached", "not computed or failed", "zero or negative"
-# Spans of less than this are shown on a linear scale.
-A_DECADE = 10.0
+# Smaller ranges are shown on a linear scale.
+DECADE = 10.0
 _SCALES = ("auto", "log", "linear", "signed")
 
 Names = Mapping[Any, str] | Sequence[str]
@@ -35,23 +35,47 @@ def draw_plane(
     scale: str = "log",
     contours: int | Sequence[float] | None = 8,
     names: Names | None = None,
-    never: xr.DataArray | None = None,
+    never_reached: xr.DataArray | None = None,
     norm: Any = None,
-    bar: bool = True,
+    colour_bar: bool = True,
     hatch: bool = True,
 ) -> "dict[str, Artist]":
-    """Draw a plane into a panel; gives what a legend should explain, by its label.
+    """Draw a plane into a panel, as in :func:`plot_plane`. Returns the handles of a legend by their labels.
 
-    As :func:`plot_plane` does it, but on a log colour scale with thin contours. ``never`` marks the cells that were
-    never reached (default: all without a finite value); ``hatch=False`` leaves cells with nothing to show blank.
+    Parameters
+    ----------
+    figure
+        The figure.
+    ax
+        The panel.
+    values
+        The plane, with two dimensions.
+    x, y
+        Names of the horizontal and the vertical dimension.
+    log
+        Names of the logarithmic axes.
+    scale
+        Scale of the colours: ``"log"``, ``"linear"``, ``"signed"`` (zero in the middle) or ``"auto"``.
+    contours
+        Number of thin contour lines, or a list of values, which are written on their lines.
+    names
+        Names of phases, by number or in the order of numbers.
+    never_reached
+        Cells that were never reached; by default all cells without a finite value.
+    norm
+        Normalisation of the colours, to share it between panels; by default that of this plane.
+    colour_bar
+        Whether to draw a colour bar.
+    hatch
+        Whether cells without a value are hatched; otherwise they are blank.
     """
     check_scale(scale)
     numeric = [name for name in (x, y) if is_numeric(values[name])]
     grid = values.transpose(y, x).sortby(numeric)
     numbers, labels = phases_of(grid, names)
-    unreached = ~np.isfinite(numbers) if never is None else never.transpose(y, x).sortby(numeric).values
+    unreached = ~np.isfinite(numbers) if never_reached is None else never_reached.transpose(y, x).sortby(numeric).values
     places = [_Axis.of(grid[name], name in set(log)) for name in (x, y)]
-    # Before anything is drawn: contours put their labels where there is room on the axes as they are then.
+    # Before anything is drawn, because contours place their labels by the limits of the axes.
     for which, axis in zip("xy", places, strict=True):
         axis.name(ax, which)
     ax.grid(False)
@@ -67,7 +91,7 @@ def draw_plane(
             *(axis.edges for axis in places), np.where(hidden, np.nan, finite), norm=norm, cmap=_colours(norm),
             rasterized=True,
         )  # fmt: skip
-        if bar:
+        if colour_bar:
             draw_colour_bar(figure, mesh, ax, values)
         _draw_contours(ax, places, np.where(hidden, np.nan, finite), norm, contours)
         handles |= _hatch(ax, places, hidden, "...", "white", _NOT_POSITIVE)
@@ -78,7 +102,7 @@ def draw_plane(
 
 
 class _Axis(NamedTuple):
-    """Where cells lie along an axis; names are placed one after the other."""
+    """Positions of the cells along an axis. Names are placed at 0, 1, 2, ..."""
 
     values: xr.DataArray
     centres: np.ndarray
@@ -96,7 +120,7 @@ class _Axis(NamedTuple):
     def name(self, ax: "Axes", which: str) -> None:
         if is_numeric(self.values):
             set_axis(ax, which, self.values, log=self.log)
-            # The map fills its panel: axes end where the cells do.
+            # The axes end at the outermost cells.
             if not self.log or self.edges[0] > 0:
                 getattr(ax, f"set_{which}lim")(self.edges[0], self.edges[-1])
             return
@@ -105,7 +129,7 @@ class _Axis(NamedTuple):
 
 
 def _cell_edges(centres: np.ndarray, log: bool) -> np.ndarray:
-    """Edges halfway between the centres, on a log axis in the logarithm, and as far outside at both ends."""
+    """Edges of the cells, halfway between their centres (in the logarithm, if the axis is logarithmic)."""
     log = log and bool((centres > 0).all())
     places = np.log(centres) if log else np.asarray(centres, float)
     if places.size == 1:
@@ -117,7 +141,7 @@ def _cell_edges(centres: np.ndarray, log: bool) -> np.ndarray:
 
 
 def phases_of(grid: xr.DataArray, names: Names | None) -> tuple[np.ndarray, dict[float, str]]:
-    """Values as numbers, and what they are called where they are phases; a cell without a name is not computed."""
+    """Values as numbers, and the names of the numbers if they are phases. Cells without a name are NaN."""
     values = grid.values
     if values.dtype.kind in "OUS":
         text = np.where(values == np.array(None), "", values).astype(str)
@@ -148,7 +172,7 @@ def _draw_phases(ax: "Axes", places: list[_Axis], numbers: np.ndarray, labels: d
     from matplotlib.patches import Patch
 
     if len(labels) > len(_PHASES):
-        raise ValueError(f"{len(labels)} phases are more than there are colours, {len(_PHASES)}: draw numbers")
+        raise ValueError(f"{len(labels)} phases are more than the {len(_PHASES)} colours: draw numbers")
     index = np.full(numbers.shape, np.nan)
     for place, number in enumerate(labels):
         index[numbers == number] = place
@@ -169,7 +193,7 @@ def check_scale(scale: str) -> None:
 
 
 def make_norm(numbers: np.ndarray, scale: str) -> Any:
-    """How numbers become colours; None if there are none."""
+    """Normalisation of the colours; None if there are no finite numbers."""
     from matplotlib.colors import CenteredNorm, LogNorm, Normalize
 
     finite = numbers[np.isfinite(numbers)]
@@ -179,7 +203,7 @@ def make_norm(numbers: np.ndarray, scale: str) -> Any:
         return None
     low, high = float(finite.min()), float(finite.max())
     if scale == "auto":
-        scale = "signed" if low < 0 < high else "log" if low > 0 and high / low >= A_DECADE else "linear"
+        scale = "signed" if low < 0 < high else "log" if low > 0 and high / low >= DECADE else "linear"
     if scale == "log":
         return LogNorm(low, high)
     if scale == "signed":
@@ -206,7 +230,7 @@ def draw_colour_bar(figure: "Figure", mesh: Any, ax: Any, values: xr.DataArray) 
 def _draw_contours(
     ax: "Axes", places: list[_Axis], numbers: np.ndarray, norm: Any, contours: int | Sequence[float] | None
 ) -> None:
-    """Thin lines at evenly spaced colours, or lines at given values with these written on them."""
+    """Draw thin lines at evenly spaced colours, or lines at given values, which are written on them."""
     if contours is None or min(numbers.shape) < 2 or norm.vmin == norm.vmax:
         return
     x, y = (axis.centres for axis in places)
@@ -225,7 +249,7 @@ def _draw_contours(
 def _hatch(
     ax: "Axes", places: list[_Axis], cells: np.ndarray, pattern: str, colour: str, label: str
 ) -> "dict[str, Artist]":
-    """Hatch whole cells: every cell is drawn from edge to edge, with no slope between it and the next."""
+    """Hatch whole cells: the values at both edges of a cell are equal, so that contours follow the edges."""
     from matplotlib.patches import Patch
 
     if not cells.any():

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_FAMILIES = (
-    ("loss", ("train_loss", "test_loss")),
-    ("accuracy", ("train_accuracy", "test_accuracy")),
-)
+_FAMILIES = (("loss", ("train_loss", "test_loss")), ("accuracy", ("train_accuracy", "test_accuracy")))
 _DASHED = ("train_loss", "train_accuracy")
 
 
@@ -26,12 +23,23 @@ def plot(
     title: str | None = None,
     log_time: bool | None = None,
 ) -> "Figure":
-    """Draw curves over time: datasets of theory as lines, of simulation (dimension ``seed``) as points with error bars.
+    """Plot curves over time: datasets of theory as lines, of simulation (dimension ``seed``) as points with error bars.
 
-    Datasets of one model with the same parameters share a colour, so that theory and its simulation belong together
-    at sight; training curves are dashed and hollow. Losses share a panel with a log axis, accuracies another.
-    ``variables`` chooses what is drawn; ``labels`` name the datasets in the legend. The time axis is logarithmic unless
-    the times are evenly spaced, or as ``log_time`` says. Returns the matplotlib figure.
+    Datasets of the same model and parameters, such as theory and its simulation, have the same colour. Training curves
+    are dashed, or have hollow points. Losses share a panel with a logarithmic axis, and accuracies another one.
+
+    Parameters
+    ----------
+    datasets
+        The datasets, over time.
+    variables
+        Names of the variables to plot; by default losses and accuracies.
+    labels
+        Names of the datasets in the legend.
+    title
+        Title of the figure.
+    log_time
+        Whether the time axis is logarithmic; by default it is, unless times are evenly spaced.
 
     >>> import solvable
     >>> figure = solvable.plot(solvable.ScalarNetwork.small(10).predict([1, 2, 5]), title="a small start")
@@ -42,11 +50,13 @@ def plot(
         raise ValueError("nothing to plot: pass at least one dataset")
     for dataset in datasets:
         if "time" not in dataset.dims:
-            raise ValueError(f"only curves over 'time' are drawn, not a dataset over {list(dataset.dims)}")
+            raise ValueError(f"only curves over 'time' can be plotted, not a dataset over {list(dataset.dims)}")
     if labels is not None and len(labels) != len(datasets):
         raise ValueError(f"{len(datasets)} datasets need {len(datasets)} labels, not {len(labels)}")
     families = _families(datasets, variables)
-    log_time = not _is_even(datasets[0]["time"].values) if log_time is None else log_time
+    if log_time is None:
+        steps = np.diff(datasets[0]["time"].values)
+        log_time = not (steps.size > 1 and np.allclose(steps, steps[0], rtol=1e-6, atol=0))
     figure, axes = new_figure(len(families))
     colours = _colours(datasets)
     for (family, names), ax in zip(families, axes, strict=True):
@@ -69,27 +79,32 @@ def plot(
 def draw_curve(
     ax: "Axes", values: xr.DataArray, colour: str, label: str | None = None, dashed: bool = False, dim: str = "time"
 ) -> None:
-    """A line without seeds; with seeds, their mean with the standard error of the mean."""
+    """Draw a curve: a line or, for several seeds, points at the mean with its standard error.
+
+    Parameters
+    ----------
+    ax
+        The panel.
+    values
+        The curve.
+    colour
+        Its colour.
+    label
+        Its name in the legend.
+    dashed
+        Whether the line is dashed and points are hollow.
+    dim
+        The horizontal dimension.
+    """
     style: dict[str, Any] = {"color": colour, "label": label}
     if "seed" not in values.dims:
         ax.plot(values[dim].values, values.values, linestyle="--" if dashed else "-", linewidth=1.6, **style)
         return
     mean = values.mean("seed")
     error = values.std("seed", ddof=1) / np.sqrt(values.sizes["seed"]) if values.sizes["seed"] > 1 else None
-    face = "white" if dashed else colour
-    ax.errorbar(
-        values[dim].values,
-        mean.values,
-        yerr=error,
-        linestyle="none",
-        marker="s" if dashed else "o",
-        markersize=3.8,
-        markerfacecolor=face,
-        capsize=2,
-        elinewidth=0.9,
-        zorder=3,
-        **style,
-    )
+    style |= {"marker": "s" if dashed else "o", "markersize": 3.8, "markerfacecolor": "white" if dashed else colour}
+    style |= {"linestyle": "none", "capsize": 2, "elinewidth": 0.9, "zorder": 3}
+    ax.errorbar(values[dim].values, mean.values, yerr=error, **style)
 
 
 def _families(datasets: Sequence[xr.Dataset], variables: Sequence[str] | None) -> list[tuple[str, tuple[str, ...]]]:
@@ -101,32 +116,17 @@ def _families(datasets: Sequence[xr.Dataset], variables: Sequence[str] | None) -
     for name in variables:
         if name not in present:
             raise ValueError(f"no dataset has a variable {name!r}; there are {', '.join(sorted(present))}")
-    return [
-        (family, chosen)
-        for family, names in (*_FAMILIES, *((name, (name,)) for name in variables if not _in_family(name)))
-        if (chosen := tuple(name for name in names if name in variables))
-    ]
-
-
-def _is_even(times: np.ndarray) -> bool:
-    """Whether there are several times, one as far from the next as another: a linear axis shows what they resolve."""
-    steps = np.diff(times)
-    return steps.size > 1 and bool(np.allclose(steps, steps[0], rtol=1e-6, atol=0))
-
-
-def _in_family(name: str) -> bool:
-    return any(name in names for _, names in _FAMILIES)
+    grouped = {name for _, names in _FAMILIES for name in names}
+    families = (*_FAMILIES, *((name, (name,)) for name in variables if name not in grouped))
+    chosen = [(family, tuple(name for name in names if name in variables)) for family, names in families]
+    return [(family, names) for family, names in chosen if names]
 
 
 def _colours(datasets: Sequence[xr.Dataset]) -> list[str]:
     """One colour for each set of parameters."""
-    seen: dict[str, int] = {}
-    for index, dataset in enumerate(datasets):
-        seen.setdefault(dataset.attrs.get("parameters", str(index)), len(seen))
-    return [
-        COLOURS[seen[dataset.attrs.get("parameters", str(index))] % len(COLOURS)]
-        for index, dataset in enumerate(datasets)
-    ]
+    parameters = [dataset.attrs.get("parameters", str(index)) for index, dataset in enumerate(datasets)]
+    distinct = list(dict.fromkeys(parameters))
+    return [COLOURS[distinct.index(text) % len(COLOURS)] for text in parameters]
 
 
 def _label(dataset: xr.Dataset, name: str, label: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Planes: quantities of a sweep over two of its parameters, one map a panel."""
+"""Planes: maps of the quantities of a sweep over two of its parameters, one per panel."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from solvable.plotting.cells import (
-    A_DECADE,
+    DECADE,
     Names,
     check_scale,
     draw_colour_bar,
@@ -42,24 +42,41 @@ def plot_plane(
     mark: Mark | None = None,
     title: str | None = None,
 ) -> "Figure":
-    """Map a quantity of a sweep over two of its parameters; without ``variable``, every quantity that is a plane.
+    """Map a quantity of a sweep over two of its parameters.
 
-    Infinite cells, and those that a variable ``..._reached`` of the data says no to, were never reached and are
-    hatched; cells without a value were not computed or failed, and are crossed out. Names (or numbers with ``names``,
-    or few whole numbers) are drawn as phases, each with its colour.
+    Infinite cells, and cells where a variable ``..._reached`` is False, were never reached and are hatched. Cells
+    without a value were not computed or failed, and are crossed out. Strings, few distinct integers, and numbers with
+    ``names`` are drawn as phases, each with its own colour.
 
-    ``x`` and ``y`` are the dimensions across and upwards (default: the second and the first). A third dimension is
-    selected beforehand, or drawn panel by panel with ``over``. ``log`` names the logarithmic axes (default: those with
-    values spaced like that). ``scale`` of the colours: "log", "linear", "signed" (zero in the middle), or what suits.
-    ``contours`` is a number of thin lines, or a list of values, which are written on theirs. ``mark`` is a point
-    (x, y), several, or a mapping of labels to points.
+    Parameters
+    ----------
+    data
+        The sweep.
+    variable
+        What to plot, in one panel each; by default every quantity with two dimensions.
+    x, y
+        Horizontal and vertical dimension; by default the second and the first.
+    over
+        A third dimension, with one panel for each of its values.
+    log
+        Names of the logarithmic axes; by default those with logarithmically spaced values.
+    scale
+        Scale of the colours: ``"log"``, ``"linear"``, ``"signed"`` (zero in the middle), or ``"auto"``, which chooses.
+    contours
+        Number of thin contour lines, or a list of values, which are written on their lines.
+    names
+        Names of phases, by number or in the order of numbers.
+    mark
+        A point (x, y), several points, or a mapping of labels to points.
+    title
+        Title of the figure.
     """
-    dataset = _as_dataset(data)
+    dataset = data if isinstance(data, xr.Dataset) else data.to_dataset(name=data.name or "value")
     check_scale(scale)
     panels = _panels(dataset, variable, over, x, y)
     first = panels[0].values
     across, upwards = _axes(first, x, y)
-    logs = _logarithmic(first, (across, upwards)) if log is None else _known(log, (across, upwards))
+    logs = _log_axes(first, (across, upwards), log)
     shared = None if over is None else _shared_norm([panel.values for panel in panels], names, scale)
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
@@ -68,7 +85,7 @@ def plot_plane(
     for panel, ax in zip(panels, np.ravel(axes), strict=False):
         found = draw_plane(
             figure, ax, panel.values, across, upwards, logs, scale=scale, contours=contours, names=names,
-            never=panel.never, norm=shared, bar=shared is None,
+            never_reached=panel.never_reached, norm=shared, colour_bar=shared is None,
         )  # fmt: skip
         handles |= found | _draw_marks(ax, mark)
         ax.set_title(panel.title, fontsize="medium")
@@ -86,14 +103,14 @@ def plot_plane(
 
 class _Panel(NamedTuple):
     values: xr.DataArray
-    never: xr.DataArray
+    never_reached: xr.DataArray
     title: str
 
 
 def _panels(
     dataset: xr.Dataset, variable: str | Sequence[str] | None, over: str | None, x: str | None, y: str | None
 ) -> list[_Panel]:
-    """What is drawn in each panel: one variable each, or one variable at each value of a third dimension."""
+    """The panels: one per variable, or one per value of a third dimension."""
     if variable is None:
         chosen = _planes(dataset, 2 if over is None else 3)
     else:
@@ -104,10 +121,11 @@ def _panels(
         _check_dimensions(dataset[name], over)
     if over is None:
         titles = [""] if len(chosen) == 1 else [name.replace("_", " ") for name in chosen]
-        return [_Panel(dataset[name], _never(dataset, name), text) for name, text in zip(chosen, titles, strict=True)]
+        pairs = zip(chosen, titles, strict=True)
+        return [_Panel(dataset[name], _never_reached(dataset, name), text) for name, text in pairs]
     if len(chosen) > 1:
         raise ValueError(f"panels over {over!r} show one variable: choose one of {', '.join(chosen)}")
-    values, never = dataset[chosen[0]], _never(dataset, chosen[0])
+    values, never = dataset[chosen[0]], _never_reached(dataset, chosen[0])
     if values.sizes[over] > _MOST_PANELS:
         raise ValueError(f"{over} has {values.sizes[over]} values, more than {_MOST_PANELS} panels: select a few")
     return [
@@ -117,7 +135,7 @@ def _panels(
 
 
 def _planes(dataset: xr.Dataset, dimensions: int) -> list[str]:
-    """Variables with as many dimensions, without errors and what says of others whether they have a value."""
+    """Variables with this number of dimensions, except errors and flags of other variables."""
     helpers = ("error", "_reached", "_low", "_high", "status")
     found = [str(name) for name in dataset.data_vars if dataset[name].ndim == dimensions]
     found = [name for name in found if not name.endswith(helpers)] or found
@@ -128,14 +146,14 @@ def _planes(dataset: xr.Dataset, dimensions: int) -> list[str]:
             "in dataset.sel(...), or draw a third dimension panel by panel with over=..."
         )
     if len(found) > _MOST_PANELS:
-        raise ValueError(f"{len(found)} variables are planes, choose of {', '.join(found)}")
+        raise ValueError(f"{len(found)} variables are planes: choose some of {', '.join(found)}")
     return found
 
 
 def _check_dimensions(values: xr.DataArray, over: str | None) -> None:
     wanted = 2 if over is None else 3
     if over is not None and over not in values.dims:
-        raise ValueError(f"over={over!r} is no dimension of {values.name}, which is over {list(values.dims)}")
+        raise ValueError(f"over={over!r} is not a dimension of {values.name}, which is over {list(values.dims)}")
     if values.ndim != wanted:
         raise ValueError(
             f"{values.name} is over {list(values.dims)}, and a plane has two dimensions: select values of the others, "
@@ -143,12 +161,8 @@ def _check_dimensions(values: xr.DataArray, over: str | None) -> None:
         )
 
 
-# The status of a cell of a sweep that has been computed.
-_DONE = 1
-
-
-def _never(dataset: xr.Dataset, name: str) -> xr.DataArray:
-    """Infinite cells, and cells without a value of which a variable ``..._reached`` says that they never were."""
+def _never_reached(dataset: xr.Dataset, name: str) -> xr.DataArray:
+    """Infinite cells, and cells without a value where a variable ``..._reached`` is False."""
     values = dataset[name]
     if values.dtype.kind not in "fiu":
         return xr.zeros_like(values, dtype=bool)
@@ -159,8 +173,8 @@ def _never(dataset: xr.Dataset, name: str) -> xr.DataArray:
         if set(dataset[flag].dims) == set(values.dims):
             never = never | (values.isnull() & ~dataset[flag].astype(bool))
     if "status" in dataset and set(dataset["status"].dims) <= set(values.dims):
-        # Where a sweep failed its flags are no answer either.
-        never = never & (dataset["status"] == _DONE)
+        # Flags of cells that are not done (status 1) mean nothing.
+        never = never & (dataset["status"] == 1)
     return never.transpose(*values.dims)
 
 
@@ -168,7 +182,7 @@ def _axes(values: xr.DataArray, x: str | None, y: str | None) -> tuple[str, str]
     upwards, across = (str(dim) for dim in values.dims)
     for name in (x, y):
         if name is not None and name not in values.dims:
-            raise ValueError(f"{name!r} is no dimension of {values.name}, which is over {list(values.dims)}")
+            raise ValueError(f"{name!r} is not a dimension of {values.name}, which is over {list(values.dims)}")
     if x is None:
         x = across if y != across else upwards
     if y is None:
@@ -178,7 +192,9 @@ def _axes(values: xr.DataArray, x: str | None, y: str | None) -> tuple[str, str]
     return x, y
 
 
-def _known(log: Iterable[str], axes: tuple[str, str]) -> list[str]:
+def _log_axes(values: xr.DataArray, axes: tuple[str, str], log: Iterable[str] | None) -> list[str]:
+    if log is None:
+        return [name for name in axes if is_numeric(values[name]) and _is_log_spaced(values[name].values)]
     chosen = [log] if isinstance(log, str) else list(log)
     for name in chosen:
         if name not in axes:
@@ -186,17 +202,13 @@ def _known(log: Iterable[str], axes: tuple[str, str]) -> list[str]:
     return chosen
 
 
-def _logarithmic(values: xr.DataArray, axes: tuple[str, str]) -> list[str]:
-    """Axes whose values are spaced more evenly in the logarithm."""
-    return [name for name in axes if is_numeric(values[name]) and _spaced_in_log(values[name].values)]
-
-
-def _spaced_in_log(places: np.ndarray) -> bool:
+def _is_log_spaced(places: np.ndarray) -> bool:
+    """Whether values are spaced more evenly in the logarithm."""
     places = np.sort(np.asarray(places, float))
     if places.size < 2 or places[0] <= 0:
         return False
     if places.size == 2:
-        return bool(places[1] / places[0] >= A_DECADE)
+        return bool(places[1] / places[0] >= DECADE)
     plain, logs = np.diff(places), np.diff(np.log(places))
     return bool(np.std(logs) / np.mean(logs) < 0.8 * np.std(plain) / np.mean(plain))
 
@@ -204,10 +216,7 @@ def _spaced_in_log(places: np.ndarray) -> bool:
 def _draw_marks(ax: "Axes", mark: Mark | None) -> "dict[str, Artist]":
     if mark is None:
         return {}
-    if isinstance(mark, Mapping):
-        named: dict[str, Any] = dict(mark)
-    else:
-        named = {"": mark}
+    named: dict[str, Any] = dict(mark) if isinstance(mark, Mapping) else {"": mark}
     handles: dict[str, Artist] = {}
     for symbol, (label, points) in zip("*oDsP^vX", named.items(), strict=False):
         x, y = np.atleast_2d(np.asarray(points, float)).T
@@ -225,10 +234,6 @@ def _at(coordinate: xr.DataArray) -> str:
 
 
 def _shared_norm(panels: list[xr.DataArray], names: Names | None, scale: str) -> Any:
-    """The same colours in all panels; phases have theirs anyway."""
+    """The same normalisation for all panels; None for phases, which have fixed colours."""
     numbers = [phases_of(values, names) for values in panels]
     return None if any(labels for _, labels in numbers) else make_norm(np.ravel([array for array, _ in numbers]), scale)
-
-
-def _as_dataset(data: xr.Dataset | xr.DataArray) -> xr.Dataset:
-    return data if isinstance(data, xr.Dataset) else data.to_dataset(name=data.name or "value")

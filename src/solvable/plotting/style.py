@@ -1,7 +1,8 @@
-"""What all pictures share: colours, empty figures, axes with names and units, and files written whole."""
+"""Common style of all figures: colours, empty panels, axes with names and units, and atomic writing of files."""
 
+import functools
+import io
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -16,17 +17,43 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-# Okabe-Ito: told apart by readers with any colour vision.
+# The palette of Okabe and Ito, which can be distinguished with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
-PICTURE_ENDINGS = (".png", ".svg", ".pdf")
+FIGURE_EXTENSIONS = (".png", ".svg", ".pdf")
+
+
+@functools.cache
+def _figure_class() -> Any:
+    # matplotlib is imported when the first figure is made.
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        """A figure that a notebook shows as a picture if it is the result of a cell.
+
+        Figures are made without pyplot, so that nothing global changes and none stays open. IPython shows such figures
+        only after ``%matplotlib inline``, with its own renderer; this method makes the command unnecessary.
+        """
+
+        def _repr_png_(self) -> bytes:
+            picture = io.BytesIO()
+            self.savefig(picture, format="png", dpi=100)
+            return picture.getvalue()
+
+    return NotebookFigure
 
 
 def new_figure(columns: int = 1, rows: int = 1, width: float = 5.2, height: float = 3.9) -> "tuple[Figure, Any]":
-    """A figure and its panels, flat if there is one row; notebooks show it without preparation."""
-    from solvable.plotting.figure import ShownFigure
+    """Create a figure and its panels, as a flat array if there is one row.
 
-    figure = ShownFigure(figsize=(width * columns, height * rows), layout="constrained")
+    Parameters
+    ----------
+    columns, rows
+        Number of panels across and down.
+    width, height
+        Size of one panel in inches.
+    """
+    figure = _figure_class()(figsize=(width * columns, height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for ax in axes.flat:
         ax.grid(alpha=0.25, linewidth=0.6)
@@ -35,16 +62,37 @@ def new_figure(columns: int = 1, rows: int = 1, width: float = 5.2, height: floa
 
 
 def set_axis(ax: "Axes", which: str, values: xr.DataArray, log: bool = False) -> None:
-    """Name an axis after what it shows, with its unit; log where asked and possible."""
+    """Label an axis with the name and the unit of what it shows.
+
+    Parameters
+    ----------
+    ax
+        The panel.
+    which
+        ``"x"`` or ``"y"``.
+    values
+        What the axis shows.
+    log
+        Whether the axis is logarithmic; it is linear near zero if there are values that are not positive.
+    """
     getattr(ax, f"set_{which}label")(fill(f"{describe(values)} {unit(values)}".strip(), 40))
     if log and float(values.max()) > 0:
-        getattr(ax, f"set_{which}scale")("log" if float(values.min()) > 0 else "symlog", **_threshold(values))
+        if float(values.min()) > 0:
+            getattr(ax, f"set_{which}scale")("log")
+        else:
+            smallest = float(values.values[values.values > 0].min())
+            getattr(ax, f"set_{which}scale")("symlog", linthresh=smallest)
 
 
 def log_losses(ax: "Axes") -> None:
-    """A log axis, not deeper than 16 decades below its top: what is under that is rounding or irrelevant.
+    """Make the vertical axis of losses logarithmic, with at most 16 decades; smaller values are rounding errors.
 
-    The margins are made here: matplotlib's are a share of all decades, and a loss of 1e-300 would push the top to 1e15.
+    The margins of matplotlib are a fraction of all decades: with a loss of 1e-300, the axis would end at 1e15.
+
+    Parameters
+    ----------
+    ax
+        The panel, after its curves have been drawn.
     """
     ax.set_yscale("log")
     low, high = ax.dataLim.minposy, ax.dataLim.y1
@@ -55,7 +103,13 @@ def log_losses(ax: "Axes") -> None:
 
 
 def few_ticks(axis: "Axis") -> None:
-    """Ticks of a log axis at 1, 2 and 5 in plain numbers: for a decade or two, where powers of ten name too little."""
+    """Label a logarithmic axis at 1, 2 and 5 in plain numbers, if it covers only a decade or two.
+
+    Parameters
+    ----------
+    axis
+        The axis, such as ``ax.xaxis``.
+    """
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -64,33 +118,50 @@ def few_ticks(axis: "Axis") -> None:
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> Path:
-    """Write a figure whole or not at all; the ending, in upper or lower case, chooses the format."""
-    import io
+    """Write a figure atomically and return the path.
 
-    path = check_picture_path(path)
+    Parameters
+    ----------
+    figure
+        The figure.
+    path
+        Where to write; the extension chooses the format.
+    """
+    path = check_figure_path(path)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=150)
     return write_atomically(path, buffer.getvalue())
 
 
-def check_picture_path(path: str | os.PathLike[str]) -> Path:
-    """Raise unless :func:`save_figure` could write a picture at this path now; meant to be called before the work.
+def check_figure_path(path: str | os.PathLike[str]) -> Path:
+    """Raise an error unless :func:`save_figure` can write at this path; meant to be called before the work.
 
-    >>> from solvable.plotting import check_picture_path
-    >>> check_picture_path("curve.gif")
+    Parameters
+    ----------
+    path
+        Where the figure would be written.
+
+    >>> from solvable.plotting import check_figure_path
+    >>> check_figure_path("curve.gif")
     Traceback (most recent call last):
         ...
     ValueError: 'curve.gif' must end in one of .png, .svg, .pdf
     """
     path = Path(path)
-    if path.suffix.lower() not in PICTURE_ENDINGS:
-        raise ValueError(f"{path.name!r} must end in one of {', '.join(PICTURE_ENDINGS)}")
+    if path.suffix.lower() not in FIGURE_EXTENSIONS:
+        raise ValueError(f"{path.name!r} must end in one of {', '.join(FIGURE_EXTENSIONS)}")
     check_writable(path)
     return path
 
 
 def describe(values: xr.DataArray) -> str:
-    """The name of a variable for people, with its symbol where it has one."""
+    """The long name of a variable, with its symbol if it has one.
+
+    Parameters
+    ----------
+    values
+        The variable.
+    """
     name = values.attrs.get("long_name", str(values.name))
     symbol = values.attrs.get("symbol")
     return f"{name}, {symbol}" if symbol and len(name) < 60 else name
@@ -99,11 +170,3 @@ def describe(values: xr.DataArray) -> str:
 def unit(values: xr.DataArray) -> str:
     unit = values.attrs.get("units", "1")
     return "" if unit == "1" else f"({unit})"
-
-
-def _threshold(values: xr.DataArray) -> Mapping[str, float]:
-    """Where the linear part of a symlog axis ends, for axes that include zero."""
-    if float(values.min()) > 0:
-        return {}
-    positive = values.values[values.values > 0]
-    return {"linthresh": float(positive.min())}

@@ -1,6 +1,6 @@
-"""From the values of a cell to its result: build the model, call the quantity, catch what goes wrong.
+"""From the parameters of a cell to its result: build the model, evaluate the quantity, catch errors.
 
-A :class:`Cells` object is small, holds no results and can be sent to another process or machine, where it needs only
+A :class:`CellFunction` is small and contains no results. It can be sent to another process or machine, which needs only
 an installed ``solvable``.
 """
 
@@ -21,56 +21,56 @@ from solvable._version import __version__
 from solvable.dataset import for_json
 from solvable.model import Model, check_field
 from solvable.sweeps.design import Design, label
-from solvable.sweeps.quantities import Quantity, check_quantity, json_value, option_names, parse_quantity
-from solvable.sweeps.results import Result, Schema
+from solvable.sweeps.quantities import Quantity, Result, Schema, check_quantity, json_value, make_quantity, option_names
+from solvable.sweeps.schema import error_text
 from solvable.training import Schedule, Training
 
 Cell = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """A class of models with some parameters fixed; the rest is swept or has a default."""
+class PartialModel:
+    """A class of models with some parameters fixed; the others are swept or have defaults."""
 
     kind: type[Model]
     parameters: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Cells:
-    """How any cell of one sweep is computed. Calling it with cells gives their values and errors."""
+class CellFunction:
+    """How any cell of one sweep is computed. Called with a list of cells, it returns their values and errors."""
 
     make: Callable[..., Model]
     kind: type[Model]
     fixed: Mapping[str, Any]
     quantity: Quantity
     swept_options: tuple[str, ...] = ()
-    # What the texts that stand for vectors, None and the like mean.
+    # The values that labels represent: vectors, None and the like.
     labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     schema: Schema | None = None
-    # Whether the call shows progress unless it is told not to: the sweep has a bar of its own.
+    # Whether to switch off a progress bar of the call, because the sweep has its own.
     quiet: bool = False
     # How the models are trained, if the quantity depends on it, and the options of the training that are swept.
     training: Training | None = None
     swept_training: tuple[str, ...] = ()
 
     def values(self, cell: Cell) -> dict[str, Any]:
-        """A cell's parameters as plain Python values; labels become what they stand for."""
+        """The parameters of a cell as plain Python values, with labels replaced by the values that they represent."""
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in cell.items()}
-        return {name: self._meant(name, value) if isinstance(value, str) else value for name, value in plain.items()}
+        return {name: self._unlabel(name, value) if isinstance(value, str) else value for name, value in plain.items()}
 
-    def _meant(self, name: str, text: str) -> Any:
+    def _unlabel(self, name: str, text: str) -> Any:
         known = self.labels.get(name, {})
         if text in known:
             return known[text]
-        # A value that a store had before: what is short says what it is.
+        # A value from an earlier run of the store: short labels are literals.
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError):
             return text
 
     def as_label(self, name: str, value: Any) -> Any:
-        """What stands for a value in the coordinates of the sweep."""
+        """What represents a value in the coordinates of the sweep."""
         return label(value) if name in self.labels else value
 
     def model(self, values: Cell) -> Model:
@@ -80,27 +80,27 @@ class Cells:
         return self.make(**{**self.fixed, **swept})
 
     def call_options(self, values: Cell) -> dict[str, Any]:
-        """The options of the call that differ from cell to cell: those swept, and the key of the random numbers."""
+        """The options of the call in one cell: swept ones, the training, and the random seed."""
         options = {name: values[name] for name in self.swept_options} | self.trained(values)
         if self.quiet:
             options["progress"] = False
-        if self.quantity.draws and "key" not in options:
+        if self.quantity.is_random and "key" not in options:
             options["key"] = cell_key(values, self.quantity.options.get("key", 0))
         return options
 
     def trained(self, values: Cell) -> dict[str, Training]:
-        """The training of a cell as an option of the call; nothing where the quantity takes none."""
+        """The training of a cell as an option of the call, if the quantity depends on it."""
         if self.training is None:
             return {}
         return {"training": self.training.replace(**{name: values[name] for name in self.swept_training})}
 
     def evaluate(self, cell: Cell) -> Result:
-        """One cell's result; raises what the model raises."""
+        """The result of one cell; errors of the model are not caught."""
         values = self.values(cell)
         return self.quantity.evaluate(self.model(values), self.call_options(values))
 
     def __call__(self, cells: Sequence[Cell]) -> tuple[dict[str, np.ndarray], list[str | None]]:
-        """Values of the cells, stacked along a first axis, and for each cell the text of its error or None."""
+        """Values of the cells, stacked along the first axis, and for each cell an error message or None."""
         assert self.schema is not None
         values, errors = self.schema.empty(len(cells)), list[str | None]()
         for position, cell in enumerate(cells):
@@ -112,45 +112,47 @@ class Cells:
                 errors.append(error_text(error))
         return values, errors
 
-    def _stated_training(self) -> dict[str, Any]:
-        assert self.training is not None
-        fixed = {name: value for name, value in self.training.parameters().items() if name not in self.swept_training}
-        described = {name: for_json(value) if isinstance(value, Schedule) else value for name, value in fixed.items()}
-        return {"training": type(self.training).__name__, **json_value(described)}
-
     def settings(self) -> dict[str, Any]:
-        """What decides the values of every cell, as JSON: a store with other settings is another sweep."""
-        made = {} if self.make is self.kind else Quantity(self.make).identity()
-        return {
-            "model": self.kind.name,
-            **({"made_by": made["quantity"], "made_by_source": made["source"]} if made else {}),
-            "parameters": json_value(self.fixed),
-            **self.quantity.identity(),
-            **({} if self.training is None else {"training": self._stated_training()}),
-            "options": json_value(self.quantity.options),
-            "version": __version__,
-        }
-
-
-def error_text(error: BaseException) -> str:
-    """One line that says what went wrong in a cell."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        """Everything that determines the values of the cells, as JSON. A store with other settings is another sweep."""
+        settings: dict[str, Any] = {"model": self.kind.name, "parameters": json_value(self.fixed)}
+        if self.make is not self.kind:
+            made = Quantity(self.make).identity()
+            settings |= {"made_by": made["quantity"], "made_by_source": made["source"]}
+        settings |= self.quantity.identity()
+        if self.training is not None:
+            stated = {
+                name: for_json(value) if isinstance(value, Schedule) else value
+                for name, value in self.training.parameters().items()
+                if name not in self.swept_training
+            }
+            settings["training"] = {"training": type(self.training).__name__, **json_value(stated)}
+        return {**settings, "options": json_value(self.quantity.options), "version": __version__}
 
 
 def cell_key(values: Cell, key: int = 0) -> int:
-    """The key of a cell's random numbers: a hash of its parameters, so that it does not depend on where in a sweep,
-    in which order or on which machine the cell is computed. ``key`` gives another, independent set."""
+    """The random seed of a cell: a hash of its parameters, independent of the sweep, the order and the machine.
+
+    Parameters
+    ----------
+    values
+        The parameters of the cell that are swept.
+    key
+        Random seed of the sweep; another one gives independent random numbers.
+    """
     text = json.dumps([json_value(values), int(key)])
-    # As many bits as a float can hold exactly, and far too many for two cells to share a key.
+    # As many bits as a float represents exactly, and far too many for two cells to have the same seed.
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 11
 
 
-def find_cells(
+def make_cells(
     model: Any, design: Design, target: Any, options: Mapping[str, Any] | None, training: Training | None = None
-) -> tuple[Cells, Design]:
-    """Everything checked that can be checked before anything runs; whole numbers are made whole on the way."""
+) -> tuple[CellFunction, Design]:
+    """The function that computes cells, and the design with values converted to the types of the model's fields.
+
+    Everything is checked that can be checked before anything runs.
+    """
     make, kind, fixed = _source(model, design)
-    names = _parameter_names(make)
+    names, needed = _parameters(make)
     check_quantity(kind, target)
     call_options = option_names(kind, target)
     if "training" in design.names and "training" in call_options:
@@ -158,49 +160,49 @@ def find_cells(
             "a training cannot be swept: sweep its options (learning_rate, momentum, ...), or make one sweep for each "
             "training, with training=..."
         )
-    training = _training(kind, target, call_options, options, training)
+    training = _check_training(kind, target, call_options, options, training)
     trainable = [] if training is None else list(training.parameters())
     for name in design.names:
-        if name not in names and name not in call_options and name not in trainable:
+        if name not in (*names, *call_options, *trainable):
             known = f"it has {', '.join(names)}"
-            known += f"; {_told(target)} takes {', '.join(call_options)}" if call_options else ""
+            known += f"; {_name_of(target)} takes {', '.join(call_options)}" if call_options else ""
             known += f"; {type(training).__name__} has {', '.join(trainable)}" if trainable else ""
-            raise ValueError(f"{_told(make)} has no parameter {name!r}; {known}")
+            raise ValueError(f"{_name_of(make)} has no parameter {name!r}; {known}")
     swept_options = tuple(name for name in design.names if name not in names and name in call_options)
-    swept_training = tuple(name for name in design.names if name not in names and name not in call_options)
+    swept_training = tuple(name for name in design.names if name not in (*names, *call_options))
     both = [name for name in swept_options if name in (options or {})]
     if both:
         raise ValueError(f"{both[0]} is swept and also fixed in options: leave one out")
-    missing = [name for name in _needed(make) if name not in fixed and name not in design.names]
+    missing = [name for name in needed if name not in fixed and name not in design.names]
     if missing:
-        raise ValueError(f"{_told(make)} needs {missing[0]}: sweep it, or fix it in the model")
-    quantity = parse_quantity(kind, target, options, list(swept_options))
+        raise ValueError(f"{_name_of(make)} needs {missing[0]}: sweep it, or fix it in the model")
+    quantity = make_quantity(kind, target, options, swept_options)
     if make is kind:
-        design = _checked_values(kind, design)
-    for name in swept_training:
-        for values in (axis.values[name] for axis in design.axes if name in axis.values):
-            for value in values:
+        design = _converted(kind, design)
+    for axis in design.axes:
+        for name in set(swept_training) & set(axis.values):
+            for value in axis.values[name]:
                 training.replace(**{name: value})  # type: ignore[union-attr]
     labels = {
         name: {label(value): value for value in values}
         for axis in design.axes
         for name, values in axis.values.items()
-        if axis.coordinates()[name].dtype.kind == "U"
+        if axis.coordinates[name].dtype.kind == "U"
     }
     quiet = "progress" in call_options and "progress" not in quantity.options
-    cells = Cells(make, kind, fixed, quantity, swept_options, labels, quiet=quiet)
-    return dataclasses.replace(cells, training=training, swept_training=swept_training), design
+    function = CellFunction(make, kind, fixed, quantity, swept_options, labels, None, quiet, training, swept_training)
+    return function, design
 
 
-def _training(
+def _check_training(
     kind: type[Model], target: Any, known: list[str], options: Mapping[str, Any] | None, training: Training | None
 ) -> Training | None:
-    """The training of the sweep: the given one, or the model's own; None if the quantity takes none."""
+    """The training of the sweep, by default the model's own; None if the quantity does not depend on it."""
     if options and "training" in options:
         raise ValueError("training is not one of the options: pass it to the sweep, as training=...")
     if "training" not in known:
         if training is not None:
-            raise ValueError(f"{_told(target)} takes no training: leave it out")
+            raise ValueError(f"{_name_of(target)} takes no training: leave it out")
         return None
     if training is not None and not isinstance(training, Training):
         raise ValueError(f"training must be GradientFlow(...), GradientDescent(...) or SGD(...), not {training!r}")
@@ -208,15 +210,15 @@ def _training(
 
 
 def _source(model: Any, design: Design) -> tuple[Callable[..., Model], type[Model], dict[str, Any]]:
-    """What makes the models, what they are, and the parameters that stay fixed."""
+    """What makes the models, their class, and the parameters that stay fixed."""
     if isinstance(model, str):
         model = models.get(model)
     if inspect.isclass(model) and issubclass(model, Model):
-        model = Fixed(model, {})
+        model = PartialModel(model, {})
     if isinstance(model, Model):
-        model = Fixed(type(model), model.parameters())
-    if isinstance(model, Fixed):
-        # Defaults are written out: a store does not depend on whether they were.
+        model = PartialModel(type(model), model.parameters())
+    if isinstance(model, PartialModel):
+        # Defaults are written out, so that it makes no difference to the store whether the user gave them.
         fields = dataclasses.fields(model.kind)
         defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
         fixed = {name: value for name, value in {**defaults, **model.parameters}.items() if name not in design.names}
@@ -226,14 +228,14 @@ def _source(model: Any, design: Design) -> tuple[Callable[..., Model], type[Mode
         return model, owner, {}
     if callable(model):
         first = next(design.cells())
-        made = model(**{name: value for name, value in first.items() if name in _parameter_names(model)})
+        made = model(**{name: value for name, value in first.items() if name in _parameters(model)[0]})
         if isinstance(made, Model):
             return model, type(made), {}
     raise ValueError(f"model must be a model, its class or name, or a function that makes one, not {model!r}")
 
 
 def _sendable(kind: type[Model], name: str, value: Any) -> Any:
-    """Functions that have a name are kept by it: names can be sent to any machine, functions not always."""
+    """Replace functions by their names where possible: names can be sent to any machine, functions not always."""
     about = next(field.metadata for field in dataclasses.fields(kind) if field.name == name)
     if "rule" in about and about["rule"].function:
         try:
@@ -244,28 +246,23 @@ def _sendable(kind: type[Model], name: str, value: Any) -> Any:
     return value
 
 
-def _parameter_names(make: Any) -> list[str]:
+def _parameters(make: Any) -> tuple[list[str], list[str]]:
+    """Names of all parameters of a class or function, and of those without a default."""
     if isinstance(make, type):
-        return [field.name for field in dataclasses.fields(cast(Any, make))]
-    return list(inspect.signature(make).parameters)
-
-
-def _needed(make: Any) -> list[str]:
-    if isinstance(make, type):
-        missing = dataclasses.MISSING
-        return [
-            f.name for f in dataclasses.fields(cast(Any, make)) if f.default is missing and f.default_factory is missing
-        ]
+        missing, fields = dataclasses.MISSING, dataclasses.fields(cast(Any, make))
+        needed = [f.name for f in fields if f.default is missing and f.default_factory is missing]
+        return [f.name for f in fields], needed
     found = inspect.signature(make).parameters.values()
-    return [p.name for p in found if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    needed = [p.name for p in found if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    return [p.name for p in found], needed
 
 
-def _told(thing: Any) -> str:
+def _name_of(thing: Any) -> str:
     return thing if isinstance(thing, str) else getattr(thing, "__name__", repr(thing))
 
 
-def _checked_values(kind: type[Model], design: Design) -> Design:
-    """Each value is held against the rule of its own field; what two parameters forbid each other fails in its cell."""
+def _converted(kind: type[Model], design: Design) -> Design:
+    """Check each value by the rule of its field, and convert it. Impossible combinations fail in their cells."""
     hints = typing.get_type_hints(kind)
     for about in dataclasses.fields(kind):
         rule = about.metadata.get("rule")
@@ -282,7 +279,7 @@ def _checked_values(kind: type[Model], design: Design) -> Design:
 
 
 def _of_type(hint: Any, value: Any) -> Any:
-    """A grid written as 1:5:5 gives floats, which cannot be sizes; a list 1,2,3 gives integers, which are no floats."""
+    """Convert between int and float: a grid 1:5:5 consists of floats, and a list 1,2,3 of integers."""
     kinds = (hint, *typing.get_args(hint))
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value

@@ -1,7 +1,7 @@
-"""How a sweep lies on disk: one Zarr v3 group whose root ``zarr.json`` is the only thing ever believed.
+"""The files of a sweep store: one Zarr v3 group, whose root ``zarr.json`` is the only file that is trusted.
 
-The root holds the settings, the axes and a copy of every array's metadata, with a checksum over all of it. Replacing
-that one file by a rename publishes a new store or a longer axis; until then nothing of it counts.
+The root holds the settings, the axes and a copy of every array's metadata, with a checksum over all of it. A new store
+or a longer axis takes effect when that one file is replaced by a rename, and not before.
 """
 
 import contextlib
@@ -16,34 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from solvable.sweeps.grid import STATUS_ATTRS
-from solvable.sweeps.ownership import is_sweep
-from solvable.sweeps.schema import (
-    Axis,
-    CallCoordinates,
-    DamagedStoreError,
-    Output,
-    canonical_json,
-    column_digest,
-    digest,
-    plain_column,
-)
+from solvable.files.zarr_folder import ROOT, is_sweep_root
+from solvable.sweeps import schema
+from solvable.sweeps.schema import Axis, CallCoordinates, DamagedStoreError, Output
 
 FORMAT = "solvable-sweep-1"
 ERROR_BYTES = 256
-COLUMN_ROOM = 4096
-# An all-NaN result is a result: by default its chunk would get no file and look unwritten.
+# Coordinates have chunks of at least this length, so that they can grow within one file.
+COLUMN_CHUNK = 4096
+# Without it a chunk of fill values, such as a result that is NaN everywhere, gets no file and looks as if never
+# written.
 KEEP_EMPTY_CHUNKS = {"array.write_empty_chunks": True}
 START_AGAIN = "restore it from a copy, or start again with overwrite=True"
 
 
 def need(module: str) -> Any:
-    """Import an optional package, or say how to get it."""
+    """Import an optional package, or raise an error that says how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = module.split(".")[0]
-        raise ImportError(f"stored sweeps need {package!r}: pip install solvable[sweep]") from error
+        raise ImportError(f"stored sweeps need {module.split('.')[0]!r}: pip install solvable[sweep]") from error
 
 
 @dataclass(frozen=True)
@@ -53,29 +45,6 @@ class Layout:
     attributes: dict[str, Any]
     arrays: dict[str, dict[str, Any]]
 
-    @property
-    def identity(self) -> str:
-        return self.attributes["identity"]
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        return tuple(axis["dim"] for axis in self.attributes["axes"])
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(axis["size"] for axis in self.attributes["axes"])
-
-    @property
-    def tile(self) -> tuple[int, ...]:
-        return tuple(self.attributes["tile"])
-
-    @property
-    def outputs(self) -> list[Output]:
-        return [
-            Output(about["name"], tuple(about["dims"]), tuple(about["shape"]), about["dtype"], about["attrs"])
-            for about in self.attributes["outputs"]
-        ]
-
     def with_axes(self, axes: Sequence[Axis]) -> "Layout":
         """The same store with longer axes."""
         sizes = {axis.dim: axis.size for axis in axes}
@@ -84,38 +53,21 @@ class Layout:
             dims = metadata["dimension_names"]
             shape = [sizes.get(dim, length) for dim, length in zip(dims, metadata["shape"], strict=True)]
             arrays[name] = {**metadata, "shape": shape}
-        return Layout({**self.attributes, "axes": describe_axes(axes)}, arrays)
+        return Layout({**self.attributes, "axes": [axis.describe() for axis in axes]}, arrays)
 
 
-def describe_axes(axes: Sequence[Axis]) -> list[dict[str, Any]]:
-    return [
-        {
-            "dim": axis.dim,
-            "size": axis.size,
-            "digest": axis.digest(),
-            "coordinates": {name: values.dtype.kind for name, values in axis.coordinates.items()},
-        }
-        for axis in axes
-    ]
-
-
-def describe_outputs(outputs: Sequence[Output]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": output.name,
-            "dims": list(output.dims),
-            "shape": list(output.shape),
-            "dtype": np.dtype(output.dtype).name,
-            "attrs": json.loads(json.dumps(dict(output.attrs))),
-        }
-        for output in outputs
-    ]
-
-
-def describe_call_coordinates(call_coordinates: CallCoordinates) -> dict[str, Any]:
+def describe(
+    axes: Sequence[Axis], outputs: Sequence[Output], call_coordinates: CallCoordinates, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a store contains, as JSON."""
+    columns = {name: schema.plain_column(name, values) for name, (values, _) in call_coordinates.items()}
     return {
-        name: {"size": len(np.asarray(values)), "digest": column_digest(plain_column(name, values))}
-        for name, (values, _) in call_coordinates.items()
+        "settings": settings,
+        "axes": [axis.describe() for axis in axes],
+        "outputs": [output.describe() for output in outputs],
+        "call_coordinates": {
+            name: {"size": len(column), "digest": schema.column_digest(column)} for name, column in columns.items()
+        },
     }
 
 
@@ -126,49 +78,40 @@ def build(
     call_coordinates: CallCoordinates,
     settings: Mapping[str, Any],
     tile: tuple[int, ...],
-) -> Layout:
-    """Make a whole empty store in a folder that does not exist yet; its root is written last."""
+) -> None:
+    """Create an empty store in a new folder; its root is written last."""
     folder.mkdir()
-    # Says whose folder this is, should we be killed; without checksum it is never believed.
+    # Identifies the folder if this process is killed. Without a checksum it is never trusted.
     unfinished = {"zarr_format": 3, "node_type": "group", "attributes": {"format": FORMAT, "unfinished": True}}
-    replace_file(folder / "zarr.json", json.dumps(unfinished), durable=False)
-    dims = tuple(axis.dim for axis in axes)
-    sizes = tuple(axis.size for axis in axes)
+    replace_file(folder / ROOT, json.dumps(unfinished), durable=False)
+    dims, sizes = tuple(axis.dim for axis in axes), tuple(axis.size for axis in axes)
     for axis in axes:
         for name, values in axis.coordinates.items():
-            room = max(axis.size, COLUMN_ROOM)
-            _create(folder, name, (axis.dim,), values.shape, (room,), values.dtype, None, axis.attrs.get(name, {}))
+            chunk = (max(axis.size, COLUMN_CHUNK),)
+            _create(folder, name, (axis.dim,), values.shape, chunk, values.dtype, None, axis.attrs.get(name, {}))
+            write_column(folder, name, values)
     for name, (values, attrs) in call_coordinates.items():
-        column = plain_column(name, values)
+        column = schema.plain_column(name, values)
         _create(folder, name, (name,), column.shape, column.shape, column.dtype, None, attrs)
         write_column(folder, name, column)
     zipped = " ".join(name for axis in axes for name in axis.coordinates if name != axis.dim)
     for output in outputs:
-        chunk = (*tile, *(max(1, length) for length in output.shape))
-        shape = (*sizes, *output.shape)
-        # The CF convention for coordinates that are no dimension: any reader of Zarr then finds them.
+        chunks = (*tile, *(max(1, length) for length in output.shape))
+        # The CF convention for coordinates that are not dimensions, by which any reader of Zarr finds them.
         attrs = {**output.attrs, "coordinates": zipped} if zipped else output.attrs
-        _create(folder, output.name, (*dims, *output.dims), shape, chunk, output.dtype, output.fill, attrs)
-    _create(folder, "status", dims, sizes, tile, "uint8", 0, STATUS_ATTRS)
+        shape = (*sizes, *output.shape)
+        _create(folder, output.name, (*dims, *output.dims), shape, chunks, output.dtype, output.fill, attrs)
+    _create(folder, "status", dims, sizes, tile, "uint8", 0, schema.STATUS_ATTRS)
     about = {"long_name": "why the cell failed, as UTF-8 bytes"}
     _create(folder, "error", (*dims, "byte"), (*sizes, ERROR_BYTES), (*tile, ERROR_BYTES), "uint8", 0, about)
-    for axis in axes:
-        for name, values in axis.coordinates.items():
-            write_column(folder, name, values)
     attributes = {
         "format": FORMAT,
         "identity": uuid.uuid4().hex,
-        "settings": settings,
-        "fingerprint": digest(settings),
         "tile": list(tile),
-        "axes": describe_axes(axes),
-        "outputs": describe_outputs(outputs),
-        "call_coordinates": describe_call_coordinates(call_coordinates),
+        **describe(axes, outputs, call_coordinates, settings),
     }
-    arrays = {path.parent.name: json.loads(path.read_text()) for path in sorted(folder.glob("*/zarr.json"))}
-    layout = Layout(attributes, arrays)
-    publish(folder, layout)
-    return layout
+    arrays = {path.parent.name: json.loads(path.read_text()) for path in sorted(folder.glob(f"*/{ROOT}"))}
+    publish(folder, Layout(attributes, arrays))
 
 
 def _create(
@@ -183,8 +126,8 @@ def _create(
 ) -> None:
     zarr, codecs, storage = need("zarr"), need("zarr.codecs"), need("zarr.storage")
     kind = np.dtype(dtype)
-    # Zarr writes the files of one call side by side and does not wait for the others when one fails: their threads
-    # would go on in a folder that is being cleared. So it only composes the metadata, and we write the file.
+    # Zarr writes files in several threads and does not wait for the others when one fails: they would go on writing
+    # into a folder that is being removed. Therefore it only composes the metadata, which are then written here.
     documents: dict[str, Any] = {}
     zarr.create_array(
         store=storage.MemoryStore(documents),
@@ -196,11 +139,11 @@ def _create(
         compressors=[codecs.ZstdCodec(level=1), codecs.Crc32cCodec()],
         attributes=json.loads(json.dumps(dict(attrs))),
     )
-    write_metadata(folder, name, json.loads(documents["zarr.json"].to_bytes()))
+    write_metadata(folder, name, json.loads(documents[ROOT].to_bytes()))
 
 
 def open_arrays(folder: Path, names: Sequence[str], writable: bool) -> dict[str, Any]:
-    """Arrays as the root describes them, whatever their own metadata files say."""
+    """Open arrays as the root describes them; the metadata files of the arrays are ignored."""
     zarr = need("zarr")
     with zarr.config.set(KEEP_EMPTY_CHUNKS):
         group = zarr.open_group(str(folder), mode="r+" if writable else "r", use_consolidated=True)
@@ -208,11 +151,11 @@ def open_arrays(folder: Path, names: Sequence[str], writable: bool) -> dict[str,
 
 
 def write_column(folder: Path, name: str, values: np.ndarray) -> None:
-    """Write a whole coordinate and see it on the disk."""
+    """Write a whole coordinate and flush it to the disk."""
     zarr = need("zarr")
     with zarr.config.set(KEEP_EMPTY_CHUNKS):
         array = zarr.open_array(str(folder / name), mode="r+")
-        # One chunk a call, so that nothing is still being written when one of them fails (see _create).
+        # One chunk per call, so that nothing is still being written when one of them fails (see _create).
         for start in range(0, len(values), array.chunks[0]):
             part = slice(start, start + array.chunks[0])
             array[part] = values[part]
@@ -222,87 +165,94 @@ def write_column(folder: Path, name: str, values: np.ndarray) -> None:
 
 
 def write_metadata(folder: Path, name: str, metadata: Mapping[str, Any]) -> None:
-    # Not forced to the disk: should it be lost, the root has a copy.
+    # Not flushed to the disk: if it is lost, the root has a copy.
     (folder / name).mkdir(exist_ok=True)
-    replace_file(folder / name / "zarr.json", json.dumps(metadata, indent=1), durable=False)
+    replace_file(folder / name / ROOT, json.dumps(metadata, indent=1), durable=False)
 
 
 def publish(folder: Path, layout: Layout) -> None:
     """Replace the root document: from here on the store is what ``layout`` says."""
     attributes = {key: value for key, value in layout.attributes.items() if key != "checksum"}
-    attributes["checksum"] = digest([attributes, layout.arrays])
+    attributes["checksum"] = schema.digest([attributes, layout.arrays])
     document = {
         "zarr_format": 3,
         "node_type": "group",
         "attributes": attributes,
         "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": layout.arrays},
     }
-    restore_metadata(folder, layout)
-    replace_file(folder / "zarr.json", json.dumps(document, indent=1), durable=True)
+    check_metadata(folder, layout, restore=True)
+    replace_file(folder / ROOT, json.dumps(document, indent=1), durable=True)
 
 
 def read_layout(folder: Path) -> Layout:
-    """The root document, or an error in words if it is not whole."""
+    """Read the root document, or raise an error that says what is wrong with it."""
     try:
-        document = json.loads((folder / "zarr.json").read_text())
-        attributes, arrays = document["attributes"], document["consolidated_metadata"]["metadata"]
-        stored, version = attributes["checksum"], attributes["format"]
+        document = json.loads((folder / ROOT).read_text())
+        attributes, version = document["attributes"], document["attributes"]["format"]
+        if version == FORMAT:
+            arrays, checksum = document["consolidated_metadata"]["metadata"], attributes["checksum"]
     except NotADirectoryError:
         raise ValueError(f"{folder} is a file, not a sweep store; choose another path") from None
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         if not folder.exists():
             raise FileNotFoundError(f"there is no store {folder}") from None
         if not is_sweep(folder):
             raise ValueError(f"{folder} is not a sweep store; choose another path") from None
-        raise DamagedStoreError(f"{folder} has no zarr.json: it was damaged; {START_AGAIN}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        if not is_sweep(folder):
-            raise ValueError(f"{folder} is not a sweep store; choose another path") from None
-        raise DamagedStoreError(
-            f"{folder / 'zarr.json'} is damaged or no sweep's ({error!r}); {START_AGAIN}"
-        ) from error
+        what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged ({error!r})"
+        raise DamagedStoreError(f"{folder / ROOT} {what}; {START_AGAIN}") from error
     if version != FORMAT:
-        raise DamagedStoreError(f"{folder} has the format {version!r}, this package writes {FORMAT!r}; {START_AGAIN}")
-    if stored != digest([{key: value for key, value in attributes.items() if key != "checksum"}, arrays]):
-        raise DamagedStoreError(f"{folder / 'zarr.json'} was altered: its checksum does not match; {START_AGAIN}")
+        if not is_sweep(folder):
+            raise ValueError(f"{folder} is not a sweep store; choose another path")
+        raise schema.StoreVersionError(
+            f"{folder} was written by {'an older' if str(version) < FORMAT else 'a newer'} version of solvable (store "
+            f"format {version!r}, not {FORMAT!r}): read it with that version, choose another path, or start again with "
+            "overwrite=True"
+        )
+    if checksum != schema.digest([{key: value for key, value in attributes.items() if key != "checksum"}, arrays]):
+        raise DamagedStoreError(f"{folder / ROOT} was altered: its checksum does not match; {START_AGAIN}")
     return Layout(attributes, arrays)
 
 
-def metadata_faults(folder: Path, layout: Layout) -> list[str]:
-    """What is wrong with the arrays' own metadata files; a mere difference in length is an unfinished extension."""
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is a sweep store, finished or not, or was one before it was damaged."""
+    with contextlib.suppress(OSError):
+        if is_sweep_root((folder / ROOT).read_bytes()):
+            return True
+    try:
+        return json.loads((folder / "status" / ROOT).read_text())["attributes"] == schema.STATUS_ATTRS
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def check_metadata(folder: Path, layout: Layout, restore: bool) -> list[str]:
+    """Compare the metadata files of the arrays with the copies in the root; ``restore`` rewrites those that differ.
+
+    Returns what is wrong with them. A difference in length alone is an unfinished extension, not a fault.
+    """
     faults = []
     for name, expected in layout.arrays.items():
-        path = folder / name / "zarr.json"
+        path = folder / name / ROOT
         try:
             found = json.loads(path.read_text())
-            same = canonical_json({**found, "shape": 0}) == canonical_json({**expected, "shape": 0})
+            if schema.canonical_json(found) == schema.canonical_json(expected):
+                continue
+            if schema.canonical_json({**found, "shape": 0}) != schema.canonical_json({**expected, "shape": 0}):
+                faults.append(f"{path} was altered")
         except (OSError, ValueError, TypeError) as error:
             faults.append(f"{path} is missing or damaged ({type(error).__name__})")
-        else:
-            if not same:
-                faults.append(f"{path} was altered")
+        if restore:
+            write_metadata(folder, name, expected)
     return faults
 
 
-def restore_metadata(folder: Path, layout: Layout) -> None:
-    """Make the arrays' own metadata files say what the root says."""
-    for name, expected in layout.arrays.items():
-        try:
-            same = canonical_json(json.loads((folder / name / "zarr.json").read_text())) == canonical_json(expected)
-        except (OSError, ValueError):
-            same = False
-        if not same:
-            write_metadata(folder, name, expected)
-
-
 def chunk_file(folder: Path, layout: Layout, name: str, index: Sequence[int]) -> Path:
-    """The file of one tile of one array; the call's own dimensions are one chunk each."""
+    """The file of one tile of one array; dimensions of the output itself have a single chunk."""
     extra = len(layout.arrays[name]["shape"]) - len(index)
     return folder.joinpath(name, "c", *(str(number) for number in (*index, *[0] * extra)))
 
 
 def replace_file(path: Path, text: str, durable: bool) -> None:
-    """Write a small file whole or not at all; if durable, see it on the disk."""
+    """Write a small file atomically; if durable, also flush it to the disk."""
     draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
         with open(draft, "w") as file:
@@ -320,7 +270,7 @@ def replace_file(path: Path, text: str, durable: bool) -> None:
 
 
 def flush(path: Path) -> None:
-    """Force a file or a folder's list of names to the disk."""
+    """Flush a file, or the list of names of a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -328,18 +278,6 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
-def cut_text(text: str) -> bytes:
-    """A text as at most ``ERROR_BYTES`` bytes of UTF-8, never cut inside a character."""
+def truncated_text(text: str) -> bytes:
+    """A string as at most ``ERROR_BYTES`` bytes of UTF-8, never cut inside a character."""
     return text.encode()[:ERROR_BYTES].decode(errors="ignore").encode()
-
-
-def text_of(data: np.ndarray) -> str:
-    return data.tobytes().rstrip(b"\0").decode(errors="replace")
-
-
-def plain_json(value: Any, name: str) -> Any:
-    """A value as it comes back from JSON, or an error that says it cannot go there."""
-    try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be plain JSON (numbers, texts, lists, dictionaries): {error}") from error

@@ -1,8 +1,8 @@
-"""One coordinator a store: a kernel lock on a file beside it, with a text that says who holds it.
+"""One coordinator per store: an advisory lock on a file beside the store, whose text says who holds it.
 
-The kernel drops the lock when its process ends, however it ends, so a lock left by a killed coordinator on this
-machine is free at once. Between machines a kernel lock can be silently local (it depends on the file system), so
-there the text decides: a lock with another machine's name is never taken over unasked.
+The kernel releases the lock when its process ends, however it ends, so the lock of a killed coordinator on this machine
+is free at once. Between machines an advisory lock can silently be local (that depends on the file system), so there the
+text decides: a lock with the name of another machine is not taken over unless asked.
 """
 
 import contextlib
@@ -18,13 +18,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from solvable.files.atomic import is_same
 from solvable.sweeps.schema import LockedStoreError
 
 HEARTBEAT_SECONDS = 30.0
 STALE_SECONDS = 600.0
 
-# A process's own second lock on a file succeeds, and closing any second handle drops the first: what this process
-# holds is therefore remembered here and its file never opened twice.
+# A process can lock a file twice, and closing any handle of the file releases both locks. The locks that this process
+# holds are therefore recorded here, and their files are never opened a second time.
 _held: dict[str, "Lock"] = {}
 
 
@@ -33,22 +34,25 @@ def lock_path(store: Path) -> Path:
 
 
 class Lock:
-    """The lock of one store, held from construction until :meth:`release`."""
+    """The lock of one store, held from construction until :meth:`release`.
+
+    ``previous`` is the text of an owner that did not release the lock, or None.
+    """
 
     def __init__(self, store: Path, steal: bool = False) -> None:
         self.path = lock_path(store)
-        self.text: dict[str, Any] = {}
         self._key = os.path.realpath(self.path)
         if self._key in _held:
             raise LockedStoreError(_refusal(store, _held[self._key].text, "in this very process; close it first"))
         self._handle = self._acquire(store)
-        previous = _parse(self._handle)
-        self.recovered_from: dict[str, Any] | None = previous
+        self.previous = _parse(self._handle)
         now = _now()
-        self.text = {"owner": _user(), "pid": os.getpid(), "host": socket.gethostname(), "since": now, "heartbeat": now}
+        self.text: dict[str, Any] = {"owner": _user(), "pid": os.getpid(), "host": socket.gethostname(), "since": now}
+        self.text["heartbeat"] = now
         try:
-            _refuse_other_file(self.path, self._handle, previous)
-            _refuse_foreign(store, previous, steal)
+            if self.previous is None and os.fstat(self._handle).st_size > 0:
+                raise LockedStoreError(f"{self.path} is not the lock of a sweep, but its name is needed; move it away")
+            _check_takeover(store, self.previous, steal)
             self._write_text()
         except OSError as error:
             os.close(self._handle)
@@ -65,12 +69,12 @@ class Lock:
             try:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             except OSError as error:
-                words = f"cannot write beside {store}: {error.strerror}; make the folder, or choose another one"
-                raise type(error)(error.errno, words) from error
+                message = f"cannot write beside {store}: {error.strerror}; make the folder, or choose another one"
+                raise type(error)(error.errno, message) from error
             try:
                 fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # The last owner removes the file as it lets go: a lock on a removed file keeps nobody out.
-                if _same_file(handle, self.path):
+                # The previous owner removes the file as it releases the lock: a lock on a removed file is worthless.
+                if is_same(handle, self.path):
                     return handle
                 os.close(handle)
             except OSError as error:
@@ -79,18 +83,18 @@ class Lock:
                 if error.errno in (errno.EACCES, errno.EAGAIN):
                     raise LockedStoreError(_refusal(store, text, "wait for it, or end it and run again")) from error
                 raise OSError(
-                    error.errno, f"the file system of {self.path} gives no locks ({error}); put the store elsewhere"
+                    error.errno, f"the file system of {self.path} has no locks ({error}); put the store elsewhere"
                 ) from error
 
     def _beat(self) -> None:
         while not self._released.wait(HEARTBEAT_SECONDS):
             self.text["heartbeat"] = _now()
-            # A full disk must not end the thread: the next beat may succeed.
+            # A full disk must not end the thread: the next heartbeat may succeed.
             with contextlib.suppress(OSError):
                 self._write_text()
 
     def _write_text(self) -> None:
-        # One short padded write: a reader sees the old text or the new one.
+        # One short padded write: a reader sees either the old text or the new one.
         os.pwrite(self._handle, json.dumps(self.text).encode().ljust(512), 0)
 
     def release(self) -> None:
@@ -103,7 +107,7 @@ class Lock:
 
 
 def owner(store: Path) -> dict[str, Any] | None:
-    """Who holds, or last held and did not release, the lock of a store; None if nobody. Takes no lock."""
+    """Who holds the lock of a store, or held it last and did not release it; None if nobody. Does not take the lock."""
     path = lock_path(store)
     mine = _held.get(os.path.realpath(path))
     if mine is not None:
@@ -119,7 +123,7 @@ def owner(store: Path) -> dict[str, Any] | None:
 
 
 def is_running(text: dict[str, Any]) -> bool | None:
-    """Whether the owner in a lock's text still runs; None if it is on another machine and cannot be asked."""
+    """Whether the owner of a lock is still running; None if it is on another machine."""
     if text.get("host") != socket.gethostname():
         return None
     try:
@@ -127,31 +131,26 @@ def is_running(text: dict[str, Any]) -> bool | None:
     except ProcessLookupError:
         return False
     except (PermissionError, KeyError, ValueError):
-        return True
+        pass
     return True
 
 
-def _refuse_other_file(path: Path, handle: int, text: dict[str, Any] | None) -> None:
-    """A file of that name that is no lock belongs to somebody, who would lose it."""
-    if text is None and os.fstat(handle).st_size > 0:
-        raise LockedStoreError(f"{path} is no lock of a sweep, but its name is needed; move it away")
-
-
-def _refuse_foreign(store: Path, previous: dict[str, Any] | None, steal: bool) -> None:
+def _check_takeover(store: Path, previous: dict[str, Any] | None, steal: bool) -> None:
+    """Raise an error if the lock belongs to another machine, unless its heartbeat is old and it may be stolen."""
     if previous is None or previous.get("host") == socket.gethostname():
         return
     age = time.time() - datetime.fromisoformat(previous["heartbeat"]).timestamp()
     if age < STALE_SECONDS:
-        remedy = f"it gave a sign of life {age:.0f} s ago; wait until that is {STALE_SECONDS / 60:.0f} minutes old"
+        remedy = f"its last heartbeat was {age:.0f} s ago; wait until that is {STALE_SECONDS / 60:.0f} minutes"
         raise LockedStoreError(_refusal(store, previous, remedy))
     if not steal:
-        remedy = f"no sign of life for {age / 60:.0f} minutes; if it is surely dead, pass steal_lock=True"
+        remedy = f"no heartbeat for {age / 60:.0f} minutes; if it has surely ended, pass steal_lock=True"
         raise LockedStoreError(_refusal(store, previous, remedy))
 
 
 def _refusal(store: Path, text: dict[str, Any] | None, remedy: str) -> str:
     if not text:
-        return f"another coordinator is taking {store}; {remedy}"
+        return f"another coordinator is opening {store}; {remedy}"
     return (
         f"{store} is in use by {text.get('owner')} (process {text.get('pid')} on {text.get('host')}) "
         f"since {text.get('since')}; {remedy}"
@@ -165,13 +164,6 @@ def _parse(handle: int) -> dict[str, Any] | None:
         return dict(text)
     except (ValueError, KeyError, TypeError, OSError):
         return None
-
-
-def _same_file(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _now() -> str:

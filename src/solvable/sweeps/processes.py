@@ -1,7 +1,8 @@
-"""Tiles in processes of this machine: a pool that outlives its workers and dies with its coordinator."""
+"""Tiles in processes of this machine: a pool that replaces dead workers and ends with its coordinator."""
 
 import contextlib
 import importlib
+import itertools
 import os
 import pickle
 import socket
@@ -13,17 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from solvable.sweeps.execution import Compute, Job, Jobs, Outcome, Values, core_count, stack_rows
+from solvable.sweeps.execution import READY, Compute, Job, Jobs, Outcome, Values, core_count, stack_rows
 from solvable.sweeps.grid import Tile
-from solvable.sweeps.worker import READY
 
-QUEUED_PER_WORKER = 2
-TIMES_TO_START = 3
-TIMES_TO_KILL = 3
+TILES_PER_WORKER = 2
+MAXIMUM_FAILED_STARTS = 3
+MAXIMUM_DEATHS = 3
 
 
 def dumps(function: Compute) -> bytes:
-    """A function by reference if it can be imported, else (notebooks, lambdas) by value."""
+    """Pickle a function by reference if it can be imported, and otherwise (notebooks, lambdas) by value."""
     try:
         return importlib.import_module("cloudpickle").dumps(function)
     except ImportError:
@@ -31,11 +31,11 @@ def dumps(function: Compute) -> bytes:
 
 
 class Worker:
-    """One worker process and the tiles it has been given, oldest first."""
+    """One worker process and the tiles that it has been given, oldest first."""
 
     def __init__(self, function: bytes) -> None:
         ours, theirs = socket.socketpair()
-        # One thread a worker: the workers share the cores. A GPU's memory is not taken whole by the first of them.
+        # One thread per worker, because workers share the cores. The first worker must not take all of a GPU's memory.
         limits = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ, **limits}
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
@@ -52,12 +52,12 @@ class Worker:
 
     def give(self, number: int, columns: dict[str, Any]) -> None:
         self.given[number] = None
-        # A dead worker is noticed, with all it was given, when its socket is next read.
+        # If the worker is dead, that is noticed when its socket is next read.
         with contextlib.suppress(OSError):
             self.connection.send_bytes(pickle.dumps((number, columns)))
 
     @property
-    def ending(self) -> str:
+    def exit_reason(self) -> str:
         code = self.process.returncode
         return f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
 
@@ -68,12 +68,11 @@ class Worker:
 
 
 class Pool:
-    """Keeps workers busy, replaces the ones that die and gives up on a tile that kills them again and again."""
+    """Keeps workers busy, replaces those that die, and gives up on a tile that kills them repeatedly."""
 
-    def __init__(self, compute: Compute, workers: int, window: int) -> None:
+    def __init__(self, compute: Compute, workers: int) -> None:
         self._function = dumps(compute)
         self._size = workers
-        self._window = window
         self._workers: list[Worker] = []
         self._tiles: dict[int, Job] = {}
         self._waiting: list[int] = []
@@ -82,79 +81,68 @@ class Pool:
 
     def outcomes(self, jobs: Jobs) -> Iterator[Outcome]:
         numbered = enumerate(jobs)
-        exhausted = False
         while True:
-            while not exhausted and len(self._tiles) < self._window:
-                try:
-                    number, job = next(numbered)
-                except StopIteration:
-                    exhausted = True
-                    break
+            for number, job in itertools.islice(numbered, max(0, TILES_PER_WORKER * self._size - len(self._tiles))):
                 self._tiles[number] = job
                 self._waiting.append(number)
             if not self._tiles:
                 return
             self._hand_out()
-            for worker in self._ready():
+            ready = wait([worker.connection for worker in self._workers])
+            for worker in [worker for worker in self._workers if worker.connection in ready]:
                 yield from self._collect(worker)
 
     def _hand_out(self) -> None:
         while len(self._workers) < min(self._size, len(self._tiles)):
             self._workers.append(Worker(self._function))
-        for depth in range(QUEUED_PER_WORKER):
+        for depth in range(TILES_PER_WORKER):
             for worker in self._workers:
-                # A tile that has killed before runs alone on its worker, so that no other is blamed for it.
+                # A tile that has killed a worker runs alone on the next one, so that no other tile is blamed for it.
                 suspect = any(number in self._deaths for number in worker.given)
                 if self._waiting and len(worker.given) <= depth and not suspect:
                     number = self._waiting.pop(0)
                     worker.give(number, self._tiles[number][1])
 
-    def _ready(self) -> list[Worker]:
-        ready = wait([worker.connection for worker in self._workers])
-        return [worker for worker in self._workers if worker.connection in ready]
-
     def _collect(self, worker: Worker) -> Iterator[Outcome]:
         try:
             message = worker.connection.recv()
         except (EOFError, OSError):
-            yield from self._bury(worker)
+            yield from self._replace(worker)
             return
         if not worker.ready:
             worker.ready, self._failed_starts = True, 0
             return
         number, values, errors = message
         del worker.given[number]
-        tile, _ = self._tiles.pop(number)
-        yield Outcome(tile, values, errors)
+        yield Outcome(self._tiles.pop(number)[0], values, errors)
 
-    def _bury(self, worker: Worker) -> Iterator[Outcome]:
-        """Replace a dead worker: its tiles go back, the one it was computing with a mark against it."""
+    def _replace(self, worker: Worker) -> Iterator[Outcome]:
+        """Remove a dead worker. Its tiles are computed again, and the one that it was computing becomes a suspect."""
         self._workers.remove(worker)
         worker.end()
         if not worker.ready:
             self._failed_starts += 1
-            if self._failed_starts >= TIMES_TO_START:
+            if self._failed_starts >= MAXIMUM_FAILED_STARTS:
                 raise RuntimeError(
-                    f"worker processes end while they start ({worker.ending}); their own messages are above. "
-                    "What was stored is safe: mend it and run again"
+                    f"worker processes end while they start ({worker.exit_reason}); their own messages are above. "
+                    "The stored cells are safe: solve the problem and run again"
                 )
         elif worker.given:
-            guilty = next(iter(worker.given))
-            self._deaths[guilty] = self._deaths.get(guilty, 0) + 1
-            if self._deaths[guilty] >= TIMES_TO_KILL:
-                del worker.given[guilty]
-                tile, columns = self._tiles.pop(guilty)
-                yield self._one_cell_at_a_time(tile, columns)
+            suspect = next(iter(worker.given))
+            self._deaths[suspect] = self._deaths.get(suspect, 0) + 1
+            if self._deaths[suspect] >= MAXIMUM_DEATHS:
+                del worker.given[suspect]
+                yield self._one_cell_at_a_time(*self._tiles.pop(suspect))
         self._waiting.extend(worker.given)
 
     def _one_cell_at_a_time(self, tile: Tile, columns: dict[str, np.ndarray]) -> Outcome:
-        """Find the cells of a deadly tile that kill, each tried once more, and save the results of the others."""
+        """Try each cell of a tile once more, to find those that kill their worker; keep the results of the others."""
         results: list[Values | None] = []
         errors: list[str | None] = []
         worker, deaths = Worker(self._function), 0
         try:
             for cell in range(len(tile)):
-                if deaths == TIMES_TO_KILL:
+                if deaths == MAXIMUM_DEATHS:
                     results.append(None)
                     errors.append(f"not tried again: {deaths} cells of its tile ended their workers")
                     continue
@@ -167,7 +155,7 @@ class Pool:
                 except (EOFError, OSError):
                     worker.end()
                     results.append(None)
-                    errors.append(f"computing this cell ended its worker ({worker.ending}); out of memory?")
+                    errors.append(f"computing this cell ended its worker ({worker.exit_reason}); out of memory?")
                     worker, deaths = Worker(self._function), deaths + 1
         finally:
             worker.end()
@@ -179,13 +167,13 @@ class Pool:
 
 
 @contextlib.contextmanager
-def pool(compute: Compute, workers: int | None, window: int | None) -> Iterator[Callable[[Jobs], Iterator[Outcome]]]:
-    """A pool of ``workers`` processes (default: one a core) with at most ``window`` tiles on the way."""
+def pool(compute: Compute, workers: int | None) -> Iterator[Callable[[Jobs], Iterator[Outcome]]]:
+    """A pool of processes, by default one per core."""
     workers = core_count() if workers is None else workers
-    if workers < 1 or (window is not None and window < 1):
-        raise ValueError(f"workers {workers} and window {window} must be at least 1")
-    team = Pool(compute, workers, window or QUEUED_PER_WORKER * workers)
+    if workers < 1:
+        raise ValueError(f"workers {workers} must be at least 1")
+    started = Pool(compute, workers)
     try:
-        yield team.outcomes
+        yield started.outcomes
     finally:
-        team.end()
+        started.end()

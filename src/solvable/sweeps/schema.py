@@ -1,4 +1,4 @@
-"""What a sweep stores: loop axes, outputs, and the errors a store can raise. Knows no file and no model."""
+"""What a sweep stores: axes, outputs, and the errors that a store can raise. Independent of files and models."""
 
 import hashlib
 import json
@@ -10,26 +10,34 @@ import numpy as np
 
 PENDING, DONE, FAILED = 0, 1, 2
 STATUS_NAMES = ("pending", "done", "failed")
+STATUS_ATTRS = {"long_name": "state of the cell", "flag_values": [0, 1, 2], "flag_meanings": "pending done failed"}
 RESERVED = ("status", "error")
 
 CallCoordinates = Mapping[str, tuple[Any, Mapping[str, Any]]]
 
 
 class DamagedStoreError(ValueError):
-    """A file of the store is missing, cut short or altered; the message says which and what to do."""
+    """A file of the store is missing, truncated or altered; the message says which one and what to do."""
 
 
 class ChangedSettingsError(ValueError):
     """The store was filled with other settings; the message names each with its old and new value."""
 
 
+class StoreVersionError(ValueError):
+    """The store was written by another version of solvable; the message says what to do."""
+
+
 class LockedStoreError(ValueError):
-    """Another coordinator has the store; the message says who and since when."""
+    """Another coordinator has locked the store; the message says who and since when."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One loop dimension. Several coordinates share it when they are zipped; its rows must differ."""
+    """One dimension of the sweep, with the values of its parameters and their attributes.
+
+    Zipped parameters are several coordinates along the same axis. No combination of values may appear twice.
+    """
 
     dim: str
     coordinates: Mapping[str, np.ndarray]
@@ -39,18 +47,20 @@ class Axis:
         if not self.coordinates:
             raise ValueError(f"axis {self.dim!r} has no coordinates; give at least one list of values")
         arrays = {name: plain_column(name, values) for name, values in self.coordinates.items()}
-        lengths = {name: len(values) for name, values in arrays.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"axis {self.dim!r} zips lists of unequal lengths {lengths}; make them equally long")
+        if len({values.size for values in arrays.values()}) > 1:
+            lengths = ", ".join(f"{name} has {values.size}" for name, values in arrays.items())
+            raise ValueError(f"lists that are zipped along {self.dim!r} must be equally long: {lengths}")
         object.__setattr__(self, "coordinates", arrays)
         if self.size == 0:
             raise ValueError(f"axis {self.dim!r} has no values; give at least one")
         if any(values.dtype.kind == "f" and np.isnan(values).any() for values in arrays.values()):
-            raise ValueError(f"axis {self.dim!r} holds NaN; a cell needs a value to be found again")
+            raise ValueError(f"axis {self.dim!r} contains NaN, which is not a parameter that a cell can have")
         order = np.lexsort(list(arrays.values()))
-        repeats = [values[order[1:]] == values[order[:-1]] for values in arrays.values()]
-        if np.logical_and.reduce(repeats).any():
-            raise ValueError(f"axis {self.dim!r} holds a value twice; every value may appear once")
+        repeats = np.logical_and.reduce([values[order[1:]] == values[order[:-1]] for values in arrays.values()])
+        if repeats.any():
+            position = order[np.argmax(repeats)]
+            point = ", ".join(f"{name} = {values[position].item()!r}" for name, values in arrays.items())
+            raise ValueError(f"{point} appears twice along {self.dim!r}: give every cell once")
 
     @property
     def size(self) -> int:
@@ -60,19 +70,17 @@ class Axis:
         """The values along the axis, one tuple per position."""
         return zip(*(values.tolist() for values in self.coordinates.values()), strict=True)
 
-    def take(self, positions: Any) -> "Axis":
-        return Axis(self.dim, {name: values[positions] for name, values in self.coordinates.items()}, self.attrs)
+    def order(self) -> np.ndarray:
+        """Positions in the order of ascending values. Zipped parameters and strings keep the order that they have."""
+        values = self.coordinates.get(self.dim)
+        if values is None or values.dtype.kind not in "iuf":
+            return np.arange(self.size)
+        return np.argsort(values, kind="stable")
 
-    @property
-    def sortable(self) -> bool:
-        """Whether the dimension has numbers of its own to be ordered by; zipped designs and texts keep their order."""
-        own = self.coordinates.get(self.dim)
-        return own is not None and own.dtype.kind in "iuf"
-
-    def extended_by(self, asked: "Axis") -> "Axis":
-        """This axis with the rows of another appended that it lacks."""
-        columns = {name: _as_stored(name, values, asked.coordinates[name]) for name, values in self.coordinates.items()}
-        common = min(self.size, asked.size)
+    def extended_by(self, other: "Axis") -> "Axis":
+        """This axis with the missing rows of another one appended."""
+        columns = {name: _as_stored(name, values, other.coordinates[name]) for name, values in self.coordinates.items()}
+        common = min(self.size, other.size)
         if all((columns[name][:common] == values[:common]).all() for name, values in self.coordinates.items()):
             new: Any = slice(common, None)
         else:
@@ -82,20 +90,25 @@ class Axis:
         joined = {name: np.concatenate([values, columns[name][new]]) for name, values in self.coordinates.items()}
         return Axis(self.dim, joined, self.attrs)
 
-    def digest(self) -> str:
-        """A hash of names and values, so that a swapped or altered coordinate file is noticed."""
-        return digest([[name, column_digest(values)] for name, values in self.coordinates.items()])
+    def describe(self) -> dict[str, Any]:
+        """JSON description. Its hash of names and values reveals coordinate files that were exchanged or altered."""
+        return {
+            "dim": self.dim,
+            "size": self.size,
+            "digest": digest([[name, column_digest(values)] for name, values in self.coordinates.items()]),
+            "coordinates": {name: values.dtype.kind for name, values in self.coordinates.items()},
+        }
 
 
 def plain_column(name: str, values: Any) -> np.ndarray:
-    """A coordinate as a flat array of numbers, booleans or texts."""
+    """A coordinate as a one-dimensional array of numbers, booleans or strings."""
     column = np.asarray(values)
     if column.dtype.kind in "OT":
         column = np.array(column.tolist(), dtype=str)
     if column.ndim != 1:
         raise ValueError(f"coordinate {name!r} has shape {column.shape}; give a flat list")
     if column.dtype.kind not in "biufU":
-        raise ValueError(f"coordinate {name!r} holds {column.dtype}; give numbers, booleans or texts")
+        raise ValueError(f"coordinate {name!r} holds {column.dtype}; give numbers, booleans or strings")
     return column
 
 
@@ -105,21 +118,21 @@ def column_digest(values: np.ndarray) -> str:
 
 
 def _as_stored(name: str, stored: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """Asked values in the stored kind of number; refused if that would change one."""
+    """Convert new values to the stored type, or raise an error if that would change one of them."""
     if asked.dtype.kind == stored.dtype.kind == "U":
         return asked
     cast = asked.astype(stored.dtype) if "U" not in (asked.dtype.kind, stored.dtype.kind) else None
     if cast is None or not (cast == asked).all():
         raise ChangedSettingsError(
             f"{name}: the store holds {stored.dtype} values and cannot take {asked.dtype} ones such as "
-            f"{asked[0]!r}; use the same kind, or start again with overwrite=True"
+            f"{asked[0]!r}; use the same type, or start again with overwrite=True"
         )
     return cast
 
 
 @dataclass(frozen=True)
 class Output:
-    """One number, or one array over the call's own dimensions, that every cell gives."""
+    """A number, or an array with dimensions of its own such as ``("time",)``, that every cell returns."""
 
     name: str
     dims: tuple[str, ...] = ()
@@ -129,7 +142,7 @@ class Output:
 
     def __post_init__(self) -> None:
         if self.name in RESERVED:
-            raise ValueError(f"an output may not be called {self.name!r}; the store keeps that name for itself")
+            raise ValueError(f"an output may not be called {self.name!r}, which the store uses itself")
         if len(self.dims) != len(self.shape):
             raise ValueError(f"output {self.name!r} has dimensions {self.dims} but shape {self.shape}")
         if np.dtype(self.dtype).kind not in "biufc":
@@ -137,11 +150,25 @@ class Output:
 
     @property
     def fill(self) -> Any:
+        """Value of cells without a result."""
         return np.nan if np.dtype(self.dtype).kind in "fc" else np.zeros((), self.dtype).item()
+
+    def empty(self, sizes: Sequence[int]) -> np.ndarray:
+        """An array for a grid of cells without results."""
+        return np.full((*sizes, *self.shape), self.fill, self.dtype)
+
+    def describe(self) -> dict[str, Any]:
+        """JSON description, from which :meth:`from_description` restores the output."""
+        described = {"name": self.name, "dims": self.dims, "shape": self.shape, "attrs": dict(self.attrs)}
+        return plain_json({**described, "dtype": np.dtype(self.dtype).name}, f"attributes of {self.name}")
+
+    @classmethod
+    def from_description(cls, about: Mapping[str, Any]) -> "Output":
+        return cls(**{**about, "dims": tuple(about["dims"]), "shape": tuple(about["shape"])})
 
 
 def check_names(axes: Sequence[Axis], outputs: Sequence[Output], call_coordinates: CallCoordinates) -> None:
-    """Raise if two things share a name, a dimension has two lengths or nothing is swept or stored."""
+    """Raise an error if a name is used twice, a dimension has two lengths, or there is no axis or output."""
     if not axes or not outputs:
         raise ValueError("a sweep needs at least one axis and one output")
     names = [*RESERVED, *(name for axis in axes for name in axis.coordinates), *(output.name for output in outputs)]
@@ -154,7 +181,7 @@ def check_names(axes: Sequence[Axis], outputs: Sequence[Output], call_coordinate
         raise ValueError(f"{bad[0]!r} cannot name an array; use letters, digits, '_' and '-'")
     dims = [axis.dim for axis in axes]
     if len(set(dims)) < len(dims):
-        raise ValueError(f"loop dimensions {dims} repeat; every axis needs its own")
+        raise ValueError(f"the dimensions {dims} repeat; every axis needs its own")
     lengths: dict[str, int] = {name: len(np.asarray(values)) for name, (values, _) in call_coordinates.items()}
     for output in outputs:
         for dim, length in zip(output.dims, output.shape, strict=True):
@@ -169,8 +196,8 @@ def check_names(axes: Sequence[Axis], outputs: Sequence[Output], call_coordinate
 def tile_shape(tile: int | Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
     """Cells per tile along each axis. An integer is the number of cells; the last axes are filled first.
 
-    The first axis may get a tile longer than itself, so that a store that starts small does not stay in crumbs when
-    it is extended.
+    The tile may be longer than the first axis, so that a store that starts small does not keep tiny tiles when it is
+    extended.
     """
     if not isinstance(tile, int):
         shape = tuple(int(length) for length in tile)
@@ -179,11 +206,19 @@ def tile_shape(tile: int | Sequence[int], sizes: Sequence[int]) -> tuple[int, ..
         return shape
     if tile < 1:
         raise ValueError(f"tile {tile} must be at least one cell")
-    shape, room = (), tile
+    shape, remaining = (), tile
     for size in reversed(sizes[1:]):
-        shape = (min(size, room), *shape)
-        room = max(1, room // shape[0])
-    return (min(room, max(sizes[0], 64)), *shape)
+        shape = (min(size, remaining), *shape)
+        remaining = max(1, remaining // shape[0])
+    return (min(remaining, max(sizes[0], 64)), *shape)
+
+
+def plain_json(value: Any, name: str) -> Any:
+    """A value as it comes back from JSON, or an error that says that it cannot be stored."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be plain JSON (numbers, strings, lists, dictionaries): {error}") from error
 
 
 def canonical_json(value: Any) -> str:
@@ -195,13 +230,12 @@ def digest(value: Any) -> str:
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """Where two JSON documents differ, one line each, the dotted name first."""
+    """Where two JSON documents differ, one line each, with the dotted name first."""
     if isinstance(old, dict) and isinstance(new, dict):
-        keys = [*old, *(key for key in new if key not in old)]
         missing = "(not set)"
         return [
             line
-            for key in keys
+            for key in dict.fromkeys((*old, *new))
             for line in differences(old.get(key, missing), new.get(key, missing), f"{name}.{key}" if name else key)
         ]
     if canonical_json(old) == canonical_json(new):
@@ -212,3 +246,13 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
 def _short(value: Any) -> str:
     text = value if value == "(not set)" else json.dumps(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def error_text(error: BaseException) -> str:
+    """One line that says what went wrong in a cell."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def cell_text(cell: Mapping[str, Any]) -> str:
+    """The parameters of a cell for messages."""
+    return ", ".join(f"{name} = {value!r}" for name, value in cell.items())

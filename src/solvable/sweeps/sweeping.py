@@ -11,34 +11,31 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import xarray as xr
 
-from solvable._version import __version__
 from solvable.checks import check_count
 from solvable.dataset import Stopwatch
 from solvable.numerics.cost import DAY, check_cost
 from solvable.precision import in_float64
 from solvable.sweeps import execution
-from solvable.sweeps.cells import Cells, find_cells
+from solvable.sweeps.cells import CellFunction, make_cells
 from solvable.sweeps.design import Design, as_design
-from solvable.sweeps.memory import MemoryStore
-from solvable.sweeps.planning import Engine, Plan, check_engine, choose_engine, choose_tile, first_result, make_plan
-from solvable.sweeps.reading import Reader
-from solvable.sweeps.results import Naming, Schema, with_texts
-from solvable.sweeps.schema import Axis, ChangedSettingsError, tile_shape
-from solvable.sweeps.store import Store, open_store
-from solvable.sweeps.vectorised import VectorisedCells
+from solvable.sweeps.grid import MemoryStore
+from solvable.sweeps.planning import Engine, Plan, check_engine, choose_engine, choose_tile, measure
+from solvable.sweeps.quantities import Naming, Schema, decode_strings
+from solvable.sweeps.schema import Axis, ChangedSettingsError, StoreVersionError, cell_text, tile_shape
+from solvable.sweeps.store import Reader, Store, open_store
+from solvable.sweeps.vectorised import VectorisedFunction
 from solvable.training import Training
 
 StorePath = str | os.PathLike[str]
 _SHOWN_FAILURES = 3
-# By how much vectorised cells are faster than one cell by itself, at most.
-_VECTORISED = 1000
+# The largest factor by which vectorised cells are faster than single ones.
+_VECTORISED_SPEEDUP = 1000
 
 
 class SweepWarning(UserWarning):
-    """Some cells of a sweep failed; the others are there."""
+    """Some cells of a sweep failed; the others have results."""
 
 
 @in_float64
@@ -61,45 +58,76 @@ def sweep(
     verify: bool = False,
     steal_lock: bool = False,
 ) -> xr.Dataset:
-    """Compute a quantity of a model over many parameters; one dimension of the result for each that is swept.
+    """Compute a quantity of a model over many parameters. The result has one dimension for each swept parameter.
 
-    ``model`` is a model, whose other parameters stay; a class or name of one, if the rest has defaults; or a function
-    that makes one, such as ``ScalarNetwork.small``, whose arguments are then what is swept. ``over`` is
-    ``{"aspect_ratio": [...], "weight_decay": [...]}`` or any design (:func:`as_design`, :func:`zipped`,
-    :func:`sobol`, :func:`latin_hypercube`); it may also name options of the call, such as ``accuracy``, and of the
-    ``training``, such as ``learning_rate`` or ``weight_decay``.
+    Numeric axes come back in ascending order. ``status`` is 1 where a cell is done and 2 where it failed: there floats
+    are NaN, ``error`` has the reason, and a :class:`SweepWarning` says how many cells failed.
 
-    ``quantity`` is the name of a method or property of the model, called with ``options``, or a function of the model
-    that returns a number, text, array, mapping, DataArray or Dataset. Simulations draw from a key made of the cell's
-    own parameters (:func:`cell_key`), so that a cell is the same in whatever sweep and wherever it is computed.
-
-    ``store`` is a folder that ends in ``.zarr``: what is computed is kept there as it comes, running again computes
-    what is missing (and, with ``retry_failed``, what failed), new values extend it, and other settings are refused
-    unless ``overwrite``. ``resume=False`` refuses a store that exists. Without it the result is in memory only.
-
-    ``engine``: ``vmap`` is vectorised by JAX, ``processes`` uses this machine's processors, ``dask`` a cluster
-    (``client``, or one started here), ``serial`` this process; ``auto`` chooses (see :func:`plan`).
-
-    Numeric axes come back in ascending order. ``status`` is 1 where a cell is done and 2 where it failed: its floats
-    are NaN, ``error`` has the reason, and a :class:`SweepWarning` says how many.
+    Parameters
+    ----------
+    model
+        A model, whose other parameters stay fixed; a class of models or its name, if the other parameters have
+        defaults; or a function that makes a model, such as ``ScalarNetwork.small``, whose arguments are then swept.
+    over
+        Parameters and their values, ``{"aspect_ratio": [...], "weight_decay": [...]}``, or any design (:func:`zipped`,
+        :func:`sobol`, :func:`latin_hypercube`, :func:`product`). Options of the call, such as ``accuracy``, and of the
+        training, such as ``learning_rate``, can be swept like fields of the model.
+    quantity
+        Name of a method or property of the model, or a function of the model that returns a number, string, array,
+        mapping, DataArray or Dataset. The random seed of a simulation is a hash of the cell's parameters
+        (:func:`cell_key`), so that a cell has the same result in any sweep and on any machine.
+    options
+        Options of the call.
+    training
+        How the models are trained; by default the model's own training.
+    store
+        A folder that ends in ``.zarr``. Results are stored as they are computed. Another run computes what is missing,
+        new values extend the store, and other settings are refused. By default the result is kept in memory only.
+    engine
+        ``"vmap"`` (vectorised by JAX), ``"processes"`` (of this machine), ``"dask"`` (a cluster), ``"serial"`` (this
+        process), or ``"auto"``, which chooses (see :func:`plan`).
+    client
+        Dask client, or address of a scheduler; by default a local cluster is started.
+    workers
+        Number of processes; by default one per core.
+    resume
+        Whether an existing store is continued; otherwise it is an error.
+    overwrite
+        Whether an existing store is deleted first.
+    retry_failed
+        Whether cells that failed before are computed again.
+    progress
+        Whether to show a progress bar.
+    tile
+        Number of cells, or shape of the block of cells, that is computed and stored at once; chosen by default.
+    verify
+        Whether every stored cell is checked first, and damaged ones are computed again.
+    steal_lock
+        Whether to take over a store from a coordinator on another machine whose last heartbeat is old.
     """
     watch = Stopwatch()
-    asked = _Asked(model, over, quantity, options, training, store, engine, client, workers, tile, overwrite, resume)
-    job = _prepare(asked)
+    job = _prepare(model, over, quantity, options, training, store, engine, client, workers, tile, overwrite, resume)
     _check_cost(job.plan, store)
-    compute: Any = job.cells
+    compute: Any = job.function
     if job.plan.engine == "vmap":
-        compute = VectorisedCells(job.cells, tuple(tuple(axis.values) for axis in job.design.axes), job.plan.tile)
-    contents: Any = (job.axes, job.schema.outputs, job.schema.coordinates, job.cells.settings(), job.plan.tile)
+        axes = tuple(tuple(axis.values) for axis in job.design.axes)
+        compute = VectorisedFunction(job.function, axes, job.plan.tile)
+    settings = job.function.settings()
+    contents: Any = (job.axes, job.schema.outputs, job.schema.coordinates, settings, job.plan.tile)
     if store is None:
         target: Any = MemoryStore(*contents)
     else:
         target = Store.create_or_open(store, *contents, overwrite=overwrite, verify=verify, steal_lock=steal_lock)
     with target:
-        _run(target, compute, job, client, progress, retry_failed)
-        dataset = with_texts(target.dataset())
-        _report_failures(target)
-    dataset.attrs = _attributes(job, watch)
+        _run(target, compute, job.plan, client, progress, retry_failed)
+        dataset = decode_strings(target.dataset())
+        _warn_of_failures(target)
+    dataset.attrs = {
+        **_provenance(settings),
+        "engine": job.plan.engine,
+        "device": jax.devices()[0].device_kind,
+        "seconds": watch.seconds(),
+    }
     return dataset
 
 
@@ -118,133 +146,139 @@ def plan(
     tile: int | tuple[int, ...] | None = None,
     overwrite: bool = False,
 ) -> Plan:
-    """What :func:`sweep` would do with the same arguments: cells, engine, tiles, bytes and, from one cell, the time."""
-    asked = _Asked(model, over, quantity, options, training, store, engine, client, workers, tile, overwrite)
-    return _prepare(asked, measure=True).plan
+    """What :func:`sweep` would do with the same arguments: cells, engine, tiles, bytes and time.
+
+    Parameters
+    ----------
+    model, over, quantity, options, training, store, engine, client, workers, tile, overwrite
+        As for :func:`sweep`. One cell is computed to measure the time.
+    """
+    arguments = (model, over, quantity, options, training, store, engine, client, workers, tile, overwrite)
+    return _prepare(*arguments, measured=True).plan
 
 
 def load(store: StorePath) -> xr.Dataset:
-    """The dataset of a store as it is now; it may be growing meanwhile."""
-    dataset = with_texts(open_store(store))
-    settings = json.loads(dataset.attrs["settings"])
-    dataset.attrs = {
-        "model": settings["model"],
-        "parameters": json.dumps(settings["parameters"]),
-        "method": "sweep",
-        "quantity": settings["quantity"],
-        "options": json.dumps(settings["options"]),
-        **_training_attribute(settings),
-        "version": settings["version"],
-    }
+    """The dataset of a store as it is now; it may be growing meanwhile.
+
+    Parameters
+    ----------
+    store
+        The folder of the store.
+    """
+    dataset = decode_strings(open_store(store))
+    dataset.attrs = _provenance(json.loads(dataset.attrs["settings"]))
     return dataset
 
 
-def _training_attribute(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {"training": json.dumps(settings["training"])} if "training" in settings else {}
-
-
-@dataclass(frozen=True)
-class _Asked:
-    model: Any
-    over: Any
-    quantity: Any
-    options: Mapping[str, Any] | None
-    training: Training | None
-    store: StorePath | None
-    engine: str
-    client: Any
-    workers: int | None
-    tile: int | tuple[int, ...] | None
-    overwrite: bool
-    resume: bool = True
+def _provenance(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes that say what was computed, from the settings of a store, which may be of an older version."""
+    texts = {name: settings[name] for name in ("model", "quantity", "version") if name in settings}
+    others = {name: json.dumps(settings[name]) for name in ("parameters", "options", "training") if name in settings}
+    return {"method": "sweep", **texts, **others}
 
 
 @dataclass(frozen=True)
 class _Job:
-    cells: Cells
+    function: CellFunction
     design: Design
     schema: Schema
     axes: list[Axis]
     plan: Plan
 
 
-def _prepare(asked: _Asked, measure: bool = False) -> _Job:
-    """Everything that can go wrong before the first cell goes wrong here."""
-    check_engine(asked.engine, asked.client is not None)
-    cells, design = find_cells(asked.model, as_design(asked.over), asked.quantity, asked.options, asked.training)
-    if asked.workers is not None:
-        check_count("workers", asked.workers)
-    if asked.tile is not None:
-        tile_shape(asked.tile, design.shape)
-    stored = _stored(asked)
-    if stored is not None:
-        _check_axes(stored, design)
-    axes = [Axis(axis.dim, axis.coordinates(), _about(cells, axis.values)) for axis in design.axes]
+def _prepare(
+    model: Any,
+    over: Any,
+    quantity: Any,
+    options: Mapping[str, Any] | None,
+    training: Training | None,
+    store: StorePath | None,
+    engine: str,
+    client: Any,
+    workers: int | None,
+    tile: int | tuple[int, ...] | None,
+    overwrite: bool,
+    resume: bool = True,
+    measured: bool = False,
+) -> _Job:
+    """Everything that can fail before the first cell fails here."""
+    check_engine(engine, client is not None)
+    function, design = make_cells(model, as_design(over), quantity, options, training)
+    if workers is not None:
+        check_count("workers", workers)
+    if tile is not None:
+        tile = tile_shape(tile, design.shape)
+    stored = _open_stored(store, overwrite, resume)
+    axes = [Axis(axis.dim, axis.coordinates, _describe(function, axis.values)) for axis in design.axes]
     pending, schema, seconds = design.size, None, None
     if stored is not None:
-        schema, pending = _schema_of(stored, cells, design), _still_pending(stored, axes)
-    if schema is None or measure or (pending and asked.engine == "auto"):
-        found, seconds = first_result(cells, design)
+        _check_stored(stored, function, design)
+        naming = Naming.of(function.quantity.name, design)
+        schema = Schema(tuple(stored.outputs), stored.read_call_coordinates(), naming)
+        pending, tile = _count_pending(stored, axes), stored.tile
+    if schema is None or measured or (pending and engine == "auto"):
+        found, seconds = measure(function, design)
         schema = schema or found
-    cells = dataclasses.replace(cells, schema=schema)
-    engine = choose_engine(asked.engine, cells, design, pending, seconds, asked.client is not None)
-    workers = (asked.workers or execution.core_count()) if engine[0] in ("processes", "dask") else 1
-    if stored is not None:
-        tile = stored.layout.tile
-    elif asked.tile is not None:
-        tile = tile_shape(asked.tile, design.shape)
-    else:
-        tile = choose_tile(engine[0], design, schema, seconds, workers)
-    return _Job(cells, design, schema, axes, make_plan(cells, design, schema, pending, engine, tile, seconds, workers))
+    function = dataclasses.replace(function, schema=schema)
+    engine, why = choose_engine(engine, function, design, pending, seconds, client is not None)
+    workers = (workers or execution.core_count()) if engine in ("processes", "dask") else 1
+    tile = tile or choose_tile(engine, design, schema, seconds, workers)
+    planned = Plan(
+        model=function.kind.name,
+        quantity=function.quantity.name,
+        sizes=dict(zip(design.dims, design.shape, strict=True)),
+        cells=design.size,
+        pending=pending,
+        engine=engine,
+        why=why,
+        workers=workers,
+        tile=tile,
+        tiles=math.prod(-(-size // length) for size, length in zip(design.shape, tile, strict=True)),
+        bytes=design.size * schema.bytes_per_cell,
+        seconds_per_cell=seconds,
+        seconds=None if seconds is None else seconds * pending / workers,
+    )
+    return _Job(function, design, schema, axes, planned)
 
 
-def _check_axes(stored: Reader, design: Design) -> None:
-    """A store keeps its axes; only their values may grow."""
-    held = [axis.dim for axis in stored.axes]
-    if held != design.dims:
+def _open_stored(store: StorePath | None, overwrite: bool, resume: bool) -> Reader | None:
+    """The existing store that is to be continued, if there is one."""
+    if store is None:
+        return None
+    path = Path(store)
+    if path.suffix.lower() != ".zarr":
+        raise ValueError(f"store {path.name!r} must end in .zarr")
+    if overwrite or not path.exists():
+        return None
+    if not resume:
+        raise ValueError(
+            f"{path} exists: continue it (resume=True), start again (overwrite=True) or choose another name"
+        )
+    return Reader(path)
+
+
+def _check_stored(stored: Reader, function: CellFunction, design: Design) -> None:
+    """Raise an error if the store is of an older version, or has other axes. Other settings are checked on opening."""
+    settings = stored.settings
+    fields = {field.name for field in dataclasses.fields(function.kind)}
+    removed = [name for name in settings.get("parameters", {}) if name not in fields]
+    untrained = function.training is not None and "training" not in settings
+    if settings.get("model") == function.kind.name and (removed or untrained):
+        what = f"in which {removed[0]} was a field of the model" if removed else "which did not store the training"
+        raise StoreVersionError(
+            f"{stored.path} was written by an older version of solvable, {what}: solvable.sweeps.load reads it, but "
+            "a sweep cannot continue it; choose another store, or start again with overwrite=True"
+        )
+    dims = [axis.dim for axis in stored.axes]
+    if dims != design.dims:
         raise ChangedSettingsError(
-            f"{stored.path} is over {' x '.join(held)}, but this sweep is over {' x '.join(design.dims)}: sweep over "
+            f"{stored.path} has the axes {' x '.join(dims)}, but this sweep has {' x '.join(design.dims)}: sweep over "
             "the stored axes in their order, choose another store, or start again (overwrite)"
         )
 
 
-def _check_cost(job: Plan, store: StorePath | None) -> None:
-    """Refuse what would not fit into memory, into which the result is read in the end, or would never end."""
-    what = f"a sweep over {' x '.join(f'{size} {dim}' for dim, size in job.sizes.items())} ({job.cells:.4g} cells)"
-    # One byte a cell says whether it is done.
-    memory = job.bytes + job.cells
-    remedy = "ask for fewer cells" if store is not None else "ask for fewer cells, or keep them as they come (store=)"
-    longest = DAY if store is None else 365 * DAY
-    if job.engine == "vmap":
-        # Vectorised cells take a small part of the time of a cell by itself, which is what was measured.
-        longest *= _VECTORISED
-    check_cost(what, memory=memory, seconds=job.seconds or 0.0, remedy=remedy, longest=longest)
-
-
-def _stored(asked: _Asked) -> Reader | None:
-    """The store that is there already and is to be gone on with."""
-    if asked.store is None:
-        return None
-    path = Path(asked.store)
-    if path.suffix.lower() != ".zarr":
-        raise ValueError(f"store {path.name!r} must end in .zarr")
-    if asked.overwrite or not path.exists():
-        return None
-    if not asked.resume:
-        raise ValueError(f"{path} exists: go on with it (resume=True), start again (overwrite=True) or name another")
-    return Reader(path)
-
-
-def _schema_of(stored: Reader, cells: Cells, design: Design) -> Schema:
-    names = stored.layout.attributes["call_coordinates"]
-    coordinates = {
-        name: (np.asarray(stored.arrays[name][:]), stored.layout.arrays[name].get("attributes", {})) for name in names
-    }
-    return Schema(tuple(stored.outputs), coordinates, Naming.of(cells.quantity.name, design))
-
-
-def _still_pending(stored: Reader, axes: list[Axis]) -> int:
-    """Cells not done, of the store with the new values of the axes."""
+def _count_pending(stored: Reader, axes: list[Axis]) -> int:
+    """The number of cells that are not done, after the store has been extended by the new values of the axes."""
     try:
         sizes = [old.extended_by(new).size for old, new in zip(stored.axes, axes, strict=True)]
     except (KeyError, ValueError):
@@ -252,35 +286,45 @@ def _still_pending(stored: Reader, axes: list[Axis]) -> int:
     return math.prod(sizes) - stored.counts()["done"]
 
 
-def _about(cells: Cells, names: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """What each swept parameter is, for people and plots."""
-    known = {field.name: field.metadata for field in dataclasses.fields(cells.kind)}
-    if cells.training is not None:
-        known = {field.name: field.metadata for field in dataclasses.fields(cells.training)} | known
+def _check_cost(job: Plan, store: StorePath | None) -> None:
+    """Refuse a sweep that does not fit into memory, where the result is in the end, or that takes too long."""
+    what = f"a sweep over {' x '.join(f'{size} {dim}' for dim, size in job.sizes.items())} ({job.cells:.4g} cells)"
+    # One byte per cell for the status.
+    memory = job.bytes + job.cells
+    remedy = "ask for fewer cells" if store is not None else "ask for fewer cells, or store them as they come (store=)"
+    longest = DAY if store is None else 365 * DAY
+    if job.engine == "vmap":
+        # The estimate is for single cells.
+        longest *= _VECTORISED_SPEEDUP
+    check_cost(what, memory=memory, seconds=job.seconds or 0.0, remedy=remedy, longest=longest)
+
+
+def _describe(function: CellFunction, names: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Attributes of the swept parameters: long name, units and symbol."""
+    known = {field.name: field.metadata for field in dataclasses.fields(function.kind)}
+    if function.training is not None:
+        known = {field.name: field.metadata for field in dataclasses.fields(function.training)} | known
     about = {}
     for name in names:
-        ours = cells.make is cells.kind or name in cells.swept_training
-        meaning: Any = known.get(name, {}) if ours else {}
-        about[name] = {"long_name": meaning.get("help", name.replace("_", " ")), "units": "1"}
-        if meaning.get("symbol"):
-            about[name]["symbol"] = meaning["symbol"]
+        is_field = function.make is function.kind or name in function.swept_training
+        metadata: Any = known.get(name, {}) if is_field else {}
+        about[name] = {"long_name": metadata.get("help", name.replace("_", " ")), "units": "1"}
+        if metadata.get("symbol"):
+            about[name]["symbol"] = metadata["symbol"]
     return about
 
 
-def _run(target: Any, compute: Any, job: _Job, client: Any, progress: bool, retry_failed: bool) -> None:
-    engine: Any = "serial" if job.plan.engine == "vmap" else job.plan.engine
-    shown = None if progress else False
-    label = f"{job.plan.quantity} of {job.plan.model}"
+def _run(target: Any, compute: Any, job: Plan, client: Any, progress: bool, retry_failed: bool) -> None:
     try:
         execution.run(
             target,
             compute,
-            engine=engine,
-            workers=job.plan.workers,
-            progress=shown,
+            engine="serial" if job.engine == "vmap" else job.engine,  # type: ignore[arg-type]
+            workers=job.workers,
+            progress=None if progress else False,
             client=client,
             retry_failed=retry_failed,
-            label=label,
+            label=f"{job.quantity} of {job.model}",
         )
     except execution.SweepInterrupted as stop:
         if isinstance(target, MemoryStore):
@@ -288,31 +332,15 @@ def _run(target: Any, compute: Any, job: _Job, client: Any, progress: bool, retr
         raise
 
 
-def _report_failures(target: Any) -> None:
+def _warn_of_failures(target: Any) -> None:
     counts = target.counts()
     if not counts["failed"]:
         return
-    told = []
-    for (cell, text), _ in zip(target.failures(), range(_SHOWN_FAILURES), strict=False):
-        told.append(", ".join(f"{name} = {value!r}" for name, value in cell.items()) + f": {text}")
-    more = counts["failed"] - len(told)
+    shown = [
+        f"{cell_text(cell)}: {text}" for (cell, text), _ in zip(target.failures(), range(_SHOWN_FAILURES), strict=False)
+    ]
+    more = counts["failed"] - len(shown)
     rest = f"; and {more} more" if more else ""
     warnings.warn(
-        f"{counts['failed']} of {counts['total']} cells failed: {'; '.join(told)}{rest}", SweepWarning, stacklevel=3
+        f"{counts['failed']} of {counts['total']} cells failed: {'; '.join(shown)}{rest}", SweepWarning, stacklevel=3
     )
-
-
-def _attributes(job: _Job, watch: Stopwatch) -> dict[str, Any]:
-    settings = job.cells.settings()
-    return {
-        "model": job.plan.model,
-        "parameters": json.dumps(settings["parameters"]),
-        "method": "sweep",
-        "quantity": job.plan.quantity,
-        "options": json.dumps(settings["options"]),
-        **_training_attribute(settings),
-        "engine": job.plan.engine,
-        "version": __version__,
-        "device": jax.devices()[0].device_kind,
-        "seconds": watch.seconds(),
-    }

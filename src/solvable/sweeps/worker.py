@@ -1,7 +1,7 @@
-"""A worker process: ``python -m solvable.sweeps.worker FD`` computes the tiles it gets on a socket.
+"""A worker process: ``python -m solvable.sweeps.worker FD`` computes the tiles that it receives on a socket.
 
-A process of its own and no fork, because JAX does not survive one; and the user's script is not imported again, so
-that it needs no guard around its main part.
+It is a new process instead of a fork, because JAX does not work after a fork; and it does not import the user's script,
+so that the script needs no ``if __name__ == "__main__"``.
 """
 
 import os
@@ -13,20 +13,19 @@ import threading
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from solvable.sweeps.execution import Cells, Compute, describe, evaluate
-
-READY = "ready"
+from solvable.sweeps.execution import READY, CellList, Compute, evaluate
+from solvable.sweeps.schema import error_text
 
 
 def main(descriptor: int) -> None:
-    # Ctrl-C reaches every process of the terminal; the coordinator alone decides what it means.
+    # Ctrl-C reaches every process of the terminal; only the coordinator reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(descriptor, False)
     connection = Connection(descriptor)
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     sys.path[:] = connection.recv()
     threading.Thread(target=_receive, args=(connection, tasks), daemon=True).start()
-    compute = _unpack(tasks.get())
+    compute = _unpickle(tasks.get())
     connection.send(READY)
     while True:
         number, columns = pickle.loads(tasks.get())
@@ -34,7 +33,7 @@ def main(descriptor: int) -> None:
 
 
 def _receive(connection: Connection, tasks: "queue.SimpleQueue[bytes]") -> None:
-    """Fetch the next task while one is computed, and end the process at once when the coordinator is gone."""
+    """Receive the next task while one is computed, and end the process as soon as the coordinator is gone."""
     while True:
         try:
             tasks.put(connection.recv_bytes())
@@ -42,14 +41,14 @@ def _receive(connection: Connection, tasks: "queue.SimpleQueue[bytes]") -> None:
             os._exit(1)
 
 
-def _unpack(data: bytes) -> Compute:
-    """The function to call; if it cannot be loaded here, one that fails every cell with the reason."""
+def _unpickle(data: bytes) -> Compute:
+    """The function to call or, if it cannot be loaded here, one that fails every cell with the reason."""
     try:
         return pickle.loads(data)
     except Exception as error:
-        reason = f"a worker process cannot load the function to compute ({describe(error)})"
+        reason = f"a worker process cannot load the function to compute ({error_text(error)})"
 
-    def explain(cells: Cells) -> NoReturn:
+    def explain(cells: CellList) -> NoReturn:
         raise RuntimeError(reason)
 
     return explain

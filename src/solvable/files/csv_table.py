@@ -1,8 +1,9 @@
-"""``.csv``: a tidy table that ``pandas.read_csv(path, comment="#")`` reads, and that loads back identical.
+"""``.csv``: a tidy table that ``pandas.read_csv(path, comment="#")`` reads, and that loads back identically.
 
-The first line is a comment with header and checksum, the second names the columns. Variables over the same dimensions
-share rows, one for each point, with the coordinates of the point. Variables over other dimensions follow in rows of
-their own; a cell is empty where its column has other dimensions. Single numbers stand in every row.
+The first line is a comment with the header and the checksum, the second has the names of the columns. Variables over
+the same dimensions share rows, one per point, together with the coordinates of the point. Variables over other
+dimensions follow in rows of their own; a cell is empty if its column has other dimensions. Scalars are repeated in
+every row.
 """
 
 import csv
@@ -17,9 +18,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from solvable.files.archives import old_dataset
+from solvable.files.binary import old_dataset
+from solvable.files.checksums import Loaded
 from solvable.files.content import Column, Content, parse_header, unpack
-from solvable.files.sealing import Found
 
 _MARK = "# solvable "
 
@@ -28,13 +29,13 @@ def csv_bytes(content: Content) -> bytes:
     columns = content.columns
     groups = _groups(columns)
     names = sorted(columns, key=lambda name: (columns[name].dims != (name,), name not in content.coordinates))
+    # Dimensions without a coordinate have a column of indices, to distinguish their points.
+    numbered = {dim: np.arange(size) for dim, size in _sizes(columns).items() if dim not in columns}
+    shown = {**{dim: Column((dim,), indices, {}) for dim, indices in numbered.items()}, **columns}
     body = io.StringIO()
-    numbered = [dim for dim in _sizes(columns) if dim not in columns]
     body.write(",".join(map(_cell, [*numbered, *names])) + "\n")
     for dims, shape, _ in groups:
-        texts = [_shown(columns, name, dims, shape) for name in names]
-        positions = [_positions(dim, dims, shape) for dim in numbered]
-        for row in zip(*positions, *texts, strict=True):
+        for row in zip(*(_cells(shown, name, dims, shape) for name in (*numbered, *names)), strict=True):
             body.write(",".join(row) + "\n")
     table = body.getvalue().encode()
     header = {
@@ -48,22 +49,22 @@ def csv_bytes(content: Content) -> bytes:
     return (_MARK + json.dumps(header) + "\n").encode() + table
 
 
-def read_csv(path: Path) -> Found:
+def read_csv(path: Path) -> Loaded:
     first, _, table = path.read_bytes().partition(b"\n")
     if not first.startswith(_MARK.encode()):
         raise ValueError("the first line is not a solvable header")
     header = parse_header(first.decode()[len(_MARK) :])
     if "format" not in header:
-        return Found(_read_old(header, table.decode()), False)
+        return Loaded(_read_old(header, table.decode()), False)
     if header.pop("sha256") != _digest(header, table):
         raise ValueError("its contents do not match its checksum")
     names, *rows = csv.reader(io.StringIO(table.decode(), newline=""))
     lines: list[tuple[str, ...]] = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     cells = dict(zip(names, lines, strict=True))
-    return Found(unpack(header, _parse(header, cells)), True)
+    return Loaded(unpack(header, _parse(header, cells)), True)
 
 
-def csv_is_ours(path: Path) -> bool:
+def is_saved_csv(path: Path) -> bool:
     with open(path, "rb") as file:
         return file.read(len(_MARK)) == _MARK.encode()
 
@@ -78,7 +79,7 @@ Group = tuple[tuple[str, ...], tuple[int, ...], list[str]]
 def _groups(columns: dict[str, Column]) -> list[Group]:
     """Columns over the same dimensions, which share their rows.
 
-    A coordinate of a dimension needs no rows of its own where others have the dimension, nor does a single number.
+    The coordinate of a dimension needs no rows of its own if other columns have the dimension, nor does a scalar.
     """
     sizes = _sizes(columns)
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -86,8 +87,8 @@ def _groups(columns: dict[str, Column]) -> list[Group]:
         if column.dims and column.dims != (name,):
             groups.setdefault(column.dims, []).append(name)
     for name, column in columns.items():
-        shown = any(name in dims and all(sizes[dim] for dim in dims) for dims in groups)
-        if column.dims == (name,) and not shown:
+        covered = any(name in dims and all(sizes[dim] for dim in dims) for dims in groups)
+        if column.dims == (name,) and not covered:
             groups.setdefault(column.dims, []).append(name)
     found: list[Group] = [(dims, tuple(sizes[dim] for dim in dims), members) for dims, members in groups.items()]
     if any(not column.dims for column in columns.values()) and not any(math.prod(shape) for _, shape, _ in found):
@@ -101,7 +102,7 @@ def _sizes(columns: dict[str, Column]) -> dict[str, int]:
     }
 
 
-def _shown(columns: dict[str, Column], name: str, dims: tuple[str, ...], shape: tuple[int, ...]) -> Iterator[str]:
+def _cells(columns: dict[str, Column], name: str, dims: tuple[str, ...], shape: tuple[int, ...]) -> Iterator[str]:
     """The cells of one column in the rows of a group."""
     column = columns[name]
     rows = math.prod(shape)
@@ -116,21 +117,14 @@ def _shown(columns: dict[str, Column], name: str, dims: tuple[str, ...], shape: 
     return iter([""] * rows)
 
 
-def _positions(dim: str, dims: tuple[str, ...], shape: tuple[int, ...]) -> Iterator[str]:
-    """The number along a dimension without coordinate, so that its points can be told apart."""
-    if dim not in dims:
-        return iter([""] * math.prod(shape))
-    return map(str, np.indices(shape)[dims.index(dim)].ravel().tolist())
-
-
 def _cell(value: Any) -> str:
-    # Texts are always in quotes: inside them pandas takes '#' for no comment. Python writes a float with just the
-    # digits that bring it back.
+    # Text is always quoted, because pandas does not start a comment at a '#' inside quotes. repr writes a float with
+    # just the digits that restore it.
     return '"' + value.replace('"', '""') + '"' if isinstance(value, str) else repr(value)
 
 
 def _parse(header: dict[str, Any], cells: dict[str, tuple[str, ...]]) -> dict[str, np.ndarray]:
-    """The columns, found by position in the rows of their group."""
+    """The columns, each from the rows of its group."""
     found: dict[str, np.ndarray] = {}
     start = 0
     about = header["columns"]

@@ -1,7 +1,7 @@
 """``.zarr``: a Zarr group in a folder, whose root lists every file with its checksum.
 
-The list in the root is also the mark by which a folder is known as a dataset of ours: only such a folder, with no
-other files in it, is ever replaced or removed.
+The list in the root also identifies the folder as a dataset of solvable: only such a folder, without any other files in
+it, is ever replaced or removed.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from solvable.files.archives import plain
+from solvable.files.binary import without_encodings
+from solvable.files.checksums import Loaded, require_package
 from solvable.files.content import Content, parse_header, unpack
-from solvable.files.sealing import Found, need
 
 ROOT = "zarr.json"
 _KEY = "solvable_dataset"
@@ -27,17 +27,17 @@ Files = dict[str, bytes]
 
 
 class DamagedDatasetError(ValueError):
-    """A file of the folder is missing or is not what was written."""
+    """A file of the folder is missing, or is not what was written."""
 
 
 def zarr_files(content: Content) -> Files:
-    """The files of the group, by their path in the folder; the root is the last."""
-    need("zarr", ".zarr")
+    """The files of the group, by their path in the folder; the root comes last."""
+    require_package("zarr", ".zarr")
     import zarr
     from zarr.storage import MemoryStore
 
-    # Zarr writes files side by side and does not wait for the others when one fails, so that its threads would go on
-    # in a folder that is being cleared. In memory nothing fails; we write the files one by one.
+    # Zarr writes files in several threads and does not wait for the others when one fails, so that its threads would
+    # go on writing into a folder that is being removed. In memory nothing fails; the files are then written one by one.
     stored: dict[str, Any] = {}
     store = MemoryStore(stored)
     extra = [name for name in content.coordinates if content.columns[name].dims != (name,) and " " not in name]
@@ -55,26 +55,30 @@ def zarr_files(content: Content) -> Files:
         )
         array[...] = column.values.astype(object) if text else column.values
     files = {name: buffer.to_bytes() for name, buffer in stored.items() if name != ROOT}
-    about = {"format": _FORMAT, "header": content.header, "files": {name: _sha(data) for name, data in files.items()}}
-    return {**files, ROOT: _root(json.loads(stored[ROOT].to_bytes()), about)}
+    manifest = {
+        "format": _FORMAT,
+        "header": content.header,
+        "files": {name: _sha(data) for name, data in files.items()},
+    }
+    return {**files, ROOT: _root(json.loads(stored[ROOT].to_bytes()), manifest)}
 
 
-def _root(document: dict[str, Any], about: dict[str, Any]) -> bytes:
-    about = {**about, "sha256": _root_digest(document, about)}
-    attributes = {**document.get("attributes", {}), _KEY: json.dumps(about)}
+def _root(document: dict[str, Any], manifest: dict[str, Any]) -> bytes:
+    manifest = {**manifest, "sha256": _root_digest(document, manifest)}
+    attributes = {**document.get("attributes", {}), _KEY: json.dumps(manifest)}
     return json.dumps({**document, "attributes": attributes}, indent=1).encode()
 
 
-def _root_digest(document: dict[str, Any], about: dict[str, Any]) -> str:
-    return _sha(json.dumps([document, about], sort_keys=True).encode())
+def _root_digest(document: dict[str, Any], manifest: dict[str, Any]) -> str:
+    return _sha(json.dumps([document, manifest], sort_keys=True).encode())
 
 
 def _sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _manifest(root: bytes) -> dict[str, Any] | None:
-    """What the root says of header and files; None if it is the root of another group."""
+def _parse_manifest(root: bytes) -> dict[str, Any] | None:
+    """The header and the list of files in a root document; None if the root is of a group of another program."""
     try:
         document = json.loads(root)
         text = document.get("attributes", {}).pop(_KEY, None)
@@ -85,36 +89,36 @@ def _manifest(root: bytes) -> dict[str, Any] | None:
             raise DamagedDatasetError(f"its {ROOT} was altered")
         return None
     try:
-        about = parse_header(text)
-        same = about.pop("sha256") == _root_digest(document, about) and about["format"] == _FORMAT
+        manifest = parse_header(text)
+        same = manifest.pop("sha256") == _root_digest(document, manifest) and manifest["format"] == _FORMAT
     except (ValueError, TypeError, KeyError) as error:
         raise DamagedDatasetError(f"its {ROOT} was altered") from error
     if not same:
         raise DamagedDatasetError(f"its {ROOT} does not match its checksum")
-    return about
+    return manifest
 
 
-def read_zarr(path: Path, folder: int) -> Found:
-    """Read and check a folder, given also as an open handle: it may be renamed meanwhile."""
-    need("zarr", ".zarr")
-    root = _bytes(folder, ROOT)
+def read_zarr(path: Path, folder: int) -> Loaded:
+    """Read and check a folder, which is also given as an open handle because it may be renamed meanwhile."""
+    require_package("zarr", ".zarr")
+    root = _read(folder, ROOT)
     if is_sweep_root(root):
         raise ValueError("it is a sweep store: read it with solvable.sweeps.load")
-    about = _manifest(root)
-    if about is None:
+    manifest = _parse_manifest(root)
+    if manifest is None:
         with xr.open_zarr(path, consolidated=False, chunks=None) as dataset:
-            return Found(plain(dataset.load()), False)
+            return Loaded(without_encodings(dataset.load()), False)
     files = {}
-    for name, checksum in about["files"].items():
+    for name, checksum in manifest["files"].items():
         if name.startswith("/") or ".." in name.split("/"):
             raise DamagedDatasetError(f"its {ROOT} names a file outside the folder")
-        files[name] = _bytes(folder, name)
+        files[name] = _read(folder, name)
         if _sha(files[name]) != checksum:
             raise DamagedDatasetError(f"its file {name} does not match its checksum")
-    return Found(unpack(about["header"], _arrays({**files, ROOT: root})), True)
+    return Loaded(unpack(manifest["header"], _arrays({**files, ROOT: root})), True)
 
 
-def _bytes(folder: int, name: str) -> bytes:
+def _read(folder: int, name: str) -> bytes:
     try:
         with open(os.open(name, os.O_RDONLY, dir_fd=folder), "rb") as file:
             return file.read()
@@ -141,23 +145,23 @@ def is_sweep_root(root: bytes) -> bool:
         return f'"{_SWEEP_FORMAT}'.encode() in root
 
 
-def is_ours(path: Path) -> bool:
-    """Whether a folder is a dataset of ours and holds nothing else."""
+def is_dataset(path: Path) -> bool:
+    """Whether a folder is a dataset of solvable and contains nothing else."""
     try:
-        refuse_foreign(path)
+        check_replaceable(path)
     except (ValueError, OSError):
         return False
     return (path / ROOT).exists()
 
 
-def refuse_foreign(path: Path) -> None:
-    """Raise a ValueError unless nothing is at this path, or an empty folder, or a dataset of ours."""
+def check_replaceable(path: Path) -> None:
+    """Raise a ValueError unless the path is free, or has an empty folder or a dataset of solvable."""
     while (identity := _identity(path)) is not None:
         try:
-            _refuse_foreign(path)
+            _check_contents(path)
             return
         except (ValueError, FileNotFoundError):
-            # Unless another process replaced it while we looked.
+            # Unless another process replaced it meanwhile.
             if _identity(path) == identity:
                 raise
 
@@ -170,7 +174,7 @@ def _identity(path: Path) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
-def _refuse_foreign(path: Path) -> None:
+def _check_contents(path: Path) -> None:
     if not stat.S_ISDIR(path.stat().st_mode):
         raise ValueError(f"cannot write {path}: a file is there, not a dataset; move it away or choose another name")
     if not any(path.iterdir()):
@@ -179,18 +183,18 @@ def _refuse_foreign(path: Path) -> None:
     if is_sweep_root(root):
         raise ValueError(f"cannot write {path}: it is a sweep store, which is not overwritten; choose another name")
     try:
-        about = _manifest(root) if root else None
+        manifest = _parse_manifest(root) if root else None
     except DamagedDatasetError:
-        about = None
-    if about is None:
+        manifest = None
+    if manifest is None:
         raise ValueError(
-            f"cannot write {path}: the folder there is no dataset that this version of solvable wrote, and is not "
+            f"cannot write {path}: the folder there is not a dataset that this version of solvable wrote, and is not "
             "overwritten; move it away or choose another name"
         )
     found = {Path(base, name).relative_to(path).as_posix() for base, _, names in os.walk(path) for name in names}
-    foreign = sorted(found - {ROOT, *about["files"]})
+    foreign = sorted(found - {ROOT, *manifest["files"]})
     if foreign:
         raise ValueError(
-            f"cannot write {path}: the folder there also holds {foreign[0]}, which solvable did not write; "
+            f"cannot write {path}: the folder there also contains {foreign[0]}, which solvable did not write; "
             "move it away or choose another name"
         )
