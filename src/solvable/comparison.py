@@ -326,8 +326,8 @@ def _summary(judged: list[_Judgement], seeds: int) -> str:
     return f"within {_percent(difference)} of {of}, at most {score:.2g} standard errors ({seeds} seeds)"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 10 else f"{share:.2g} times"
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.2g} %" if fraction < 10 else f"{fraction:.2g} times"
 
 
 def _verdict(judged: list[_Judgement], limits: dict[str, Any], seeds: int) -> str:

@@ -98,7 +98,7 @@ def _fail_of(error: Exception) -> int:
 
 
 def _fail(message: str) -> int:
-    from solvable.cli.streams import tell
+    from solvable.cli.streams import print_stderr
 
-    tell("error: " + " ".join(message.split()))
+    print_stderr("error: " + " ".join(message.split()))
     return 2

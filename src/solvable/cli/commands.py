@@ -26,7 +26,7 @@ from solvable.cli.flags import (
     training_flags,
 )
 from solvable.cli.outputs import check_outputs, check_space, deliver
-from solvable.cli.streams import tell
+from solvable.cli.streams import print_stderr
 from solvable.comparison import compare
 from solvable.files import DATA_EXTENSIONS
 from solvable.model import Model
@@ -186,5 +186,5 @@ def _times(model: type[Model], values: Values, training: Training) -> np.ndarray
     times = parse_range(values["times"])
     rounded = times_for(times, training)
     if rounded.size != times.size or not np.allclose(rounded, times, rtol=1e-9, atol=0):
-        tell(f"note: times rounded to {rounded.size} whole steps")
+        print_stderr(f"note: times rounded to {rounded.size} whole steps")
     return rounded

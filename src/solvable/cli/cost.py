@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
-from solvable.cli.streams import tell
+from solvable.cli.streams import print_stderr
 from solvable.numerics.cost import DAY, check_cost, in_time
 
 # Below these sizes the work itself is short, and no pilot run is needed.
@@ -16,7 +16,7 @@ _PILOT_TIMES, _PILOT_SEEDS, _PILOT_SIDE = 1000, 16, 8
 # A plane of grokking times has three numbers and two booleans per cell, and takes about 0.1 ms per cell on one core
 # (measured on planes of 150 x 150 and 300 x 300 cells).
 _CELL_BYTES, _CELL_SECONDS = 26, 1e-4
-# Work that takes longer than so many seconds is announced.
+# Work that takes longer than this many seconds is announced.
 _WORTH_ANNOUNCING = 60.0
 
 
@@ -69,4 +69,4 @@ def _extrapolate(what: str, remedy: str, pilot: Callable[[], xr.Dataset], factor
     seconds = factor * (time.perf_counter() - begin)
     check_cost(what, memory=found.nbytes * factor, seconds=seconds, remedy=remedy)
     if seconds > _WORTH_ANNOUNCING:
-        tell(f"note: {what} will take about {in_time(seconds)}")
+        print_stderr(f"note: {what} will take about {in_time(seconds)}")

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from solvable import diagnostics
-from solvable.cli.outputs import checked
+from solvable.cli.outputs import check_outputs, print_report
 from solvable.diagnostics.archives import FEATURES, LAST_LAYER, read_all_arrays, read_arrays, reports
 from solvable.diagnostics.outputs import Field
+from solvable.diagnostics.tangent import is_torch
 from solvable.diagnostics.weights import with_arrays
 from solvable.networks.initialisations import make
-from solvable.plotting import check_figure_path, save_figure
 
 _TORCH_FILES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 _DATA_FILE = tuple(f"{part}_{name}" for part in ("train", "test") for name in ("inputs", "labels"))
@@ -32,7 +32,7 @@ def diagnose(
     output_field: str | None = None,
 ) -> None:
     """Print the report of a file of features, or of a checkpoint."""
-    check_plot(plot)
+    check_outputs({"plot": plot})
     if features is not None:
         if checkpoint or model or data:
             raise ValueError("give a file of features, or --checkpoint with --model and --data, not both")
@@ -47,25 +47,16 @@ def diagnose(
             "give a file of features (solvable diagnose features.npz), "
             "or all of --checkpoint weights.safetensors --model module:function --data data.npz"
         )
-    # Before printing, so that a closed pipe does not lose the figure.
-    saved = save_figure(report.plot(), plot) if plot else None
     if as_json:
         content = json.loads(report.to_json())
         if collapsed is not None:
             content["collapse"] = json.loads(collapsed.to_json())
-        print(json.dumps(content))
+        text = json.dumps(content)
     else:
         collapse = "" if collapsed is None else f"{collapsed.summary()}\n\n"
         # The report comes last, because it ends with recommendations.
-        print(f"{collapse}{report.summary()}")
-    if saved:
-        print(f"figure: {saved}", file=sys.stderr)
-
-
-def check_plot(path: str | None) -> None:
-    """Raise an error, before anything is computed, if the figure cannot be written."""
-    if path is not None:
-        checked("plot", path, check_figure_path)
+        text = f"{collapse}{report.summary()}"
+    print_report(text, report, plot)
 
 
 def read_file(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
@@ -86,7 +77,7 @@ def _of_checkpoint(
     maker = network_maker(model)
     network = with_weights(make(maker), checkpoint)
     start = None if initial is None else with_weights(make(maker), initial, "--initial")
-    if _is_torch(network):
+    if is_torch(network):
         import solvable.torch as bridge
     else:
         import solvable.equinox as bridge  # type: ignore[no-redef]
@@ -118,18 +109,18 @@ def with_weights(network: Any, checkpoint: str, option: str = "--checkpoint") ->
     """The network with the weights of a checkpoint."""
     import equinox as eqx
 
-    if not _is_torch(network) and not isinstance(network, eqx.Module):
+    if not is_torch(network) and not isinstance(network, eqx.Module):
         raise ValueError(f"--model must make a torch.nn.Module or an equinox.Module, not {type(network).__name__}")
     place = Path(checkpoint)
     if not place.exists():
         raise FileNotFoundError(f"{option}: there is no checkpoint {checkpoint}")
-    known = (".npz", *_TORCH_FILES) if _is_torch(network) else (".npz", ".eqx")
+    known = (".npz", *_TORCH_FILES) if is_torch(network) else (".npz", ".eqx")
     if place.suffix not in known:
-        kind = "PyTorch" if _is_torch(network) else "Equinox"
+        kind = "PyTorch" if is_torch(network) else "Equinox"
         raise ValueError(f"{option} {checkpoint}: weights of a {kind} network end in {' or '.join(known)}")
     if place.suffix == ".npz":
         return with_arrays(network, read_all_arrays(place, name=checkpoint), checkpoint)
-    if _is_torch(network):
+    if is_torch(network):
         try:
             network.load_state_dict(read_weights(place))
         except RuntimeError as error:
@@ -139,12 +130,6 @@ def with_weights(network: Any, checkpoint: str, option: str = "--checkpoint") ->
         return eqx.tree_deserialise_leaves(checkpoint, network)
     except (RuntimeError, ValueError, EOFError) as error:
         raise ValueError(f"{checkpoint} does not fit the network: {str(error).splitlines()[0]}") from error
-
-
-def _is_torch(network: Any) -> bool:
-    from solvable.diagnostics.tangent import is_torch
-
-    return is_torch(network)
 
 
 def _one_line(error: Exception) -> str:

@@ -1,21 +1,20 @@
 """``solvable forecast``: exponents of the loss from the tangent kernel of a network before training."""
 
-import sys
 from typing import Any
 
 import numpy as np
 
-from solvable.cli.diagnose import check_plot, network_maker, read_file, with_weights
+from solvable.cli.diagnose import network_maker, read_file, with_weights
+from solvable.cli.outputs import check_outputs, print_report
 from solvable.networks.forecast import forecast as measure
 from solvable.networks.initialisations import built_in, make
-from solvable.plotting import save_figure
 
 
 def forecast(
     model: str, data: str, checkpoint: str | None, options: dict[str, Any], as_json: bool, plot: str | None
 ) -> None:
     """Print the forecast for a network and the data in a file."""
-    check_plot(plot)
+    check_outputs({"plot": plot})
     inputs, targets = _data(data)
     maker = built_in(model, inputs[0].size, _width(targets))
     if maker is None:
@@ -32,11 +31,7 @@ def forecast(
             f"measured at the weights of {checkpoint}: if they are trained, the kernel has changed, and the targets "
             "are what is left to learn only with --start network"
         )
-    # Before printing, so that a closed pipe does not lose the figure.
-    saved = save_figure(report.plot(), plot) if plot else None
-    print(report.to_json() if as_json else report.summary())
-    if saved:
-        print(f"figure: {saved}", file=sys.stderr)
+    print_report(report.to_json() if as_json else report.summary(), report, plot)
 
 
 def _data(path: str) -> tuple[np.ndarray, np.ndarray]:

@@ -69,14 +69,14 @@ def prompt_interrupts() -> Iterator[None]:
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    heard = False
+    interrupted = False
 
     def interrupt(signal_number: int, frame: FrameType | None) -> None:
-        nonlocal heard
-        if heard:
+        nonlocal interrupted
+        if interrupted:
             # A second Ctrl-C during the clean-up after the first one ends the process at once.
             leave(INTERRUPTED)
-        heard = True
+        interrupted = True
         raise KeyboardInterrupt
 
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -106,8 +106,10 @@ def ordinary_interrupts() -> Iterator[None]:
 
 def _watch(reader: int, handler: Callable[[int, FrameType | None], None]) -> None:
     """Wait for a SIGINT, and end the process if the main thread does not react, or does not finish its clean-up."""
+    while (received := os.read(reader, 1)) and received[0] != signal.SIGINT:
+        pass
     # Another part of the program, such as a web server, may have installed its own handler, which is then responsible.
-    if not _next_interrupt(reader) or signal.getsignal(signal.SIGINT) is not handler:
+    if not received or signal.getsignal(signal.SIGINT) is not handler:
         os.close(reader)
         return
     if _announced.wait(GRACE):
@@ -117,14 +119,6 @@ def _watch(reader: int, handler: Callable[[int, FrameType | None], None]) -> Non
     readable, _, _ = select.select([reader], [], [], 0)
     if not readable or os.read(reader, 1) != b"":
         _leave_by_force()
-
-
-def _next_interrupt(reader: int) -> bool:
-    """Block until a SIGINT arrives; False at the end of the pipe."""
-    while received := os.read(reader, 1):
-        if received[0] == signal.SIGINT:
-            return True
-    return False
 
 
 def _leave_by_force() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import xarray as xr
 
 from solvable.cli import show
-from solvable.cli.streams import printing, tell
+from solvable.cli.streams import print_stderr, printing
 from solvable.files import check_data_path, save
 from solvable.plotting import check_figure_path, save_figure
 
@@ -53,6 +53,15 @@ def check_folder(flag: str, path: str) -> Path:
     return folder
 
 
+def print_report(text: str, report: Any, plot: str | None) -> None:
+    """Write the figure of a report if it is wanted, then print the report."""
+    # In this order, so that a closed pipe does not lose the figure.
+    saved = save_figure(report.plot(), plot) if plot else None
+    print(text)
+    if saved:
+        print_stderr(f"figure: {saved}")
+
+
 def deliver(
     dataset: xr.Dataset,
     values: Values,
@@ -61,11 +70,11 @@ def deliver(
 ) -> None:
     """Write the data, write the figure, then print. If the figure cannot be drawn, the table is still printed."""
     if values.get("out"):
-        tell(f"data:   {save(dataset, values['out'])}")
+        print_stderr(f"data:   {save(dataset, values['out'])}")
     failure = None
     if draw is not None and values.get("plot"):
         try:
-            tell(f"figure: {save_figure(draw(), values['plot'])}")
+            print_stderr(f"figure: {save_figure(draw(), values['plot'])}")
         except (ValueError, OSError) as error:
             failure = error
     with printing():

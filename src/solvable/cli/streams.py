@@ -61,7 +61,7 @@ def _plain(character: str) -> bytes:
     return unicodedata.normalize("NFKD", character).encode("ascii", "ignore") or b"?"
 
 
-def tell(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Print a line on stderr. If that is closed, the work continues."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
@@ -76,7 +76,7 @@ def plain_warnings() -> Iterator[None]:
         text = " ".join(str(message).split())
         if text not in seen:
             seen.add(text)
-            tell(f"warning: {text}")
+            print_stderr(f"warning: {text}")
 
     with warnings.catch_warnings():
         warnings.showwarning = show
@@ -108,7 +108,7 @@ def exit_code_of(error: StdoutError) -> int:
     abandon_stdout()
     if error.closed:
         return CLOSED_PIPE
-    tell(f"error: {error}")
+    print_stderr(f"error: {error}")
     return UNWRITABLE
 
 

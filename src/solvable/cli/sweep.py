@@ -32,7 +32,7 @@ from solvable.cli.flags import (
 )
 from solvable.cli.interrupts import INTERRUPTED, announce
 from solvable.cli.outputs import check_outputs, checked, deliver
-from solvable.cli.streams import printing, tell
+from solvable.cli.streams import print_stderr, printing
 from solvable.files import DATA_EXTENSIONS
 from solvable.files.atomic import check_folder
 from solvable.model import Model
@@ -229,7 +229,7 @@ def _report_failures(run: Callable[[], xr.Dataset]) -> tuple[xr.Dataset, bool]:
             announce(str(stop))
             raise typer.Exit(INTERRUPTED) from stop
     for text in dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught):
-        tell(f"warning: {text}")
+        print_stderr(f"warning: {text}")
     return dataset, any(issubclass(warning.category, SweepWarning) for warning in caught)
 
 
@@ -257,7 +257,7 @@ def _summary(dataset: xr.Dataset) -> None:
         elif array.dtype.kind == "b":
             rows.append([str(name), int(array.sum()), "", "", ""])
         else:
-            rows.append([str(name), array.size, *list(map(str, np.unique(array)))[:3]])
+            rows.append([str(name), array.size, *[*map(str, np.unique(array)), "", ""][:3]])
     grid = " x ".join(f"{size} {dim}" for dim, size in dataset["status"].sizes.items())
     print(f"{dataset.attrs['quantity']} of {dataset.attrs['model']} over {grid}")
     show.table("", ["", "finite or true", "minimum", "median", "maximum"], rows)

@@ -1,6 +1,5 @@
 """Common style of all figures: colours, empty panels, axes with names and units, and atomic writing of files."""
 
-import functools
 import io
 import os
 from pathlib import Path
@@ -23,26 +22,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 FIGURE_EXTENSIONS = (".png", ".svg", ".pdf")
 
 
-@functools.cache
-def _figure_class() -> Any:
-    # matplotlib is imported when the first figure is made.
-    from matplotlib.figure import Figure
-
-    class NotebookFigure(Figure):
-        """A figure that a notebook shows as a picture if it is the result of a cell.
-
-        Figures are made without pyplot, so that nothing global changes and none stays open. IPython shows such figures
-        only after ``%matplotlib inline``, with its own renderer; this method makes the command unnecessary.
-        """
-
-        def _repr_png_(self) -> bytes:
-            picture = io.BytesIO()
-            self.savefig(picture, format="png", dpi=100)
-            return picture.getvalue()
-
-    return NotebookFigure
-
-
 def new_figure(columns: int = 1, rows: int = 1, width: float = 5.2, height: float = 3.9) -> "tuple[Figure, Any]":
     """Create a figure and its panels, as a flat array if there is one row.
 
@@ -53,7 +32,9 @@ def new_figure(columns: int = 1, rows: int = 1, width: float = 5.2, height: floa
     width, height
         Size of one panel in inches.
     """
-    figure = _figure_class()(figsize=(width * columns, height * rows), layout="constrained")
+    from solvable.plotting.figure import NotebookFigure
+
+    figure = NotebookFigure(figsize=(width * columns, height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for ax in axes.flat:
         ax.grid(alpha=0.25, linewidth=0.6)

@@ -22,7 +22,7 @@ ENGINES = get_args(Engine)
 
 # Cells that are tried before a sweep is refused because none of them works.
 _ATTEMPTS = 50
-# Below so many seconds of work, compiling a vectorised call, or starting processes that import JAX, does not pay.
+# Below this many seconds of work, compiling a vectorised call, or starting processes that import JAX, does not pay.
 _WORTH_COMPILING, _WORTH_PROCESSES = 1.0, 10.0
 _FEW_CELLS = 8
 # The first call of a cell includes compilation. A call that took longer than this is not repeated to exclude that.
@@ -30,7 +30,7 @@ _MAXIMUM_REPEATED = 20.0
 # A tile is lost if its worker is killed, and storing it takes a few milliseconds.
 _TILE_SECONDS, _TILE_CELLS, _TILE_BYTES = 10.0, 8192, 32 * 2**20
 _MINIMUM_VECTORISED = 1024
-# At least so many tiles, so that workers do not wait long for the last one.
+# At least this many tiles, so that workers do not wait long for the last one.
 _TILES_PER_WORKER = 8
 
 
