@@ -29,7 +29,7 @@ def describe_arguments(method: Callable[..., Any], shared: Mapping[str, str]) ->
     Parameters
     ----------
     method
-        The method, with ``self`` as its first argument.
+        The method, with ``self`` or ``cls`` as its first argument.
     shared
         Texts of arguments that have none in their annotation.
     """

@@ -140,6 +140,8 @@ class Model(eqx.Module):
                 fields = {**fields, name: attribute}
             elif name.startswith("_"):
                 continue
+            elif isinstance(attribute, classmethod):
+                describe_arguments(attribute.__func__, SHARED)
             elif isinstance(attribute, property) and attribute.fget is not None:
                 setattr(cls, name, property(in_float64(attribute.fget), doc=attribute.__doc__))
             elif callable(attribute) and not isinstance(attribute, type):

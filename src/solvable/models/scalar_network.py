@@ -21,6 +21,9 @@ from solvable.numerics.roots import minimum
 from solvable.training import Covers, Training
 
 WAYS = ("target", "input", "weights", "output")
+Width = Annotated[int, "number of hidden units"]
+Target = Annotated[float, "the target's slope"]
+LayersKey = Annotated[int, "random seed of the layers"]
 
 
 def _regime(model: Any, training: Any) -> str:
@@ -106,42 +109,26 @@ class ScalarNetwork(Model):
             layer_product.check_sizes(name, value)
 
     @classmethod
-    def small(cls, width: int, target: float = 1.0, scale: float = 1e-2, key: int = 0) -> Self:
+    def small(cls, width: Width, target: Target = 1.0, scale: float = 1e-2, key: LayersKey = 0) -> Self:
         """Gaussian layers of a small standard deviation, Z = 1: the greedy start of section 6.2.1.
 
         Parameters
         ----------
-        width
-            Number of hidden units.
-        target
-            The target's slope.
         scale
             Standard deviation of the layers, below 1.
-        key
-            Random seed of the layers.
         """
         check_fraction(scale, "scale")
         first, second = _gaussian(width, key)
         return cls(scale * first, scale * second, target)
 
     @classmethod
-    def ntk(cls, width: int, target: float = 1.0, key: int = 0) -> Self:
-        """Standard Gaussian layers and ``Z = sqrt(width)``: lazy as the width grows (section 6.2.3).
-
-        Parameters
-        ----------
-        width
-            Number of hidden units.
-        target
-            The target's slope.
-        key
-            Random seed of the layers.
-        """
+    def ntk(cls, width: Width, target: Target = 1.0, key: LayersKey = 0) -> Self:
+        """Standard Gaussian layers and ``Z = sqrt(width)``: lazy as the width grows (section 6.2.3)."""
         first, second = _gaussian(width, key)
         return cls(first, second, target, output_scale=float(np.sqrt(width)))
 
     @classmethod
-    def target_downscaled(cls, width: int, target: float = 1.0, factor: float = 100.0, key: int = 0) -> Self:
+    def target_downscaled(cls, width: int, target: float = 1.0, factor: float = 100.0, key: LayersKey = 0) -> Self:
         """Standard Gaussian layers that cancel in pairs, so that the output starts at 0; the target over ``factor``.
 
         Learning becomes lazy as the factor grows (section 6.2.2).
@@ -154,8 +141,6 @@ class ScalarNetwork(Model):
             The target's slope, before it is divided.
         factor
             What the target is divided by, 1 or more.
-        key
-            Random seed of the layers.
         """
         if check_count("width", width) % 2:
             raise ValueError(f"width must be even, so that units cancel in pairs, not {width}")
@@ -163,19 +148,13 @@ class ScalarNetwork(Model):
         return cls(np.tile(first, 2), np.concatenate([second, -second]), target / _check_factor(factor))
 
     @classmethod
-    def output_downscaled(cls, width: int, target: float = 1.0, factor: float = 100.0, key: int = 0) -> Self:
+    def output_downscaled(cls, width: Width, target: Target = 1.0, factor: float = 100.0, key: LayersKey = 0) -> Self:
         """Standard Gaussian layers with the output divided by ``factor``: rich as the factor grows (section 6.3.1).
 
         Parameters
         ----------
-        width
-            Number of hidden units.
-        target
-            The target's slope.
         factor
             What the output is divided by, 1 or more.
-        key
-            Random seed of the layers.
         """
         first, second = _gaussian(width, key)
         return cls(first, second, target, output_scale=_check_factor(factor))

@@ -237,14 +237,19 @@ class Committee(Model):
             if (measured.diverged >= 0).any() and on_divergence == "raise":
                 error = simulation.divergence(setup, measured, key)
             ratio, rounded = float(self.samples_per_dimension), 1 + steps[-1]
-        about = {
-            "training": training,
-            "system": {"dimension": dimension, "samples_per_dimension": ratio},
+        dataset = theory.labelled(
+            self,
+            "simulation",
+            values,
+            times,
+            settings,
+            training=training,
+            system={"dimension": dimension, "samples_per_dimension": ratio},
             # Each step adds a sum over the samples, rounded by the precision of the runs; errors of steps add up.
-            "error": float(np.finfo(dtype).eps) * rounded,
-            "error_scale": "maximum",
-        }
-        dataset = theory.labelled(self, "simulation", values, times, settings, may_diverge=True, **about)
+            error=float(np.finfo(dtype).eps) * rounded,
+            error_scale="maximum",
+            may_diverge=True,
+        )
         if error is not None and on_divergence == "raise":
             error.partial = dataset
             raise error
