@@ -216,7 +216,7 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ((*SWEEP, "--over", "aspect_ratio=none"), "aspect_ratio must be a positive finite number, not None"),
     ((*SWEEP, "--over", "aspect_ratio=1,2", "--option", f"accuracy={HUGE}"), "--option accuracy"),
     ((*SWEEP, "--over", "aspect_ratio=1,2", "--design-key", HUGE), "--design-key 99999999999999999999 is too large"),
-    ((*SWEEP, "--over", "aspect_ratio=1,2", "--quantity", "replace"), "replace gave LinearEstimator"),
+    ((*SWEEP, "--over", "aspect_ratio=1,2", "--quantity", "replace"), "replace returned LinearEstimator"),
     ((*SWEEP, "--over", "aspect_ratio=0.1:2"), "must look like 1:1e5:200log"),
     ((*SWEEP, "--over", "aspect_ratio=1,1"), "appears twice"),
     ((*SWEEP, "--over", "aspect_ratio=0.1,-2"), "positive finite number"),

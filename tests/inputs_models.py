@@ -305,7 +305,7 @@ COMPARISONS: list[tuple[str, Callable[[], Any], str]] = [
 ]
 
 SWEEPS: list[tuple[str, Callable[[], Any], str]] = [
-    ("sweep nothing", lambda: solvable.sweep(estimator(), {}), "at least one parameter to go over"),
+    ("sweep nothing", lambda: solvable.sweep(estimator(), {}), "at least one parameter"),
     ("sweep a number", lambda: solvable.sweep(estimator(), 3), "over must be a mapping"),
     ("sweep no values", lambda: solvable.sweep(estimator(), {"weight_decay": []}), "at least one value"),
     ("sweep one value", lambda: solvable.sweep(estimator(), {"weight_decay": 0.1}), "must be a list of values"),

@@ -17,7 +17,7 @@ def entries(docstring):
     found, name = {}, ""
     for line in section.split("\n"):
         if line.startswith("    "):
-            found[name] += line.strip()
+            found[name] = f"{found[name]} {line.strip()}".strip()
         else:
             name = line
             found[name] = ""

@@ -73,7 +73,7 @@ def expected_failures(figure: ModuleType, data: Data) -> set[str]:
 @pytest.mark.parametrize("figure", [fig5_1_data, fig5_1_network, fig5_1_width], ids=["data", "time", "width"])
 def test_emergence_that_is_predicted_and_that_is_late(figure: ModuleType, scale: str) -> None:
     exact, late = (emergence_data(figure, scale, late) for late in (1.0, 2.0))
-    assert set(failed(figure.claims(exact))) == expected_failures(figure, exact)
+    assert set(failed(figure.claims(exact))) <= expected_failures(figure, exact)
     first = figure.claims(late)[0]
     # Half of the true position: the relative error is 1/2.
     assert first.measured == pytest.approx(0.5, rel=1e-9)

@@ -179,5 +179,5 @@ def test_reverse_derivatives_of_the_march() -> None:
 
 
 def test_the_iteration_says_when_it_fails() -> None:
-    with pytest.raises(ValueError, match="use the march"):
+    with pytest.raises(ValueError, match="use time stepping"):
         fixed_point(SMALL, Descent(0.2, 0.5, batch=4, samples=12), 10)
