@@ -162,6 +162,25 @@ EDGES: dict[str, list[dict[str, str]]] = {
         {"initial_first": "1e-6", "initial_second": "1e-6"},
         {"learning_rate": "0.01"},
     ],
+    "skills": [
+        {"skills": "1"},
+        {"skills": "3", "basis": "1"},
+        {"samples": "1"},
+        {"samples": "100", "basis": "3"},
+        {"kind": "linear"},
+        {"basis": "7", "neurons_per_skill": "4"},
+        {"initial_strength": "0.9", "learning_rate": "0.001"},
+        {"skills": "inf", "times": "1:3:5log"},
+    ],
+    "feature-scaling": [
+        {},
+        {"richness": "0", "training": "flow"},
+        {"source": "3", "modes": "1"},
+        {"samples": "8", "times": "1:50:9log"},
+        {"features": "4", "times": "1:50:9log"},
+        {"training": "sgd", "batch_size": "8", "times": "1:50:9log"},
+        {"capacity": "", "source": "", "modes": "", "spectrum": "1,0.5", "target": "1,1", "times": "0:50:9"},
+    ],
 }
 
 
@@ -260,3 +279,70 @@ class TestScalarNetwork:
         output = float(seen.model.predict([point.time]).output[0])
         start = seen.model.initial_output
         assert (output - start) / (seen.model.target - start) == pytest.approx(0.5, abs=0.01)
+
+
+class TestSkills:
+    name = "skills"
+
+    def test_emergence_is_the_crossing_of_the_predicted_strength(self):
+        _, seen = of_step(self.name, 1)
+        dense, facts = seen.model.predict(np.linspace(0, 150, 6001)), facts_of(self.name, 1)
+        for level, fact in ((0.1, "fifth_begins"), (0.5, "fifth"), (0.9, "fifth_ends")):
+            assert crossing(dense.time, dense.strength[:, 4], level) == pytest.approx(facts[fact], rel=1e-4)
+
+    def test_the_slope_is_that_of_the_curve(self):
+        _, seen = of_step(self.name, 2)
+        slope = next(mark for mark in seen.explanation.marks if isinstance(mark, Slope))
+        late = seen.curves.sel(time=slice(300, None))
+        fitted = np.polyfit(np.log(late.time), np.log(late.test_loss), 1)[0]
+        assert -fitted == pytest.approx(slope.exponent, abs=2e-3)
+
+    @pytest.mark.parametrize("place", [3, 4])
+    def test_the_loss_stops_where_the_text_says(self, place):
+        _, seen = of_step(self.name, place)
+        assert float(seen.curves.test_loss[-1]) == pytest.approx(facts_of(self.name, place)["limit"], rel=0.01)
+
+    def test_the_answer_follows_from_the_frequencies_alone(self):
+        facts = facts_of(self.name, 5)
+        assert facts["tenth"] / facts["first"] == pytest.approx(facts["rarer"], rel=1e-9)
+
+    def test_the_bars_add_up_to_the_loss(self):
+        seen = shown(self.name, (("skills", "8"),))
+        frequency = np.arange(1, 9) ** -1.6
+        gap = (seen.view.data.target - seen.view.data.height).transpose("time", "index").values
+        loss = gap**2 @ (frequency / frequency.sum()) / 2
+        np.testing.assert_allclose(loss, seen.curves.test_loss, rtol=1e-9)
+
+
+class TestFeatureScaling:
+    name = "feature-scaling"
+
+    @pytest.mark.parametrize(("place", "allowed"), [(0, 0.005), (1, 0.02), (3, 0.03)])
+    def test_the_slope_is_that_of_the_curve(self, place, allowed):
+        _, seen = of_step(self.name, place)
+        slope = next(mark for mark in seen.explanation.marks if isinstance(mark, Slope))
+        late = seen.curves.sel(time=slice(1e3, None))
+        assert -np.polyfit(np.log(late.time), np.log(late.test_loss), 1)[0] == pytest.approx(
+            slope.exponent, abs=allowed
+        )
+
+    def test_feature_learning_helps_as_the_texts_say(self):
+        lazy, rich = of_step(self.name, 0)[1].curves, of_step(self.name, 1)[1].curves
+        assert float(lazy.test_loss[-1] / rich.test_loss[-1]) == pytest.approx(facts_of(self.name, 1)["gain"], rel=1e-3)
+        assert float(rich.kernel_growth[-1]) == pytest.approx(facts_of(self.name, 2)["growth"], rel=1e-3)
+
+    def test_a_finite_network_reaches_its_floor(self):
+        _, seen = of_step(self.name, 4)
+        assert float(seen.curves.test_loss[-1]) == pytest.approx(facts_of(self.name, 4)["limit"], rel=1e-3)
+
+    def test_the_best_source_is_that_of_the_closed_form(self):
+        # The gain b (1 - b) / (1 + b) is largest at sqrt(2) - 1.
+        assert facts_of(self.name, 5)["best_source"] == pytest.approx(math.sqrt(2) - 1, abs=0.005)
+        assert facts_of(self.name, 5)["best_gain"] == pytest.approx(3 - 2 * math.sqrt(2), rel=1e-3)
+
+    @pytest.mark.parametrize("place", [0, 1, 3])
+    def test_the_modes_add_up_to_the_loss(self, place):
+        _, seen = of_step(self.name, place)
+        data = seen.view.data
+        left = ((1 - data.learned) * data.density / data.x).transpose("time", "x").values
+        np.testing.assert_allclose(left @ seen.curves.mode_weight.values, seen.curves.test_loss, rtol=1e-3)
