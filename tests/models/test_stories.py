@@ -172,6 +172,16 @@ EDGES: dict[str, list[dict[str, str]]] = {
         {"initial_strength": "0.9", "learning_rate": "0.001"},
         {"skills": "inf", "times": "1:3:5log"},
     ],
+    "linear-network": [
+        {"singular_values": "1"},
+        {"singular_values": "0,0,0"},
+        {"singular_values": "2,2,0"},
+        {"width": "1"},
+        {"initial_scale": "3"},
+        {"initial_scale": "1e-8", "times": "0:1:5"},
+        {"singular_values": "6,5,4,3,2,1", "learning_rate": "0.1"},
+        {"singular_values": "", "correlation": "1,2;0,1"},
+    ],
     "feature-scaling": [
         {},
         {"richness": "0", "training": "flow"},
@@ -346,3 +356,38 @@ class TestFeatureScaling:
         data = seen.view.data
         left = ((1 - data.learned) * data.density / data.x).transpose("time", "x").values
         np.testing.assert_allclose(left @ seen.curves.mode_weight.values, seen.curves.test_loss, rtol=1e-3)
+
+
+class TestLinearNetwork:
+    name = "linear-network"
+
+    def test_half_times_are_crossings_of_the_predicted_strengths(self):
+        _, seen = of_step(self.name, 0)
+        dense, facts = seen.model.predict(np.linspace(0, 10, 20001)), facts_of(self.name, 0)
+        for mode, fact in enumerate(("half_first", "half_second", "half_third")):
+            level = float(seen.model.modes[mode]) / 2
+            assert crossing(dense.time, dense.strength[:, mode], level) == pytest.approx(facts[fact], abs=1e-5)
+
+    def test_halving_the_start_delays_a_mode_by_the_logarithm_of_two_over_its_singular_value(self):
+        assert facts_of(self.name, 2)["later_first"] == pytest.approx(math.log(2) / 3, rel=1e-5)
+        assert facts_of(self.name, 2)["later_third"] == pytest.approx(math.log(2), rel=1e-5)
+
+    def test_stages_are_there_and_merge(self):
+        assert facts_of(self.name, 1)["quiet"] > 1
+        assert facts_of(self.name, 3)["overlapping"] > 0
+
+    def test_the_bottleneck_is_where_the_loss_stops(self):
+        _, seen = of_step(self.name, 4)
+        assert float(seen.model.predict([100.0]).test_loss[0]) == pytest.approx(facts_of(self.name, 4)["lost"])
+
+    def test_the_answer_is_where_the_plateau_vanishes(self):
+        _, seen = of_step(self.name, 5)
+        model = seen.model.replace(initial_scale=facts_of(self.name, 5)["scale"])
+        complete, begins = (model.emergence_time(share).emergence_time.values for share in (0.95, 0.05))
+        assert complete[1] == pytest.approx(begins[2], rel=1e-3)
+
+    @pytest.mark.parametrize("place", range(6))
+    def test_the_bars_add_up_to_the_loss(self, place):
+        _, seen = of_step(self.name, place)
+        gap = seen.view.data.target - seen.view.data.height
+        np.testing.assert_allclose((gap**2).sum("index") / 2, seen.curves.test_loss, rtol=1e-9, atol=1e-14)
