@@ -77,7 +77,8 @@ def check_view(view: SystemView, times: np.ndarray) -> None:
         assert np.isfinite(values.values).all(), name
         assert "time" not in values.dims or values.dims[0] == "time"
     if view.kind == "filling":
-        assert view.data.learned.min() >= -1e-9 and view.data.learned.max() <= 1 + 1e-9
+        assert view.data.learned.min() >= -1e-9
+        assert view.data.learned.max() <= 1 + 1e-9
     check_words(view.title + view.caption)
     assert sentences(view.caption) == 1
 
@@ -95,7 +96,8 @@ def check_explanation(explanation: Explanation, curves: xr.Dataset) -> None:
         if isinstance(mark, Level):
             assert math.isfinite(mark.value)
         if isinstance(mark, Slope):
-            assert 0 < mark.start < mark.end <= last and math.isfinite(mark.exponent)
+            assert 0 < mark.start < mark.end <= last
+            assert math.isfinite(mark.exponent)
         if isinstance(mark, Band):
             assert 0 <= mark.start < mark.end < math.inf
 
@@ -103,11 +105,14 @@ def check_explanation(explanation: Explanation, curves: xr.Dataset) -> None:
 @pytest.mark.parametrize("name", TOLD)
 def test_a_story_is_short_and_hands_over(name):
     story = story_of(name)
-    assert story.question.endswith("?") and len(story.question.split()) <= 12
+    assert story.question.endswith("?")
+    assert len(story.question.split()) <= 12
     assert 4 <= len(story.steps) <= 6
-    assert all(step.question.endswith("?") for step in story.steps[:-1]) and not story.steps[-1].question
+    assert all(step.question.endswith("?") for step in story.steps[:-1])
+    assert not story.steps[-1].question
     fields = Setting(name).fields
-    assert story.sliders and all(fields[key].slider is not None for key in story.sliders)
+    assert story.sliders
+    assert all(fields[key].slider is not None for key in story.sliders)
     last = setting_of(name, dict(story.steps[-1].settings))
     for text in (story.challenge, story.answer):
         filled = text.format(**story.facts(last.build(), last.training()))
@@ -181,6 +186,23 @@ EDGES: dict[str, list[dict[str, str]]] = {
         {"initial_scale": "1e-8", "times": "0:1:5"},
         {"singular_values": "6,5,4,3,2,1", "learning_rate": "0.1"},
         {"singular_values": "", "correlation": "1,2;0,1"},
+    ],
+    "linear-features": [
+        {"intensities": "1", "target": "1", "samples": "3"},
+        {"samples": ""},
+        {"samples": "40"},
+        {"samples": "1", "noise": "2"},
+        {"noise": "0"},
+        {"intensities": "1,0,0.1", "target": "0,0,0", "samples": "2"},
+        {"learning_rate": "0.01"},
+    ],
+    "parity-mode": [
+        {"target_scale": "10"},
+        {"initial_first": "1", "initial_second": "0.0001"},
+        {"initial_offset": "-2"},
+        {"loss": "half_sum"},
+        {"times": "0:1:61"},
+        {"learning_rate": "0.1"},
     ],
     "feature-scaling": [
         {},
@@ -268,7 +290,8 @@ class TestScalarNetwork:
 
     def test_the_regimes_are_those_that_the_steps_name(self):
         distances = [facts_of(self.name, place)["distance"] for place in range(6)]
-        assert min(distances[0], distances[1], distances[3]) > 0.3 and distances[2] < 0.05
+        assert min(distances[0], distances[1], distances[3]) > 0.3
+        assert distances[2] < 0.05
         assert facts_of(self.name, 4)["kernel_ratio"] < 0.05
         assert facts_of(self.name, 5)["partner_distance"] < 0.05
 
@@ -391,3 +414,57 @@ class TestLinearNetwork:
         _, seen = of_step(self.name, place)
         gap = seen.view.data.target - seen.view.data.height
         np.testing.assert_allclose((gap**2).sum("index") / 2, seen.curves.test_loss, rtol=1e-9, atol=1e-14)
+
+
+class TestLinearFeatures:
+    name = "linear-features"
+
+    def test_the_best_time_is_the_minimum_of_the_curve(self):
+        _, seen = of_step(self.name, 0)
+        point = next(mark for mark in seen.explanation.marks if isinstance(mark, Point))
+        around = seen.model.predict(point.time * np.array([0.5, 1.0, 2.0])).test_loss.values
+        assert around[1] < min(around[0], around[2])
+        assert facts_of(self.name, 0)["best_time"] == pytest.approx(point.time)
+
+    def test_overfitting_is_harmful_where_the_texts_say(self):
+        ratios = [facts_of(self.name, place)["ratio"] for place in range(6)]
+        assert ratios[2] < 1.001
+        assert ratios[4] < 2 < ratios[0] < ratios[3]
+
+    def test_the_answer_has_the_largest_loss_in_the_end(self):
+        _, seen = of_step(self.name, 5)
+        modes = facts_of(self.name, 5)["modes"]
+        end = [
+            float(seen.model.replace(samples=count).predict([1e4]).test_loss[0])
+            for count in (modes - 8, modes, modes + 8)
+        ]
+        assert end[1] == max(end)
+
+    @pytest.mark.parametrize("place", range(6))
+    def test_the_bars_add_up_to_the_bias(self, place):
+        _, seen = of_step(self.name, place)
+        gap = seen.view.data.target - seen.view.data.height
+        np.testing.assert_allclose((gap**2).sum("index") / 2, seen.curves.bias, rtol=1e-9, atol=1e-14)
+
+
+class TestParityMode:
+    name = "parity-mode"
+
+    @pytest.mark.parametrize("place", range(6))
+    def test_ticks_are_the_emergence_times_of_the_model(self, place):
+        _, seen = of_step(self.name, place)
+        facts = facts_of(self.name, place)
+        ticks = [mark.time for mark in seen.explanation.marks if isinstance(mark, Tick)]
+        exact = [facts["half_first"], facts["half_second"], facts["half_third"]]
+        np.testing.assert_allclose(ticks, exact, rtol=0.005)
+
+    def test_the_answer_doubles_the_wait(self):
+        _, seen = of_step(self.name, 5)
+        start = facts_of(self.name, 5)["start"]
+        slower = seen.model.replace(initial_first=start, initial_second=start, initial_third=start)
+        wait = float(slower.emergence_time(0.5).emergence_time[0])
+        assert wait == pytest.approx(2 * facts_of(self.name, 5)["half_first"], rel=0.05)
+
+    def test_the_bars_add_up_to_the_strength_of_the_skill(self):
+        _, seen = of_step(self.name, 0)
+        np.testing.assert_allclose(seen.view.data.height.sum("index"), seen.curves.total_strength, rtol=1e-9)

@@ -1,5 +1,6 @@
 """The story of the diagonal network, the marks on its curves, and its modes over time."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,7 +52,7 @@ def explain(model: Any, training: Any, curves: xr.Dataset) -> Explanation:
     begin, half, end = (times_to_reach(model, training, share) for share in (FRACTION, 0.5, 1 - FRACTION))
     order = [int(place) for place in np.argsort(half, kind="stable") if half[place] <= last]
     marks: list[Mark] = [Tick(float(half[place]), f"mode {place + 1}") for place in order]
-    waits = [(end[one], begin[other]) for one, other in zip(order[:-1], order[1:], strict=True)]
+    waits = [(end[one], begin[other]) for one, other in itertools.pairwise(order)]
     bands = [Band(float(start), float(stop), "plateau") for start, stop in waits if stop > start]
     if not order:
         if not np.any(model.target_scales):

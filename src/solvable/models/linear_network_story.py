@@ -1,5 +1,6 @@
 """The story of the linear network, the marks on its curves, and its singular modes over time."""
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -61,7 +62,7 @@ def explain(model: Any, training: Any, curves: xr.Dataset) -> Explanation:
             return Explanation("Inputs and targets are not correlated, so that there is nothing to learn.")
         return Explanation(f"No mode is half learned before the last time, {readable(last)}.")
     marks: list[Mark] = [Tick(float(half[place]), f"mode {place + 1}") for place in order]
-    for one, other in zip(order[:-1], order[1:], strict=True):
+    for one, other in itertools.pairwise(order):
         if begin[other] > end[one]:
             marks.append(Band(float(end[one]), float(begin[other]), "plateau"))
     named = order if len(order) <= _MOST_NAMED else [order[0], order[-1]]
