@@ -104,8 +104,8 @@ STORY = Story(
         ),
         Step(
             "The rank grows by one",
-            "On each plateau the map is the best one of its rank, which then grows by one. For a time of {quiet:.2g} the "
-            "second direction is complete and the third has not begun.",
+            "On each plateau the map is the best one of its rank, which then grows by one. For a time of {quiet:.2g} "
+            "the second direction is complete and the third has not begun.",
             {"times": _TIMES},
             question="What sets the length of the plateaus?",
             look_at="rank",
@@ -113,8 +113,8 @@ STORY = Story(
         ),
         Step(
             "A smaller start: longer plateaus",
-            "Halving the start delays the first direction by {later_first:.2g} and the third by {later_third:.2g}. Each "
-            "direction grows exponentially, so that only the logarithm of the start counts.",
+            "Halving the start delays the first direction by {later_first:.2g} and the third by {later_third:.2g}. "
+            "Each direction grows exponentially, so that only the logarithm of the start counts.",
             {"initial_scale": "0.0005", "times": _TIMES},
             question="And a large start?",
             look_at="plateau",

@@ -71,8 +71,8 @@ STORY = Story(
     steps=(
         Step(
             "Nothing, and then everything",
-            "Whether the number of ones among three bits is even cannot be seen from any one bit. The loss hardly moves "
-            "at first, and then falls: the first neuron has half of its strength at time {half_first:.2g}.",
+            "Whether the number of ones among three bits is even cannot be seen from any one bit. The loss hardly "
+            "moves at first, and then falls: the first neuron has half of its strength at time {half_first:.2g}.",
             {"times": _TIMES},
             question="What happens during the fall?",
             look_at="test_loss",

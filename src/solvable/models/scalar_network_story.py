@@ -120,7 +120,7 @@ STORY = Story(
         Step(
             "Far out: lazy",
             "One large weight can stay where it is while the small one does all the work: the kernel changes by "
-            "{kernel_change:.1%}. The network behaves like a linear model, to within {distance:.1%} of the first error.",
+            "{kernel_change:.1%}. The network behaves like a linear one, to within {distance:.1%} of the first error.",
             {"initial_first": "3", "times": "0:1:61"},
             question="Are large weights always lazy?",
             look_at="linear_output",
@@ -150,8 +150,8 @@ STORY = Story(
         ),
     ),
     challenge="Find a start with the same output as this one that is lazy.",
-    answer="Keep the product and go far out: weights of {partner_first:g} and {partner_second:.2g} give the same output, "
-    "and the distance from the linear network falls from {distance:.0%} to {partner_distance:.1%}.",
+    answer="Keep the product and go far out: weights of {partner_first:g} and {partner_second:.2g} give the same "
+    "output, and the distance from the linear network falls from {distance:.0%} to {partner_distance:.1%}.",
     sliders=("initial_first", "initial_second", "target"),
     variables=(("output", "linear_output"), ("kernel",), ("test_loss",)),
     facts=facts,

@@ -74,8 +74,8 @@ STORY = Story(
     steps=(
         Step(
             "First better, then worse",
-            "From {samples:g} noisy samples the test loss falls to {best_loss:.2g} at time {best_time:.2g}. Then it rises "
-            "again, to {end_loss:.2g}, although the training loss keeps falling.",
+            "From {samples:g} noisy samples the test loss falls to {best_loss:.2g} at time {best_time:.2g}. Then it "
+            "rises again, to {end_loss:.2g}, although the training loss keeps falling.",
             {"times": _TIMES},
             question="What is learned after the best moment?",
             look_at="test_loss",
@@ -83,8 +83,8 @@ STORY = Story(
         ),
         Step(
             "First the signal, then the noise",
-            "At the best moment {signal_best:.0%} of the target has been learned and {noise_best:.0%} of the noise on the "
-            "labels. Strong modes hold the target and are fast; weak modes are slow, and can only fit noise.",
+            "At the best moment {signal_best:.0%} of the target has been learned and {noise_best:.0%} of the noise on "
+            "the labels. Strong modes hold the target and are fast; weak modes are slow, and can only fit noise.",
             {"times": _TIMES},
             question="Would clean labels be harmless?",
             look_at="noise_fit",

@@ -79,7 +79,7 @@ def _half_times(model: Any, training: Any, curves: xr.Dataset) -> dict[int, floa
 
 
 def system(model: Any, training: Any, times: np.ndarray) -> SystemView:
-    """The strength of the first skills; their losses, weighted by the skills' frequencies, are part of the test loss."""
+    """The strength of the first skills; their losses, weighted by frequency, are part of the test loss."""
     count = int(min(_SHOWN, model.skills))
     strength = model.predict(times, training, max_skills=count).strength
     data = xr.Dataset(
@@ -109,39 +109,40 @@ STORY = Story(
         Step(
             "From nothing to complete",
             "On an ordinary axis the fifth skill does nothing for long, and then goes from a tenth of its strength to "
-            "nine tenths between times {fifth_begins:.2g} and {fifth_ends:.2g}. What is learned helps to learn more, so "
-            "that its curve is a sigmoid.",
+            "nine tenths between times {fifth_begins:.2g} and {fifth_ends:.2g}. What is learned helps to learn more, "
+            "so that its curve is a sigmoid.",
             {"skills": "inf", "times": "0:150:76"},
             question="Does the loss know about it?",
             look_at="skill 5",
         ),
         Step(
             "The sum is smooth",
-            "The loss adds up many such sigmoids, each later and smaller than the one before. Soon no single one can be "
-            "seen, and the loss falls as time to the power minus {time_exponent:.3g}.",
+            "The loss adds up many such sigmoids, each later and smaller than the one before. Soon no single one can "
+            "be seen, and the loss falls as time to the power minus {time_exponent:.3g}.",
             _MANY,
             question="Can this go on for ever?",
             look_at="test_loss",
         ),
         Step(
             "A small network: some skills never come",
-            "With {basis:g} basis functions only the {basis:g} most frequent skills can be expressed. The loss stops at "
-            "{limit:.2g}, however long one waits.",
+            "With {basis:g} basis functions only the {basis:g} most frequent skills can be expressed. The loss stops "
+            "at {limit:.2g}, however long one waits.",
             {**_MANY, "basis": "5"},
             question="And with little data?",
             look_at="test_loss",
         ),
         Step(
             "Few samples: some skills are never seen",
-            "Among {samples:g} samples rare skills are often missing: on average the tenth reaches {tenth_strength:.0%} "
-            "of its strength. The loss stops again, now at {limit:.2g}.",
+            "Among {samples:g} samples rare skills are often missing: on average the tenth reaches "
+            "{tenth_strength:.0%} of its strength. The loss stops again, now at {limit:.2g}.",
             {"samples": "30", "times": "1:1e4:81log"},
             question="Now it is your turn: can you tell when a skill will come?",
             look_at="test_loss",
         ),
         Step(
             "Your turn",
-            "The exponent says how quickly skills become rare. All of them follow the same curve, each on its own clock.",
+            "The exponent says how quickly skills become rare. All of them follow the same curve, each on its own "
+            "clock.",
             _MANY,
         ),
     ),
