@@ -37,7 +37,10 @@ def facts(model: Any, training: Any) -> Mapping[str, Any]:
 def explain(model: Any, training: Any, curves: xr.Dataset) -> Explanation:
     """When each of the three neurons has half of its final strength."""
     strength = curves.strength.values
-    halves = {mode: crossing(curves.time, strength[:, mode], end / 2) for mode, end in enumerate(_ENDS)}
+    halves = {
+        mode: 0.0 if strength[0, mode] >= end / 2 else crossing(curves.time, strength[:, mode], end / 2)
+        for mode, end in enumerate(_ENDS)
+    }
     seen = {mode: when for mode, when in halves.items() if math.isfinite(when)}
     marks: list[Mark] = [Tick(when, f"neuron {mode + 1}") for mode, when in seen.items()]
     if not seen:

@@ -47,8 +47,9 @@ def explain(model: Any, training: Any, curves: xr.Dataset) -> Explanation:
     marks: list[Mark] = [Tick(when, f"skill {skill}") for skill, when in halves.items() if when <= last]
     seen = [f"skill {skill} at time {readable(when)}" for skill, when in halves.items() if when <= last]
     loss = float(curves.test_loss[-1])
-    beginning = f"Half learned are {seen[0]} and {seen[-1]}" if len(seen) > 1 else f"Half learned is {seen[0]}"
-    beginning = beginning if seen else "No skill is half learned yet"
+    beginning = "No skill is half learned yet"
+    if seen:
+        beginning = f"Half learned are {seen[0]} and {seen[-1]}" if len(seen) > 1 else f"Half learned is {seen[0]}"
     if math.isfinite(model.samples):
         rest = f"rare skills are seldom or never among the {readable(model.samples)} samples"
         return Explanation(f"{beginning}, and the loss comes down to {readable(loss)}: {rest}.", tuple(marks))
