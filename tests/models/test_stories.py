@@ -204,6 +204,11 @@ EDGES: dict[str, list[dict[str, str]]] = {
         {"times": "0:1:61"},
         {"learning_rate": "0.1"},
     ],
+    "committee": [
+        {"samples_per_dimension": "inf"},
+        {"samples_per_dimension": "inf", "training": "sgd", "batch_size": "1", "learning_rate": "0.1"},
+        {"samples_per_dimension": "inf", "times": "0:4:3"},
+    ],
     "feature-scaling": [
         {},
         {"richness": "0", "training": "flow"},
@@ -469,3 +474,24 @@ class TestParityMode:
     def test_the_bars_add_up_to_the_strength_of_the_skill(self):
         _, seen = of_step(self.name, 0)
         np.testing.assert_allclose(seen.view.data.height.sum("index"), seen.curves.total_strength, rtol=1e-9)
+
+
+class TestCommittee:
+    name = "committee"
+
+    def test_the_first_step_groks(self):
+        _, seen = of_step(self.name, 0)
+        facts = facts_of(self.name, 0)
+        assert facts["test_time"] > 1.3 * facts["train_time"]
+        for loss, fact in (("train_loss", "train_time"), ("test_loss", "test_time")):
+            value = np.interp(facts[fact], seen.curves.time, seen.curves[loss])
+            assert value == pytest.approx(float(seen.curves[loss][0]) / 10)
+
+    def test_more_data_shorten_the_delay(self):
+        assert facts_of(self.name, 2)["delay"] < 0.6 * facts_of(self.name, 0)["delay"]
+
+    def test_lengths_of_the_arrows_are_the_overlaps(self):
+        seen = shown(self.name, (("samples_per_dimension", "inf"),))
+        length = seen.view.data.x**2 + seen.view.data.y**2
+        own = np.einsum("tii->ti", seen.curves.overlap.transpose("time", "neuron", "other_neuron").values)
+        np.testing.assert_allclose(length, own, rtol=1e-9)

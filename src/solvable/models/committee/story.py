@@ -112,9 +112,10 @@ STORY = Story(
         ),
         Step(
             "The neurons turn",
-            "When the data are memorised, the larger alignment of a neuron with the teacher is "
-            "{memorised_alignment:.2g}; when they are understood, it is {understood_alignment:.2g}. Memorising needs "
-            "many directions, understanding only one.",
+            "The larger alignment of a neuron with the teacher grows from {start_alignment:.2g} to "
+            "{memorised_alignment:.2g} when the data are memorised, and to {understood_alignment:.2g} when they are "
+            "understood. The samples can also be fitted along directions that mean nothing for new data, so that the "
+            "training loss is ahead all the way.",
             {"times": _TIMES},
             question="Do more data shorten the wait?",
             look_at="system",
@@ -122,8 +123,8 @@ STORY = Story(
         ),
         Step(
             "More data: less to memorise",
-            "With {samples:g} samples for each dimension both losses fall together, to a tenth by steps "
-            "{train_time:.2g} and {test_time:.2g}. What fits that many samples also fits new ones.",
+            "With {samples:g} samples for each dimension the two losses fall to a tenth by steps {train_time:.2g} and "
+            "{test_time:.2g}. What fits that many samples also fits new ones.",
             {"samples_per_dimension": "20", "times": _TIMES},
             question="What sets the speed of the turn?",
             look_at="test_loss",
