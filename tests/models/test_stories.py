@@ -54,10 +54,14 @@ def of_step(name: str, place: int) -> tuple[Step, Shown]:
     return step, shown(name, tuple(step.settings.items()))
 
 
-@functools.cache
 def facts_of(name: str, place: int) -> dict[str, Any]:
-    step = story_of(name).steps[place]
-    setting = setting_of(name, dict(step.settings))
+    return _facts(name, tuple(story_of(name).steps[place].settings.items()))
+
+
+# Several steps share a setting, and the facts of some take seconds.
+@functools.cache
+def _facts(name: str, texts: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    setting = setting_of(name, dict(texts))
     return dict(story_of(name).facts(setting.build(), setting.training()))
 
 
@@ -113,9 +117,8 @@ def test_a_story_is_short_and_hands_over(name):
     fields = Setting(name).fields
     assert story.sliders
     assert all(fields[key].slider is not None for key in story.sliders)
-    last = setting_of(name, dict(story.steps[-1].settings))
     for text in (story.challenge, story.answer):
-        filled = text.format(**story.facts(last.build(), last.training()))
+        filled = text.format(**facts_of(name, -1))
         check_words(filled)
         assert sentences(filled) <= 2
 
