@@ -58,8 +58,8 @@ def explain(model: Any, training: Any, curves: xr.Dataset) -> Explanation:
         few = "features" if model.features <= model.sample_count else "samples"
         count = readable(min(model.features, model.sample_count))
         reason = f"{count} {few} let only about as many modes be learned"
-        marks = (Level("test_loss", limit, f"limit of {few}"),) if limit > 0 else ()
-        return Explanation(f"{fell}, and in the end it stops at {readable(limit)}: {reason}.", marks)
+        floor = (Level("test_loss", limit, f"limit of {few}"),) if limit > 0 else ()
+        return Explanation(f"{fell}, and in the end it stops at {readable(limit)}: {reason}.", floor)
     if model.spectrum is not None:
         return Explanation(f"{fell}; a spectrum that is given as a list need not follow any power law.")
     exponent, lazy = exponent_of(model), exponent_of(model, "lazy")
