@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import numpy as np
 import xarray as xr
 
 
@@ -23,6 +24,43 @@ def readable(value: float, digits: int = 3) -> str:
     if rounded == 0 or not 1e-4 <= abs(rounded) < 1e9:
         return f"{rounded:g}"
     return f"{rounded:,.0f}" if abs(rounded) >= 10 ** (digits - 1) else f"{rounded:.{digits}g}"
+
+
+def crossing(times: Any, values: Any, level: float) -> float:
+    """The first time at which a curve passes a level, by linear interpolation; NaN if it never does.
+
+    Parameters
+    ----------
+    times
+        Increasing times.
+    values
+        The curve at these times.
+    level
+        The level, above or below the curve's first value.
+
+    >>> from solvable.story import crossing
+    >>> crossing([0, 1, 2], [0.0, 0.2, 0.6], 0.4)
+    1.5
+    """
+    times, above = np.asarray(times, float), np.asarray(values, float) - level
+    if above[0] == 0:
+        return float(times[0])
+    passed = np.flatnonzero(above * np.sign(above[0]) <= 0)
+    if passed.size == 0:
+        return float("nan")
+    after = int(passed[0])
+    share = above[after - 1] / (above[after - 1] - above[after])
+    return float(times[after - 1] + share * (times[after] - times[after - 1]))
+
+
+def listed(words: list[str]) -> str:
+    """Words as a list in a sentence.
+
+    >>> from solvable.story import listed
+    >>> listed(["2.5"]), listed(["2.5", "3.6", "6.9"])
+    ('2.5', '2.5, 3.6 and 6.9')
+    """
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ from solvable.checks import check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider
 from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
+from solvable.models import diagonal_network_story
 from solvable.numerics import layer_product
 from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
 from solvable.numerics.ensemble import run_options
@@ -41,6 +42,9 @@ CONTROLS = Controls(
         ),
     ),
     plane=("overlap", "variances.1", "variances.2"),
+    stories=(diagonal_network_story.STORY,),
+    explain=diagonal_network_story.explain,
+    system=diagonal_network_story.system,
 )
 
 _MEANINGS: Mapping[str, Meaning] = {
@@ -90,11 +94,25 @@ class DiagonalNetwork(Model):
         "target's coefficient of each feature", rules.finite_vector, symbol="S", default=(3.0, 2.0, 1.0)
     )
     initial_first: np.ndarray = parameter(
-        "first layer at the start", rules.finite_vector, symbol="a(0)", default=(1e-3, 1e-3, 1e-3)
+        "first layer at the start; one entry serves all modes",
+        rules.finite_vector,
+        symbol="a(0)",
+        default=(1e-3, 1e-3, 1e-3),
     )
     initial_second: np.ndarray = parameter(
-        "second layer at the start", rules.finite_vector, symbol="b(0)", default=(1e-3, 1e-3, 1e-3)
+        "second layer at the start; one entry serves all modes",
+        rules.finite_vector,
+        symbol="b(0)",
+        default=(1e-3, 1e-3, 1e-3),
     )
+
+    def __post_init__(self) -> None:
+        """Use a single number for the start of a layer in all modes."""
+        modes = np.shape(self.target_scales)
+        for name in ("initial_first", "initial_second"):
+            start = getattr(self, name)
+            if len(modes) == 1 and np.shape(start) == (1,):
+                setattr(self, name, jnp.broadcast_to(start, modes) if is_traced(start) else np.full(modes, start[0]))
 
     def __check_init__(self) -> None:
         Model.__check_init__(self)

@@ -14,6 +14,7 @@ from solvable.checks import check_choice, check_fraction, rules
 from solvable.controls import Controls, Slider, Summary, log_slider
 from solvable.dataset import VARIABLES, Meaning
 from solvable.model import Key, MemoryLimit, Model, parameter
+from solvable.models import linear_network_story
 from solvable.numerics.ensemble import ensemble, run_options
 from solvable.numerics.kappa import effective_dimension
 from solvable.training import Training
@@ -61,6 +62,9 @@ CONTROLS = Controls(
         Summary("last", "last mode half learned at", _learned(lambda times: times.max()), "flow time"),
     ),
     plane=("last", "initial_scale", "singular_values.1"),
+    stories=(linear_network_story.STORY,),
+    explain=linear_network_story.explain,
+    system=linear_network_story.system,
 )
 
 

@@ -14,6 +14,7 @@ from solvable.checks import check_count, check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider
 from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, choice, parameter
+from solvable.models import parity_mode_story
 from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
 from solvable.numerics.ensemble import run_options
 from solvable.precision import in_float64
@@ -49,6 +50,9 @@ CONTROLS = Controls(
     start={"seeds": "4"},
     summaries=tuple(_half_learned(mode, word) for mode, word in enumerate(("first", "second", "third"), 1)),
     plane=("end_loss", "initial_first", "target_scale"),
+    stories=(parity_mode_story.STORY,),
+    explain=parity_mode_story.explain,
+    system=parity_mode_story.system,
 )
 
 _MEANINGS: Mapping[str, Meaning] = {

@@ -14,6 +14,7 @@ from solvable.checks import check_choice, check_count, check_fraction, is_traced
 from solvable.controls import Controls, Slider, Summary, log_slider, of_method
 from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
+from solvable.models import scalar_network_story
 from solvable.numerics import layer_product
 from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
 from solvable.numerics.ensemble import run_options
@@ -46,6 +47,9 @@ CONTROLS = Controls(
         Summary("weight_size", "size of the weights, Σ₀", lambda model, training: model.weight_size),
     ),
     plane=("distance", "initial_first.1", "target"),
+    stories=(scalar_network_story.STORY,),
+    explain=scalar_network_story.explain,
+    system=scalar_network_story.system,
 )
 
 _MEANINGS: Mapping[str, Meaning] = {

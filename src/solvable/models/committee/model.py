@@ -14,7 +14,7 @@ from solvable.controls import Controls, Slider, Summary, log_slider, of_method, 
 from solvable.dataset import Meaning
 from solvable.divergence import DivergedError
 from solvable.model import Key, MemoryLimit, Model, function, parameter
-from solvable.models.committee import online, simulation, theory
+from solvable.models.committee import online, simulation, story, theory
 from solvable.models.committee.flow import Flow
 from solvable.models.committee.problem import (
     OutputRequest,
@@ -53,6 +53,9 @@ CONTROLS = Controls(
         Summary("escape", "escape time, eq. 20 corrected", of_method("escape_time", "escape_time"), "flow time"),
     ),
     plane=("rate", "output_scale", "weight_decay"),
+    stories=(story.STORY,),
+    explain=story.explain,
+    system=story.system,
     # Mean-field theory of finite data.
     slow=lambda model, training: not math.isinf(model.samples_per_dimension),
 )

@@ -9,6 +9,7 @@ import xarray as xr
 
 from solvable.controls import Controls, Slider, Summary, log_slider, of_method
 from solvable.dataset import VARIABLES, Meaning
+from solvable.models.feature_scaling import story
 from solvable.training import SGD
 
 MEANINGS: Mapping[str, Meaning] = {
@@ -81,6 +82,9 @@ CONTROLS = Controls(
         Summary("limit", "test loss in the end", of_method("limit", "test_loss")),
     ),
     plane=("time", "capacity", "source"),
+    stories=(story.STORY,),
+    explain=story.explain,
+    system=story.system,
     # Mean-field theory of finite features, samples or batches.
     slow=lambda model, training: isinstance(training, SGD) or model.features < math.inf or model.samples is not None,
 )

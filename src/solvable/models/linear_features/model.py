@@ -14,6 +14,7 @@ from solvable.checks import check_choice, check_count, check_fraction, is_traced
 from solvable.controls import Controls, Slider, Summary, log_slider, of_method
 from solvable.dataset import VARIABLES, Meaning
 from solvable.model import Key, MemoryLimit, Model, parameter
+from solvable.models.linear_features import story
 from solvable.models.linear_features.laplace import NODES
 from solvable.models.linear_features.regression_flow import FlowState, flow_state, kappa_or_zero
 from solvable.models.linear_features.simulation import Run, train_once
@@ -73,6 +74,9 @@ CONTROLS = Controls(
         Summary("regime", "what comes first", _first, planar=False),
     ),
     plane=("limit", "samples", "noise"),
+    stories=(story.STORY,),
+    explain=story.explain,
+    system=story.system,
 )
 
 

@@ -11,6 +11,7 @@ from solvable.checks import is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider, of_method
 from solvable.dataset import Meaning
 from solvable.model import Model, choice, parameter
+from solvable.models.skills import story
 from solvable.training import Training
 
 _MEANINGS: Mapping[str, Meaning] = {
@@ -84,6 +85,9 @@ CONTROLS = Controls(
         Summary("budget", "exponent in compute", of_method("exponents", "budget")),
     ),
     plane=("fifth", "exponent", "initial_strength"),
+    stories=(story.STORY,),
+    explain=story.explain,
+    system=story.system,
 )
 
 
