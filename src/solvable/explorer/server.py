@@ -115,7 +115,9 @@ def _later(document: Any) -> Any:
 
     def later(action: Any) -> None:
         if document.session_context is not None and not document.session_context.destroyed:
-            document.add_next_tick_callback(action)
+            # Bokeh refuses if the page is closed just now; the thread that asks is a worker's and must go on.
+            with contextlib.suppress(RuntimeError):
+                document.add_next_tick_callback(action)
 
     return later
 
