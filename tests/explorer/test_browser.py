@@ -109,12 +109,18 @@ def visit(server: Server, browser: object) -> Iterator[Callable[..., object]]:
             outside.append(route.request.url)
             route.abort()
 
-    def open_page(path: str = "/", width: int = 1280, height: int = 900) -> object:
+    def open_page(path: str = "/", width: int = 1280, height: int = 900, late: float = 0.0) -> object:
+        def delay(route: object) -> None:
+            time.sleep(late)
+            route.continue_()
+
         context = browser.new_context(
             viewport={"width": width, "height": height}, permissions=["clipboard-read", "clipboard-write"]
         )
         contexts.append(context)
         context.route("**/*", guard)
+        if late:
+            context.route("**/static/js/bokeh.min.js*", delay)
         page = context.new_page()
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: failures.append(str(error)))
@@ -361,6 +367,12 @@ def test_reload_keeps_the_state(visit: Callable) -> None:
     wait_for(page, shows(page, network(target=2.0), line=1), "both curves are back")
     page.get_by_role("tab", name="Curves").click()
     shot(page, "compare")
+
+
+def test_a_browser_that_connects_late_finds_its_page(visit: Callable) -> None:
+    """Its session used to be gone after three seconds; the page stayed empty and asked other machines for styles."""
+    page = visit("/?model=scalar-network", late=5.0)
+    wait_for(page, shows(page, network()), "the curve")
 
 
 @pytest.mark.slow

@@ -768,7 +768,6 @@ def test_a_thousand_moves_stay_within_a_bound_of_memory() -> None:
         pool.close()
     # The limit is looked at after a job, and kept until the successor has started: some jobs later.
     assert max(held) < workers.MOST_MEMORY + 100e6
-    print([round(one / 1e6) for one in held[::100]])
 
 
 # The server --------------------------------------------------------------------------------------------------------
