@@ -363,7 +363,8 @@ def test_reload_keeps_the_state(visit: Callable) -> None:
     expect(page.get_by_role("tab", name="Code and files")).to_have_attribute("aria-selected", "true")
     expect(page.locator("#a-target")).to_have_value("0.9")
     expect(page.locator("#b-target")).to_have_value("2")
-    expect(page.locator("#v-yscale")).to_have_value("linear")
+    # The choice of axes appears with the curves.
+    expect(page.locator("#v-yscale")).to_have_value("linear", timeout=PATIENCE)
     wait_for(page, shows(page, network(target=2.0), line=1), "both curves are back")
     page.get_by_role("tab", name="Curves").click()
     shot(page, "compare")

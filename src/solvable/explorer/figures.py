@@ -81,13 +81,21 @@ class CurvePanel:
         )
         self.figure.segment("x", "low", "x", "high", line_color="colour", line_width=1.4, source=self.points)
         dots = self.figure.scatter("x", "y", line_color="colour", fill_color="fill", size=6.5, source=self.points)
-        # Bokeh's manual calls these data_x and data_y, which its browser code does not know.
-        values = [("", "@name"), ("t", f"$snap_x{{{'0.0000e+0' if x_log else '0.[0000]a'}}}")]
+        # Bokeh's manual calls these data_x and data_y, which its browser code does not know. Its own formats of numbers
+        # keep three digits of a small one; printf keeps all that are asked for.
+        printf = dict.fromkeys(("$snap_x", "$snap_y", "@x", "@y", "@error"), "printf")
+        mean = ("mean", "@y{%.6e} ± @error{%.1e}")
         self.figure.add_tools(
-            HoverTool(renderers=[drawn], tooltips=[*values, ("value", "$snap_y{0.000000e+0}")], line_policy="nearest"),
+            HoverTool(
+                renderers=[drawn],
+                tooltips=[("", "@name"), ("t", "$snap_x{%.6g}"), ("value", "$snap_y{%.6e}")],
+                formatters=printf,
+                line_policy="nearest",
+            ),
             HoverTool(
                 renderers=[dots],
-                tooltips=[("", "@name"), ("t", "@x"), ("mean", "@y{0.000000e+0} ± @error{0.0e+0}"), ("z", "@z{0.00}")],
+                tooltips=[("", "@name"), ("t", "@x{%.6g}"), mean, ("z", "@z{0.00}")],
+                formatters=printf,
             ),
         )
 
