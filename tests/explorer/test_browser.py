@@ -109,12 +109,18 @@ def visit(server: Server, browser: object) -> Iterator[Callable[..., object]]:
             outside.append(route.request.url)
             route.abort()
 
-    def open_page(path: str = "/", width: int = 1280, height: int = 900) -> object:
+    def open_page(path: str = "/", width: int = 1280, height: int = 900, late: float = 0.0) -> object:
+        def delay(route: object) -> None:
+            time.sleep(late)
+            route.continue_()
+
         context = browser.new_context(
             viewport={"width": width, "height": height}, permissions=["clipboard-read", "clipboard-write"]
         )
         contexts.append(context)
         context.route("**/*", guard)
+        if late:
+            context.route("**/static/js/bokeh.min.js*", delay)
         page = context.new_page()
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: failures.append(str(error)))
@@ -190,6 +196,48 @@ def test_a_slider_moves_the_curve_to_the_librarys_numbers(visit: Callable) -> No
     shot(page, "curves")
 
 
+def test_a_slider_with_a_stop_at_zero_shows_a_small_number_where_it_is(visit: Callable) -> None:
+    """The knob of 0.01 used to stand at 0, and one step to the right led from 0.01 to the smallest stop."""
+    page = visit("/?model=linear-estimator&weight_decay=0.01")
+    slider = page.locator('[data-key="weight_decay"] input[type=range]')
+    assert int(slider.input_value()) > 0
+    slider.press("ArrowRight")
+    wait_for(page, lambda: page.locator("#a-weight_decay").input_value() != "0.01", "the box follows the slider")
+    assert 0.01 < float(page.locator("#a-weight_decay").input_value()) < 0.02
+    slider.press("Home")
+    expect(page.locator("#a-weight_decay")).to_have_value("0")
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_the_pointer_on_a_curve_shows_its_numbers(visit: Callable, scale: str) -> None:
+    page = visit(f"/?model=scalar-network&xscale={scale}")
+    wait_for(page, shows(page, network()), "the curve")
+    time, loss = TIMES[40], network().predict(TIMES).test_loss.values[40]
+    place = page.evaluate(
+        """([name, x, y]) => {
+          const views = Array.from(Bokeh.index.roots).flatMap((root) => [root, ...root.children()]);
+          const plot = views.find((one) => one.model.renderers?.some((drawn) => drawn.data_source?.name === name));
+          const corner = plot.canvas_view.el.getBoundingClientRect();
+          return [corner.x + plot.frame.x_scale.compute(x), corner.y + plot.frame.y_scale.compute(y)];
+        }""",
+        ["upper-lines", time, loss],
+    )
+    page.mouse.move(place[0] - 30, place[1] - 30)
+    page.mouse.move(*place)
+    tip = page.locator(".bk-Tooltip").filter(has_text="value")
+    expect(tip).to_be_visible()
+    # The words are in a shadow root, of which the element itself knows nothing.
+    words = tip.evaluate("""(one) => {
+      const text = (node) => node.nodeType === Node.TEXT_NODE ? node.data : node.nodeName === "STYLE" ? "" :
+        Array.from((node.shadowRoot ?? node).childNodes, text).join(" ");
+      return text(one);
+    }""")
+    assert "NaN" not in words
+    assert "test loss" in words
+    shown = [float(number) for number in re.findall(r"[0-9.]+(?:e[+-]?[0-9]+)?", words)]
+    assert shown == pytest.approx([time, loss], rel=1e-6)
+
+
 def test_simulation_shows_points_with_error_bars_and_scores(visit: Callable) -> None:
     page = visit("/?model=scalar-network&samples=20&seeds=6&times=0:8:9")
     page.get_by_role("button", name="Simulate").click()
@@ -251,6 +299,8 @@ def test_copied_python_gives_what_is_drawn(visit: Callable) -> None:
 def test_files_can_be_downloaded(visit: Callable, tmp_path: Path) -> None:
     page = visit("/?model=scalar-network&tab=code")
     wait_for(page, shows(page, network()), "the curve")
+    for ending in (".nc", ".csv"):
+        expect(page.get_by_role("button", name=f"Simulation {ending} (nothing to save yet)")).to_be_visible()
     for name in ("Theory .nc", "Theory .csv", "Picture .svg", "Picture .png"):
         with page.expect_download() as caught:
             page.get_by_role("button", name=name).click()
@@ -304,7 +354,8 @@ def test_reload_keeps_the_state(visit: Callable) -> None:
     wait_for(page, lambda: len(drawn(page)) == 2, "a second curve, of setting B")
     page.locator("#b-target").fill("2")
     wait_for(page, shows(page, network(target=2.0), line=1), "setting B has its own curve")
-    assert shows(page, network(target=0.9))()
+    # Two workers compute the two settings: B's curve may come before A's.
+    wait_for(page, shows(page, network(target=0.9)), "setting A keeps its curve")
     page.locator("#v-yscale").select_option("linear")
     page.get_by_role("tab", name="Code and files").click()
     expect(page).to_have_url(re.compile(r"target=0\.9&compare=1&.*b\.target=2&tab=code&.*yscale=linear"))
@@ -312,10 +363,17 @@ def test_reload_keeps_the_state(visit: Callable) -> None:
     expect(page.get_by_role("tab", name="Code and files")).to_have_attribute("aria-selected", "true")
     expect(page.locator("#a-target")).to_have_value("0.9")
     expect(page.locator("#b-target")).to_have_value("2")
-    expect(page.locator("#v-yscale")).to_have_value("linear")
+    # The choice of axes appears with the curves.
+    expect(page.locator("#v-yscale")).to_have_value("linear", timeout=PATIENCE)
     wait_for(page, shows(page, network(target=2.0), line=1), "both curves are back")
     page.get_by_role("tab", name="Curves").click()
     shot(page, "compare")
+
+
+def test_a_browser_that_connects_late_finds_its_page(visit: Callable) -> None:
+    """Its session used to be gone after three seconds; the page stayed empty and asked other machines for styles."""
+    page = visit("/?model=scalar-network", late=5.0)
+    wait_for(page, shows(page, network()), "the curve")
 
 
 @pytest.mark.slow

@@ -24,12 +24,12 @@ class DiagnosisPart:
         self.upload = Upload(limit=UPLOAD_LIMIT)
         self.runner = Runner(label="")
         self.report = pn.pane.HTML("", stylesheets=[asset("shown.css")], sizing_mode="stretch_width", margin=0)
-        self._work = Latest(workers, later, "diagnosis", lambda share: setattr(self.runner, "share", share))
+        self.work = Latest(workers, later, "diagnosis", lambda share: setattr(self.runner, "share", share))
         view.watch(self.upload, "file", self._uploaded)
         view.watch(self.runner, "pressed", lambda new: self.stop())
 
     def stop(self) -> None:
-        self._work.stop()
+        self.work.stop()
 
     def _uploaded(self, file: dict[str, Any]) -> None:
         self.report.object, self.runner.error = "", ""
@@ -40,7 +40,7 @@ class DiagnosisPart:
             self._failed(str(error))
             return
         self.runner.status = f"reading {str(file.get('name', ''))[:80]}"
-        self._work.ask({"path": str(path)}, True, done=self._diagnosed, failed=self._failed)
+        self.work.ask({"path": str(path)}, True, done=self._diagnosed, failed=self._failed)
 
     def _diagnosed(self, report: str, notes: list[str]) -> None:
         self.runner.status = ""

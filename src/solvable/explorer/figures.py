@@ -81,12 +81,21 @@ class CurvePanel:
         )
         self.figure.segment("x", "low", "x", "high", line_color="colour", line_width=1.4, source=self.points)
         dots = self.figure.scatter("x", "y", line_color="colour", fill_color="fill", size=6.5, source=self.points)
-        values = [("", "@name"), ("t", "$data_x{0.[0000]a}" if not x_log else "$data_x{0.0000e+0}")]
+        # Bokeh's manual calls these data_x and data_y, which its browser code does not know. Its own formats of numbers
+        # keep three digits of a small one; printf keeps all that are asked for.
+        printf = dict.fromkeys(("$snap_x", "$snap_y", "@x", "@y", "@error"), "printf")
+        mean = ("mean", "@y{%.6e} ± @error{%.1e}")
         self.figure.add_tools(
-            HoverTool(renderers=[drawn], tooltips=[*values, ("value", "$data_y{0.000000e+0}")], line_policy="nearest"),
+            HoverTool(
+                renderers=[drawn],
+                tooltips=[("", "@name"), ("t", "$snap_x{%.6g}"), ("value", "$snap_y{%.6e}")],
+                formatters=printf,
+                line_policy="nearest",
+            ),
             HoverTool(
                 renderers=[dots],
-                tooltips=[("", "@name"), ("t", "@x"), ("mean", "@y{0.000000e+0} ± @error{0.0e+0}"), ("z", "@z{0.00}")],
+                tooltips=[("", "@name"), ("t", "@x{%.6g}"), mean, ("z", "@z{0.00}")],
+                formatters=printf,
             ),
         )
 
@@ -149,16 +158,24 @@ def _point_columns(
     return columns
 
 
-def legend(lines: list[tuple[Curve, bool]], points: str, theme: str, hollow: bool) -> str:
-    """The legend as HTML, which browsers can enlarge and screen readers can read."""
+def legend(lines: list[tuple[Curve, bool]], points: list[Curve], words: str, theme: str, hollow: bool) -> str:
+    """The legend as HTML, which browsers can enlarge and screen readers can read.
+
+    Points of a quantity that has a line share its colour and are described once, by ``words``; points of one that has
+    none, because only the simulation gives it, have an entry of their own.
+    """
     palette = PALETTES[theme]
     items = []
     for curve, other in lines:
         colour = palette[curve.colour % len(palette)]
         style = f"border-top:3px {'dashed' if other else 'solid'} {colour}"
         items.append(f'<li><i style="{style}"></i>{escape(curve.name)}{" (B)" if other else ""}</li>')
+    dot = f'<b class="dot{" hollow" if hollow else ""}"'
+    with_line = {curve.name for curve, other in lines if not other}
+    for curve in (one for one in points if one.name not in with_line):
+        items.append(f'<li>{dot} style="--fg:{palette[curve.colour % len(palette)]}"></b>{escape(curve.name)}</li>')
     if points:
-        items.append(f'<li><b class="dot{" hollow" if hollow else ""}"></b>{escape(points)}</li>')
+        items.append(f"<li>{dot}></b>{escape(words)}</li>")
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 

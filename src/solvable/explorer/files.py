@@ -61,4 +61,13 @@ def picture(panels: list[dict[str, Any]], ending: str, title: str) -> io.BytesIO
 def _draw_points(ax: Any, curve: Curve, hollow: bool) -> None:
     colour = COLOURS[curve.colour % len(COLOURS)]
     style = {"markerfacecolor": "white" if hollow else colour, "capsize": 2, "markersize": 3.8}
-    ax.errorbar(curve.x, curve.y, yerr=curve.error, linestyle="none", marker="o", color=colour, **style)
+    ax.errorbar(
+        curve.x,
+        curve.y,
+        yerr=curve.error,
+        linestyle="none",
+        marker="o",
+        color=colour,
+        label=f"{curve.name}, simulation",
+        **style,
+    )

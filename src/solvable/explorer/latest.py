@@ -89,6 +89,13 @@ class Latest:
 
     def stop(self) -> None:
         """Cancel the running job and drop the waiting request."""
+        running = self._job is not None
+        self.close()
+        if running:
+            self._on_share(-1.0)
+
+    def close(self) -> None:
+        """As :meth:`stop`, but report nothing: the page is gone, and its components must not be touched any more."""
         self._generation += 1
         self._next = None
         if self._timer is not None:
@@ -97,4 +104,3 @@ class Latest:
         if self._job is not None:
             self._job.cancel()
             self._job = None
-            self._on_share(-1.0)

@@ -25,14 +25,14 @@ class PlanePart:
         self.runner = Runner(label="")
         self.words = pn.pane.HTML("", stylesheets=[asset("shown.css")], sizing_mode="stretch_width", margin=0)
         self.pane = pn.pane.Bokeh(sizing_mode="stretch_width", margin=0)
-        self._work = Latest(workers, later, "plane", lambda share: setattr(self.runner, "share", share))
+        self.work = Latest(workers, later, "plane", lambda share: setattr(self.runner, "share", share))
         self._key: Any = None
         self._panel: PlanePanel | None = None
         view.watch(self.views, "edited", view.change_view)
         view.watch(self.runner, "pressed", lambda new: self.stop())
 
     def stop(self) -> None:
-        self._work.stop()
+        self.work.stop()
         self._key = None
 
     def chosen(self) -> dict[str, str]:
@@ -71,7 +71,7 @@ class PlanePart:
             return
         self._key = key
         self.runner.error = ""
-        self._work.ask(
+        self.work.ask(
             {"model": setting.model, "texts": dict(setting.texts), "view": view},
             True,
             partial=self._found,

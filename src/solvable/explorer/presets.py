@@ -273,6 +273,8 @@ def _layerwise() -> list[Preset]:
             "linear-features",
             _with(pure_noise, intensities="1:1:100", target="0:0:100"),
             _with(pure_noise, intensities="1:1:400", target="0:0:400"),
+            # There is no signal to fit.
+            views={"lower": "noise_fit"},
         ),
         make(
             "fig1-5",

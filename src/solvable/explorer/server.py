@@ -13,8 +13,9 @@ from solvable.explorer.address import read_state
 
 PORT = 5006
 _HERE = ("127.0.0.1", "localhost")
-# A closed page is noticed within seconds, and its work stopped.
-_SESSION = {"unused_session_lifetime_milliseconds": 3000, "check_unused_sessions_milliseconds": 1000}
+# A page that was sent may take its time to connect, on a phone or a busy machine: without its session it would stay
+# empty. A page that has connected and is closed later is noticed within a second: see `_end_when_closed`.
+_SESSION = {"unused_session_lifetime_milliseconds": 60_000, "check_unused_sessions_milliseconds": 1000}
 _LARGEST_MESSAGE = 12_000_000
 
 
@@ -75,7 +76,7 @@ def make_server(workers: Any, model: str | None, host: str, port: int) -> Any:
         view = View(state, errors, workers, _later(document), lambda: _held(document))
         pn.state.on_session_destroyed(lambda context: view.close())
         # Not when the page is served but when the browser has it: what changes in between may get lost.
-        document.on_event("document_ready", lambda event: view.begin())
+        document.on_event("document_ready", lambda event: (_end_when_closed(server, document), view.begin()))
         warn_when_lost(document)
         return make_page(view)
 
@@ -115,9 +116,16 @@ def _later(document: Any) -> Any:
 
     def later(action: Any) -> None:
         if document.session_context is not None and not document.session_context.destroyed:
-            document.add_next_tick_callback(action)
+            # Bokeh refuses if the page is closed just now; the thread that asks is a worker's and must go on.
+            with contextlib.suppress(RuntimeError):
+                document.add_next_tick_callback(action)
 
     return later
+
+
+def _end_when_closed(server: Any, document: Any) -> None:
+    """Let the session of a page that is connected end as soon as the connection does, and its work with it."""
+    server.get_session("/", document.session_context.id).request_expiration()
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import panel as pn
@@ -60,6 +61,7 @@ class View:
         self.diagnosis = DiagnosisPart(self, workers, later)
         self.watch(self.address, "tab", self.open_tab)
         self._panels: list[dict[str, Any]] = []
+        self._enable_downloads()
 
     def _together(self, later: Later) -> Later:
         def held(action: Callable[[], None]) -> None:
@@ -111,34 +113,42 @@ class View:
         self.upper_legend, self.lower_legend = (pn.pane.HTML("", **style) for _ in range(2))
         self.python = CodeBox(title="Python")
         self.command = CodeBox(title="Command line")
-        self.downloads = pn.FlexBox(*self._download_buttons(), margin=0)
+        self._buttons = self._download_buttons()
+        self.downloads = pn.FlexBox(*self._buttons.values(), margin=0)
         self._show_code()
         self._show_cards()
 
-    def _download_buttons(self) -> list[Any]:
+    def _download_buttons(self) -> dict[str, Any]:
+        """The buttons by label; all are disabled until there is something to download."""
         name = self.state.a.model
 
         def button(label: str, filename: str, make: Callable[[], Any]) -> Any:
-            return pn.widgets.FileDownload(callback=make, filename=filename, label=label)
+            return pn.widgets.FileDownload(callback=make, filename=filename, label=label, disabled=True)
 
-        return [
-            button("Theory .nc", f"{name}-theory.nc", lambda: files.data_file(self._wanted("a"), ".nc")),
-            button("Theory .csv", f"{name}-theory.csv", lambda: files.data_file(self._wanted("a"), ".csv")),
-            button("Simulation .nc", f"{name}-simulation.nc", lambda: files.data_file(self._wanted("run"), ".nc")),
-            button("Simulation .csv", f"{name}-simulation.csv", lambda: files.data_file(self._wanted("run"), ".csv")),
-            button("Picture .svg", f"{name}.svg", lambda: self._picture(".svg")),
-            button("Picture .png", f"{name}.png", lambda: self._picture(".png")),
-        ]
+        made = {}
+        for what in ("theory", "simulation"):
+            for ending in (".nc", ".csv"):
+                label = f"{what.capitalize()} {ending}"
+                made[label] = button(label, f"{name}-{what}{ending}", partial(self._data_file, what, ending))
+        for ending in (".svg", ".png"):
+            made[f"Picture {ending}"] = button(f"Picture {ending}", f"{name}{ending}", partial(self._picture, ending))
+        return made
 
-    def _wanted(self, which: str) -> xr.Dataset:
-        """The data of a download; an empty dataset with a note if nothing has been computed yet."""
-        if which == "run":
-            found = None if self.simulated is None else self.simulated[1]["simulation"]
-        else:
-            found = self.theory[which]
-        return (
-            found if found is not None else xr.Dataset(coords={"time": [0.0]}, attrs={"note": "nothing computed yet"})
-        )
+    def _data_file(self, what: str, ending: str) -> Any:
+        return files.data_file(self._to_download()[what], ending)
+
+    def _to_download(self) -> dict[str, Any]:
+        """What the buttons give, by the first word of their labels; None for what has not been computed."""
+        simulation = None if self.simulated is None else self.simulated[1]["simulation"]
+        return {"theory": self.theory["a"], "simulation": simulation, "picture": self._panels or None}
+
+    def _enable_downloads(self) -> None:
+        """Enable the buttons of what there is. The others say by their label that there is nothing yet."""
+        there = self._to_download()
+        for label, button in self._buttons.items():
+            missing = there[label.split()[0].lower()] is None
+            button.disabled = missing
+            button.label = f"{label} (nothing to save yet)" if missing else label
 
     def _picture(self, ending: str) -> Any:
         return files.picture(self._panels, ending, setting_words(self.state.a))
@@ -156,10 +166,10 @@ class View:
         self.plane.update()
 
     def close(self) -> None:
-        """Stop all computations, because the page has been closed."""
-        works: list[Any] = [*self._theory.values(), *self._cards.values(), self._simulation, self.plane, self.diagnosis]
-        for work in works:
-            work.stop()
+        """Stop all computations, because the page has been closed. Nothing on the page is changed any more."""
+        parts = (self.plane.work, self.diagnosis.work)
+        for work in (*self._theory.values(), *self._cards.values(), self._simulation, *parts):
+            work.close()
 
     def _edited(self, which: str, change: dict[str, Any]) -> None:
         if "key" in change:
@@ -336,6 +346,11 @@ class View:
     # Drawing ----------------------------------------------------------------------------------------------------
 
     def _draw(self) -> None:
+        self._panels = []
+        self._draw_panels()
+        self._enable_downloads()
+
+    def _draw_panels(self) -> None:
         first = self._described()
         if first is None:
             for pane, key in ((self.upper, self.upper_legend), (self.lower, self.lower_legend)):
@@ -351,7 +366,6 @@ class View:
             views["lower"] if views.get("lower") in (*known, "") and "lower" in views else lower,
         ]
         self._show_view_choices(known, chosen)
-        self._panels = []
         for quantity, pane, key in zip(
             chosen, (self.upper, self.lower), (self.upper_legend, self.lower_legend), strict=True
         ):
@@ -393,7 +407,7 @@ class View:
         span = curves.y_range([curve for curve, _ in lines] + points, log)
         panel.show(lines, points, hollow, label, span)
         self.push(pane)
-        key.object = legend(lines, words, self.state.theme, hollow)
+        key.object = legend(lines, points, words, self.state.theme, hollow)
         self._panels.append(
             {"lines": lines, "points": points, "hollow": hollow, "x_log": time_log, "y_log": log, "y_range": span}
             | {"x_label": x_label, "y_label": label}

@@ -105,7 +105,22 @@ def main() -> None:
         except Exception as error:
             answer = ("failed", number, _words(error))
         control.stopped.discard(number)
+        write_message(out, ("memory", number, memory()))
         write_message(out, answer)
+
+
+def memory() -> int:
+    """Bytes of memory that this process holds; where the system does not say, the most that it has ever held."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:
+        # Windows tells nothing without help: there a worker lives as long as its page's server.
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _words(error: Exception) -> str:

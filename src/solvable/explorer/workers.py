@@ -24,6 +24,10 @@ from solvable.settings.limits import SECONDS
 # A worker that is asked to stop and does not within this many seconds is ended and replaced.
 _GRACE = 1.0
 _MOST_WAITING = 64
+# A worker that holds more bytes than this, and this many times more than after its first job, is replaced by a fresh
+# one: compiled programs of settings that nobody looks at any more are never freed inside a process.
+MOST_MEMORY = 1_000_000_000
+_GROWTH = 1.25
 
 
 class Job:
@@ -50,8 +54,16 @@ class _Worker:
         self.job: Job | None = None
         self.model = ""
         self.timer: threading.Timer | None = None
+        self.first_memory = 0
+        # The process that takes over from this one, and whether it is ready to.
+        self.successor: _Worker | None = None
+        self.ready = False
         environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": pool.cache, "OPENBLAS_NUM_THREADS": "1"}
         environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+        # An empty entry, as a colon at the end leaves, stands for the current folder.
+        path = [entry for entry in environment.pop("PYTHONPATH", "").split(os.pathsep) if entry]
+        if path:
+            environment["PYTHONPATH"] = os.pathsep.join(path)
         # A fresh interpreter, not a fork: JAX's threads do not survive one, and a notebook's main module is not ours.
         self.process = subprocess.Popen(
             # Without the current folder on its path: a user's random.py there is not the standard library's.
@@ -129,7 +141,7 @@ class Workers:
             self._closed = True
             workers, self._workers = self._workers, []
             self._waiting.clear()
-        for worker in workers:
+        for worker in (*workers, *(one.successor for one in workers if one.successor is not None)):
             worker.end()
         atexit.unregister(self.close)
         shutil.rmtree(self.cache, ignore_errors=True)
@@ -180,8 +192,14 @@ class Workers:
             worker.end()
 
     def _heard(self, worker: _Worker, kind: str, number: int, content: Any) -> None:
+        if kind == "ready":
+            self._is_ready(worker)
+            return
         job = worker.job
         if job is None or job.number != number:
+            return
+        if kind == "memory":
+            self._watch_memory(worker, content)
             return
         if kind in ("done", "failed", "cancelled"):
             self._free(worker)
@@ -203,7 +221,34 @@ class Workers:
             if worker.timer is not None:
                 worker.timer.cancel()
             worker.job = None
+            self._hand_over(worker)
             self._assign()
+
+    def _watch_memory(self, worker: _Worker, held: int) -> None:
+        """Start a successor for a worker that has grown too large. The worker goes on until its successor is ready."""
+        with self._lock:
+            worker.first_memory = worker.first_memory or held
+            large = held > max(MOST_MEMORY, _GROWTH * worker.first_memory)
+            if large and worker.successor is None and worker in self._workers and not self._closed:
+                worker.successor = _Worker(self)
+                worker.successor.model = worker.model
+
+    def _is_ready(self, worker: _Worker) -> None:
+        with self._lock:
+            worker.ready = True
+            for other in list(self._workers):
+                if other.successor is worker:
+                    self._hand_over(other)
+            self._assign()
+
+    def _hand_over(self, worker: _Worker) -> None:
+        """Let a successor that is ready take the place of an idle worker. Workers keep no state between jobs."""
+        following = worker.successor
+        if following is None or not following.ready or worker.job is not None or worker not in self._workers:
+            return
+        self._workers[self._workers.index(worker)] = following
+        worker.successor = None
+        worker.end()
 
     def _lost(self, worker: _Worker) -> None:
         """Replace a worker whose process has ended, unless the pool is closed."""
@@ -211,10 +256,11 @@ class Workers:
         if worker.timer is not None:
             worker.timer.cancel()
         with self._lock:
+            for other in self._workers:
+                if other.successor is worker:
+                    other.successor = None
             if worker in self._workers:
-                self._workers.remove(worker)
-            if not self._closed:
-                self._workers.append(_Worker(self))
+                self._workers[self._workers.index(worker)] = worker.successor or _Worker(self)
                 self._assign()
         if job is not None and not job.over and not self._closed:
             job.over = True

@@ -55,10 +55,14 @@ def axis_label(theory: xr.Dataset, quantity: str) -> str:
 
 
 def usual_quantities(theory: xr.Dataset) -> tuple[str, str]:
-    """The quantities that the two panels show at first; the second is empty if there is only one quantity."""
+    """The quantities that the two panels show at first; the second is empty if there is only one quantity with numbers.
+
+    The fit of a signal that is zero, for example, is not a number at any time.
+    """
     known = quantities(theory)
     first = next(iter(known))
-    second = next((name for name in _SECOND if name in known and name != first), "")
+    others = (name for name in _SECOND if name in known and name != first)
+    second = next((name for name in others if any(np.isfinite(one.y).any() for one in lines(theory, name))), "")
     return first, second
 
 

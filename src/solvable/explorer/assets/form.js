@@ -10,6 +10,8 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+// The place of the stop that is nearest to a number. Stops are dense enough for the plain difference to decide, also on
+// sliders that are even in the logarithm; a difference of logarithms cannot be compared with the distance to zero.
 function nearest(stops, text) {
   const exact = stops.indexOf(text.trim());
   if (exact >= 0) return exact;
@@ -17,8 +19,7 @@ function nearest(stops, text) {
   let best = 0, distance = Infinity;
   stops.forEach((stop, place) => {
     if (stop === "" || stop === "inf") return;
-    const value = Number(stop);
-    const apart = wanted > 0 && value > 0 ? Math.abs(Math.log(value / wanted)) : Math.abs(value - wanted);
+    const apart = Math.abs(Number(stop) - wanted);
     if (apart < distance) { distance = apart; best = place; }
   });
   return best;
