@@ -1,4 +1,4 @@
-r"""Sphinx extension: formulas are rendered to MathML while the documentation is built, so that reading needs no network.
+r"""Sphinx extension that renders formulas to MathML at build time, so that reading them needs no network.
 
 ``latex2mathml`` translates the TeX. Browsers implement MathML Core, which is smaller than the MathML 3 it writes, so
 that the tree is rewritten to what they lay out: letters in bold, script or sans serif become the Unicode characters

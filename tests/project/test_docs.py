@@ -232,6 +232,8 @@ def test_a_gallery_script_shows_text_picture_claims_and_source(tmp_path):
 
 @pytest.mark.parametrize("folder", ["gallery", "pictures"])
 def test_every_figure_has_a_committed_picture(folder):
+    from solvable import papers
+
     committed = ROOT / "docs" / "figures" / folder
     expected = {f"{paper}/{figure}.png" for paper in papers.papers() for figure in papers.figures(paper)}
     assert {path.relative_to(committed).as_posix() for path in committed.rglob("*.png")} == expected

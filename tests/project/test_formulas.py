@@ -1,4 +1,4 @@
-"""Formulas of the documentation are MathML when they are read: no network, no raw TeX, and broken ones stop the build."""
+"""Formulas of the documentation are MathML: readable without a network, and broken ones stop the build."""
 
 import re
 import shutil
@@ -75,10 +75,11 @@ def test_a_browser_lays_formulas_out_offline(site):
                 assert boxes
                 assert all(width > 3 and height > 3 for width, height in boxes)
             # A fraction is taller than its numerator: it is laid out, not read as a row of letters.
-            assert page.eval_on_selector_all(
+            heights = page.eval_on_selector_all(
                 "mfrac",
-                "all => all.every(f => f.getBoundingClientRect().height > 1.5 * f.firstElementChild.getBoundingClientRect().height)",
+                "all => all.map(f => [f, f.firstElementChild].map(part => part.getBoundingClientRect().height))",
             )
+            assert all(fraction > 1.5 * numerator for fraction, numerator in heights)
         finally:
             browser.close()
 
