@@ -63,8 +63,8 @@ docs: $(VENV)/stamp-docs$(comma)torch$(comma)sweep
 	$(BIN)/python docs/_extensions/check_links.py docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-# The same with pictures and claims: all figures are drawn first (21 minutes on two cores; existing ones are kept), and the
-# committed thumbnails are renewed.
+# The same with the claims of each figure: all figures are computed first (21 minutes on two cores; existing ones are kept),
+# and the committed pictures are renewed.
 gallery:
 	-$(MAKE) reproduce
 	$(BIN)/python docs/_extensions/paper_gallery.py report

@@ -22,11 +22,12 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
+    "mathml",
     "sphinx_gallery.gen_gallery",
 ]
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
+html_math_renderer = "mathml"
 # The scripts become pages under gallery/.
 exclude_patterns = ["_build", "_extensions", "gallery-scripts", "gallery/**/*.ipynb", "figures"]
 
@@ -39,9 +40,10 @@ napoleon_google_docstring = False
 # Shapes of arrays are in the docstrings and in the source; in a signature they hide the arguments.
 autodoc_typehints = "none"
 
-# What `make reproduce`, or `solvable reproduce all --out FOLDER`, has drawn is shown; nothing is run here.
+# What `make reproduce`, or `solvable reproduce all --out FOLDER`, has drawn is shown, else the committed
+# pictures; nothing is run here.
 REPRODUCED = Path(os.environ.get("SOLVABLE_FIGURES", HERE.parent / "report")).expanduser().resolve()
-write_gallery(HERE / "gallery-scripts", HERE / "gallery-pictures", REPRODUCED, HERE / "figures" / "gallery")
+write_gallery(HERE / "gallery-scripts", HERE / "gallery-pictures", REPRODUCED, HERE / "figures")
 
 sphinx_gallery_conf = {
     "examples_dirs": "gallery-scripts",
@@ -63,6 +65,8 @@ sphinx_gallery_conf = {
 html_theme = "furo"
 html_title = f"solvable {release}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["solvable.css"]
 
 
 def _docstrings(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

@@ -17,7 +17,6 @@ HOSTS = {
     "kubernetes.dask.org",
     "zarr.dev",
     # What the theme and its extensions put into every page.
-    "cdn.jsdelivr.net",
     "pradyunsg.me",
     "sphinx-gallery.github.io",
     "www.sphinx-doc.org",

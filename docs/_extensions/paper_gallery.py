@@ -2,7 +2,8 @@
 
 Nothing is run while the documentation is built. Pictures and claims are taken from a folder that
 ``solvable reproduce all --out FOLDER`` has written, if there is one; that command can be resumed and survives a figure
-that raises, neither of which holds for scripts that are executed in the middle of a build.
+that raises, neither of which holds for scripts that are executed in the middle of a build. Without such a folder, the
+committed pictures are shown.
 """
 
 import ast
@@ -21,16 +22,27 @@ HEADER = """\
 Gallery
 =======
 
-Every figure and table of the papers that is reproduced here, with its source. A page shows the claims that are tested,
-if the figures were drawn before the site was built (``make gallery``).
+Every figure and table of the papers that is reproduced here, with its source and its picture at quick scale. A page
+lists the claims that are tested, with the numbers measured, if the figures were computed before the site was built
+(``make gallery``).
 
 """
 
 
-def write_gallery(scripts: Path, pictures: Path, reproduced: Path, thumbnails: Path) -> None:
-    """Write one script for each figure under ``scripts``, with the picture and the claims found in ``reproduced``.
+def write_gallery(scripts: Path, pictures: Path, reproduced: Path, committed: Path) -> None:
+    """Write one script for each figure, with its picture and its claims.
 
-    The overview shows a small picture of each, which is kept in ``thumbnails``.
+    Parameters
+    ----------
+    scripts : Path
+        Folder that the scripts are written to.
+    pictures : Path
+        Folder that the pictures of the pages are copied to.
+    reproduced : Path
+        Folder that ``solvable reproduce --out`` has written; it need not exist.
+    committed : Path
+        Folder of the pictures in the repository: those of the overview under ``gallery``, and under ``pictures`` those
+        that a page shows if ``reproduced`` has none.
     """
     ledger = read_ledger(reproduced)
     written = {_write(scripts / "GALLERY_HEADER.rst", HEADER)}
@@ -39,10 +51,12 @@ def write_gallery(scripts: Path, pictures: Path, reproduced: Path, thumbnails: P
         about = f"``solvable reproduce {paper}`` reproduces all of it.\n"
         written.add(_write(scripts / paper / "GALLERY_HEADER.rst", f"{heading(title, '-')}\n{about}"))
         for figure in papers.figures(paper):
-            picture = _copy(find_picture(reproduced, ledger, paper, figure), pictures / paper / f"{figure}.png")
+            file = Path(paper) / f"{figure}.png"
+            choices = [find_picture(reproduced, ledger, paper, figure), committed / "pictures" / file]
+            picture = _copy(next((path for path in choices if path and path.is_file()), None), pictures / file)
             own = [claim for claim in ledger if (claim["paper"], claim["figure"]) == (paper, figure)]
             text = script(paper, figure, picture, own)
-            text += thumbnail_line([thumbnails / paper / f"{figure}.png", picture], pictures.parent)
+            text += thumbnail_line([committed / "gallery" / file, picture], pictures.parent)
             written.add(_write(scripts / paper / f"{paper}-{figure}.py", text))
     # A figure that is gone leaves no page behind.
     for path in {*scripts.rglob("*.py"), *scripts.rglob("*.rst")} - written:
@@ -144,8 +158,8 @@ def as_restructured_text(docstring: str) -> str:
     return "\n\n".join(paragraphs)
 
 
-def keep_thumbnails(reproduced: Path, thumbnails: Path) -> None:
-    """Small versions of the pictures of a reproduction, to be committed: the overview then shows every figure."""
+def keep_pictures(reproduced: Path, committed: Path) -> None:
+    """Reduce the pictures of a reproduction to sizes that are committed: one for the page, one for the overview."""
     from PIL import Image
 
     ledger = read_ledger(reproduced)
@@ -154,14 +168,19 @@ def keep_thumbnails(reproduced: Path, thumbnails: Path) -> None:
             picture = find_picture(reproduced, ledger, paper, figure)
             if picture is None:
                 continue
-            target = thumbnails / paper / f"{figure}.png"
-            target.parent.mkdir(parents=True, exist_ok=True)
             with Image.open(picture) as image:
-                # Panels side by side are too small to see: the first one stands for all.
-                panels = max(1, round(image.width / image.height / 1.35))
-                small = image.convert("RGB").crop((0, 0, image.width // panels, image.height))
-            small.thumbnail((320, 224), Image.Resampling.LANCZOS)
-            small.quantize(32).save(target, optimize=True)
+                whole = image.convert("RGB")
+            # Panels side by side are too small to see in the overview: the first one stands for all.
+            panels = max(1, round(whole.width / whole.height / 1.35))
+            first = whole.crop((0, 0, whole.width // panels, whole.height))
+            for folder, version, size, colours in (
+                ("pictures", whole, (1100, 1100), 64),
+                ("gallery", first, (320, 224), 32),
+            ):
+                version.thumbnail(size, Image.Resampling.LANCZOS)
+                target = committed / folder / paper / f"{figure}.png"
+                target.parent.mkdir(parents=True, exist_ok=True)
+                version.quantize(colours).save(target, optimize=True)
 
 
 def _copy(source: Path | None, target: Path) -> Path | None:
@@ -182,4 +201,4 @@ def _write(path: Path, text: str) -> Path:
 
 
 if __name__ == "__main__":
-    keep_thumbnails(Path(sys.argv[1]), Path(__file__).parents[1] / "figures" / "gallery")
+    keep_pictures(Path(sys.argv[1]), Path(__file__).parents[1] / "figures")

@@ -201,7 +201,7 @@ def test_a_gallery_script_shows_text_picture_claims_and_source(tmp_path):
     claims.append(claim | bound)
     (report / "claims.json").write_text(json.dumps({"paper": ["linear-grokking", "layerwise"], "claims": claims}))
     folders = [tmp_path / "scripts", tmp_path / "pictures"]
-    write_gallery(*folders, report, tmp_path / "small")
+    write_gallery(*folders, report, tmp_path / "kept")
 
     scripts = {path.stem for path in (tmp_path / "scripts").rglob("*.py")}
     assert scripts == {f"{paper}-{figure}" for paper in papers.papers() for figure in papers.figures(paper)}
@@ -216,15 +216,27 @@ def test_a_gallery_script_shows_text_picture_claims_and_source(tmp_path):
     assert 'papers.reproduce("linear-grokking", "eq12")' in text
     assert "thumbnail_path = 'pictures/linear-grokking/eq12.png'" in text
 
-    # Without a reproduction there are the same pages, and no picture of an earlier one.
-    (tmp_path / "small" / "linear-grokking").mkdir(parents=True)
-    (tmp_path / "small" / "linear-grokking" / "eq12.png").write_bytes(b"a small picture")
-    write_gallery(*folders, tmp_path / "nothing", tmp_path / "small")
-    assert list((tmp_path / "pictures").rglob("*.png")) == []
+    # Without a reproduction there are the same pages with the committed pictures, and none of an earlier reproduction.
+    for folder in ("gallery", "pictures"):
+        (tmp_path / "kept" / folder / "linear-grokking").mkdir(parents=True)
+        (tmp_path / "kept" / folder / "linear-grokking" / "eq16.png").write_bytes(folder.encode())
+    write_gallery(*folders, tmp_path / "nothing", tmp_path / "kept")
+    assert [path.name for path in (tmp_path / "pictures").rglob("*.png")] == ["eq16.png"]
+    assert (tmp_path / "pictures/linear-grokking/eq16.png").read_bytes() == b"pictures"
     assert {path.stem for path in (tmp_path / "scripts").rglob("*.py")} == scripts
-    text = (tmp_path / "scripts/linear-grokking/linear-grokking-eq12.py").read_text("utf-8")
-    assert "image::" not in text
-    assert "thumbnail_path = 'small/linear-grokking/eq12.png'" in text
+    assert "image::" not in (tmp_path / "scripts/linear-grokking/linear-grokking-eq12.py").read_text("utf-8")
+    text = (tmp_path / "scripts/linear-grokking/linear-grokking-eq16.py").read_text("utf-8")
+    assert ".. image:: /pictures/linear-grokking/eq16.png" in text
+    assert "thumbnail_path = 'kept/gallery/linear-grokking/eq16.png'" in text
+
+
+@pytest.mark.parametrize("folder", ["gallery", "pictures"])
+def test_every_figure_has_a_committed_picture(folder):
+    from solvable import papers
+
+    committed = ROOT / "docs" / "figures" / folder
+    expected = {f"{paper}/{figure}.png" for paper in papers.papers() for figure in papers.figures(paper)}
+    assert {path.relative_to(committed).as_posix() for path in committed.rglob("*.png")} == expected
 
 
 def test_docstrings_become_restructured_text():
