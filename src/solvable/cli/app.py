@@ -201,10 +201,12 @@ def forecast(
     model: Annotated[str, typer.Option(help="module:function, or mlp:WIDTHxDEPTH such as mlp:1024x3.")],
     data: Annotated[str, typer.Option(help="Inputs, and targets or labels (.npz).")],
     checkpoint: Annotated[str | None, typer.Option(help="Measure at these weights, not at initialisation.")] = None,
-    draws: Annotated[int | None, typer.Option(help="Initialisations to measure (default: 3).")] = None,
-    start: Annotated[str, typer.Option(help="zero, or network: count its own outputs as to be unlearned.")] = "zero",
-    first: Annotated[int | None, typer.Option(help="First mode of the fits.")] = None,
-    last: Annotated[int | None, typer.Option(help="Last mode of the fits.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of initialisations to measure (default: 3).")] = None,
+    initial_outputs: Annotated[
+        str, typer.Option(help="zero, or network: learn the difference between the targets and its own outputs.")
+    ] = "zero",
+    first_mode: Annotated[int | None, typer.Option(help="First mode of the fits.")] = None,
+    last_mode: Annotated[int | None, typer.Option(help="Last mode of the fits.")] = None,
     landmarks: Annotated[int | None, typer.Option(help="Approximate the kernel from so many columns.")] = None,
     key: Annotated[int, typer.Option(help="Key of all random numbers.", min=0, max=2**63 - 1)] = 0,
     json: Json = False,
@@ -219,10 +221,10 @@ def forecast(
     from solvable.cli.forecast import forecast as run
 
     options: dict[str, Any] = {
-        "draws": draws,
-        "start": start,
-        "first": first,
-        "last": last,
+        "seeds": seeds,
+        "initial_outputs": initial_outputs,
+        "first_mode": first_mode,
+        "last_mode": last_mode,
         "landmarks": landmarks,
         "key": key,
     }

@@ -11,9 +11,8 @@ import numpy as np
 
 from solvable import diagnostics
 from solvable.cli.outputs import checked
-from solvable.diagnostics.archives import FEATURES, LAST_LAYER, read_all_arrays, read_arrays, reports
+from solvable.diagnostics.archives import FEATURES, LAST_LAYER, read_arrays, reports, with_arrays
 from solvable.diagnostics.outputs import Field
-from solvable.diagnostics.weights import with_arrays
 from solvable.networks.initialisations import make
 from solvable.plotting import check_picture_path, save_figure
 
@@ -128,7 +127,7 @@ def with_weights(network: Any, checkpoint: str, option: str = "--checkpoint") ->
         kind = "PyTorch" if _is_torch(network) else "Equinox"
         raise ValueError(f"{option} {checkpoint}: weights of a network in {kind} end in {' or '.join(known)}")
     if place.suffix == ".npz":
-        return with_arrays(network, _weight_arrays(place), checkpoint)
+        return with_arrays(network, read_arrays(place, name=str(place)), checkpoint)
     if _is_torch(network):
         try:
             network.load_state_dict(read_weights(place))
@@ -184,7 +183,3 @@ def read_weights(place: Path) -> dict[str, Any]:
             raise ValueError(f"{place} holds no state_dict; it has the entries {', '.join(map(str, content))}")
         content = inner
     return dict(content)
-
-
-def _weight_arrays(place: Path) -> dict[str, np.ndarray]:
-    return read_all_arrays(place, name=str(place))
