@@ -278,8 +278,8 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     (("forecast", "--model", "nothing", "--data", "good.npz"), "must look like module:function"),
     (("forecast", "--model", "no_such_module:f", "--data", "good.npz"), "no module 'no_such_module'"),
     (("forecast", "--model", "math:no_such", "--data", "good.npz"), "has no function 'no_such'"),
-    (("forecast", "--model", "mlp:8x2", "--data", "good.npz", "--start", "middle"), "start"),
-    (("forecast", "--model", "mlp:8x2", "--data", "good.npz", "--draws", "0"), "draws"),
+    (("forecast", "--model", "mlp:8x2", "--data", "good.npz", "--initial-outputs", "middle"), "initial_outputs"),
+    (("forecast", "--model", "mlp:8x2", "--data", "good.npz", "--seeds", "0"), "seeds"),
     (("forecast", "--model", "mlp:8x2", "--data", "good.npz", "--key", HUGE), "--key"),
     (("forecast", "--model", "mlp:8x2", "--data", "good.npz", "--plot", "a.bmp"), "must end in"),
     # Image data.

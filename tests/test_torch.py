@@ -286,7 +286,7 @@ def test_tracker_keeps_the_history(tmp_path) -> None:
     assert solvable.load(tmp_path / "history.nc")["regime"].values[0] == history["regime"].values[0]
     figure = tracker.plot()
     assert len(figure.axes) == 4
-    with pytest.raises(ValueError, match="epoch must grow"):
+    with pytest.raises(ValueError, match="epochs must increase"):
         tracker(1)
     with pytest.raises(ValueError, match="mp_distance is measured by the tracker"):
         tracker(9, mp_distance=0.0)

@@ -1,7 +1,7 @@
-"""The diagnostics on a PyTorch network: wire it up, stream the loaders, leave it as it was found.
+"""The diagnostics for a PyTorch network, which is left unchanged.
 
-The last linear layer is found by watching one forward pass; what goes into it are the features, what comes out of it
-are the outputs. Nothing else about the network needs to be known.
+The last linear layer is found by observing one forward pass; its inputs are the features and its outputs those of the
+network.
 
 Data are an iterable of batches, such as a ``DataLoader`` or a list, or one pair ``(inputs, targets)`` of whole arrays:
 a tuple or list of two arrays is that pair.
@@ -20,21 +20,21 @@ except ImportError as error:
 import numpy as np
 
 from solvable import diagnostics
-from solvable.diagnostics._torch_layers import Pass, named, passing, weights
-from solvable.diagnostics.batches import whole_arrays
+from solvable.diagnostics._torch_layers import ForwardPass, input_and_output, named_layer, weights
+from solvable.diagnostics._torch_tangent import inference_mode
+from solvable.diagnostics.batches import as_batches
+from solvable.diagnostics.laziness import INITIAL_NOT_GIVEN, training_regime
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tracking import History
-from solvable.diagnostics.training import NOT_GIVEN, measured_training
 from solvable.progress import progress_bar
 
 __all__ = ["Tracker", "collapse", "diagnose", "hugging_face_callback", "lightning_callback", "statistics"]
 
 _TARGET_KEYS = ("labels", "label", "targets", "target")
-# What losses in PyTorch and Hugging Face leave out: padded tokens.
+# The label that losses in PyTorch and Hugging Face ignore: padded tokens.
 _IGNORED = -100
-
-# Points in a batch that is cut from whole arrays, and points on which the training regime is measured.
-_BATCH, _MEASURED = 1024, 256
+# Inputs on which the training regime is measured.
+_REGIME_INPUTS = 256
 
 Layer: TypeAlias = str | torch.nn.Module | None
 
@@ -50,19 +50,30 @@ def diagnose(
     output_field: Field | None = None,
     progress: bool | None = None,
 ) -> diagnostics.FeatureReport:
-    """The report of a network: intensities, quality and utilisation of its features, and which regimes it is in.
+    """The report of a network: intensity, quality and utilisation of its features, and the regimes that it is in.
 
-    ``train_loader`` and ``test_loader`` give batches ``(inputs, targets)``, or mappings with ``labels`` as Hugging Face
-    makes them, or are one pair of whole arrays. The network runs in evaluation mode without gradients; its mode, hooks,
-    gradients and buffers, and the random state of the process, are afterwards what they were before. ``device`` is the
-    model's own if not given; else the model is moved there for the measurement, and back.
+    The network runs in evaluation mode without gradients. Its mode, hooks, gradients and buffers, and the random state
+    of the process, are restored afterwards.
 
-    ``last_layer`` names the linear layer whose input are the features (a module, or its name in
-    ``model.named_modules()``); it is found if not given. Where the network returns several arrays, the outputs are its
-    ``logits``, or the only one that can be outputs; ``output_field`` chooses by name or place.
-
-    With ``initial``, the network before training (a copy of its ``state_dict()``, or a module), the report also says
-    whether training was lazy or rich (:func:`solvable.diagnostics.laziness`), on up to 256 inputs of the test set.
+    Parameters
+    ----------
+    model
+        The network.
+    train_loader, test_loader
+        Batches ``(inputs, targets)``, or mappings with ``labels`` as in Hugging Face; or one pair of whole arrays.
+    last_layer
+        The linear layer whose inputs are the features: a module, or its name in ``model.named_modules()``. It is found
+        if not given.
+    device
+        Where to run; the model is moved there for the measurement, and back. By default where the model is.
+    initial
+        The network before training: a copy of its ``state_dict()``, or a module. With it, the report also states
+        whether training was lazy or rich (:func:`solvable.diagnostics.laziness`), on up to 256 inputs of the test set.
+    output_field
+        Which field holds the outputs of a network that returns several arrays, by name or position. By default
+        ``logits``, or the only array that can be outputs.
+    progress
+        Whether to show a progress bar; by default on a terminal.
 
     >>> import torch, solvable.torch
     >>> network = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
@@ -71,16 +82,16 @@ def diagnose(
     'extended-feature'
     """
     train, test = (
-        statistics(model, loader, last_layer, device, output_field=output_field, progress=progress, what=what)
-        for loader, what in ((train_loader, "training set"), (test_loader, "test set"))
+        statistics(model, loader, last_layer, device, output_field=output_field, progress=progress, name=name)
+        for loader, name in ((train_loader, "training set"), (test_loader, "test set"))
     )
     report = diagnostics.features(train, test)
     if initial is None:
-        return replace(report, not_measured=NOT_GIVEN)
-    with _as_found(model, device) as place, _random_state_kept(test_loader):
-        inputs = _some_inputs(_cut(test_loader, model, "test set"), place)
-        training, why = measured_training(model, initial, model, inputs, output_field, progress)
-    return replace(report, training=training, not_measured=why)
+        return replace(report, not_measured=INITIAL_NOT_GIVEN)
+    with _restored(model, device) as chosen, _random_state_restored(test_loader):
+        inputs = _first_inputs(_batches(test_loader, model, "test set"), chosen)
+        training, reason = training_regime(model, initial, model, inputs, output_field, progress)
+    return replace(report, training=training, not_measured=reason)
 
 
 def statistics(
@@ -91,16 +102,26 @@ def statistics(
     *,
     output_field: Field | None = None,
     progress: bool | None = None,
-    what: str = "data",
+    name: str = "data",
 ) -> diagnostics.FeatureStatistics:
-    """One pass over a loader; sums of shards and processes can be added, ``a + b``."""
-    gathered = diagnostics.FeatureStatistics()
-    with closing(_stream(model, loader, last_layer, device, output_field, progress, what)) as batches:
+    """Feature statistics from one pass over a loader; those of shards and processes can be added, ``a + b``.
+
+    Parameters
+    ----------
+    loader
+        Batches, or one pair of whole arrays.
+    name
+        What the data are called in error messages.
+    model, last_layer, device, output_field, progress
+        As in :func:`diagnose`.
+    """
+    collected = diagnostics.FeatureStatistics()
+    with closing(_stream(model, loader, last_layer, device, output_field, progress, name)) as batches:
         for features, outputs, targets in batches:
-            gathered.update(features, outputs, targets)
-    if not gathered.batches:
-        raise ValueError(f"the {what} is empty: the loader gave no batch")
-    return gathered
+            collected.update(features, outputs, targets)
+    if not collected.batches:
+        raise ValueError(f"the {name} is empty: the loader gave no batch")
+    return collected
 
 
 def collapse(
@@ -113,14 +134,24 @@ def collapse(
     output_field: Field | None = None,
     progress: bool | None = None,
 ) -> diagnostics.CollapseReport:
-    """Neural collapse, NC1 to NC4, of a classifier on a loader (NC4 needs a ``second_pass`` over it)."""
+    """Neural collapse, NC1 to NC4, of a classifier.
+
+    Parameters
+    ----------
+    loader
+        Batches with class labels, or one pair of whole arrays.
+    second_pass
+        Whether to read the loader a second time, which NC4 needs.
+    model, last_layer, device, output_field, progress
+        As in :func:`diagnose`.
+    """
     layer = find_last_layer(model, loader, last_layer, device, output_field=output_field)
     last = weights(layer)
-    gathered = statistics(model, loader, layer, device, output_field=output_field, progress=progress)
+    collected = statistics(model, loader, layer, device, output_field=output_field, progress=progress)
     if not second_pass:
-        return diagnostics.collapse(gathered, *last)
+        return diagnostics.collapse(collected, *last)
     with closing(_stream(model, loader, layer, device, output_field, progress, "data again")) as batches:
-        return diagnostics.collapse(gathered, *last, batches=batches)
+        return diagnostics.collapse(collected, *last, batches=batches)
 
 
 def find_last_layer(
@@ -131,21 +162,28 @@ def find_last_layer(
     *,
     output_field: Field | None = None,
 ) -> torch.nn.Module:
-    """The final linear layer of a model: the one told, or the one that gives the outputs on the first batch."""
+    """The last linear layer of a model: the given one, or the one whose outputs on the first batch are the model's."""
     if last_layer is not None:
-        return named(model, last_layer)
-    with _as_found(model, device) as place, _random_state_kept(loader):
-        for batch in _cut(loader, model, "data"):
-            arguments, keywords, targets = _unpack(batch, place)
-            return Pass(model, partial(model, *arguments, **keywords), ()).last_layer(_samples(targets), output_field)
+        return named_layer(model, last_layer)
+    with _restored(model, device) as chosen, _random_state_restored(loader):
+        for batch in _batches(loader, model, "data"):
+            arguments, keywords, targets = _unpack(batch, chosen)
+            forward = partial(model, *arguments, **keywords)
+            return ForwardPass(model, forward, ()).last_layer(_samples(targets), output_field)
     raise ValueError("the loader gave no batch to find the last layer with")
 
 
 class Tracker(History):
-    """The feature measures along training: call it once an epoch.
+    """The feature metrics during training: call it once per epoch.
 
-    ``history`` is a dataset of every measure over epochs, ``plot()`` its picture. With ``collapse=True`` NC1 to NC3 of
-    the training set are kept too, from the same pass.
+    ``history`` is a dataset of every metric over epochs, and ``plot()`` draws it.
+
+    Parameters
+    ----------
+    collapse
+        Whether to measure NC1 to NC3 of the training set as well, in the same pass.
+    model, train_loader, test_loader, last_layer, device, output_field, progress
+        As in :func:`diagnose`.
 
     >>> import torch, solvable.torch
     >>> network = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
@@ -169,27 +207,41 @@ class Tracker(History):
         output_field: Field | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.model, self._field = model, output_field
-        self._train, self._test, self._device = train_loader, test_loader, device
-        self._layer, self._collapse, self._progress = last_layer, collapse, progress
         super().__init__()
+        self.model, self._layer, self._device, self._collapse = model, last_layer, device, collapse
+        self._loaders = {"training set": train_loader, "test set": test_loader}
+        self._output_field, self._progress = output_field, progress
 
     def __call__(self, epoch: float | None = None, **numbers: float) -> diagnostics.FeatureReport:
-        """Measure now; ``numbers`` such as losses are kept beside the measures."""
-        options = {"output_field": self._field}
-        layer = self._layer = find_last_layer(self.model, self._train, self._layer, self._device, **options)
+        """Measure now.
+
+        Parameters
+        ----------
+        epoch
+            The epoch; by default measurements are counted from 0.
+        **numbers
+            Further numbers to store with the metrics, such as losses.
+        """
+        field: dict[str, Any] = {"output_field": self._output_field}
+        loader = self._loaders["training set"]
+        self._layer = layer = find_last_layer(self.model, loader, self._layer, self._device, **field)
         train, test = (
-            statistics(self.model, loader, layer, self._device, progress=self._progress, what=what, **options)
-            for loader, what in ((self._train, "training set"), (self._test, "test set"))
+            statistics(self.model, loader, layer, self._device, progress=self._progress, name=name, **field)
+            for name, loader in self._loaders.items()
         )
-        report = diagnostics.features(train, test)
-        collapsed = diagnostics.collapse(train, *weights(layer)) if self._collapse else None
-        self._record(epoch, report, collapsed, **numbers)
-        return report
+        return self._record(epoch, train, test, weights(layer) if self._collapse else None, numbers)
 
 
 def lightning_callback(tracker: Tracker, every: int = 1) -> Any:
-    """A Lightning callback that calls the tracker after every ``every``-th training epoch."""
+    """A Lightning callback that calls a tracker after training epochs.
+
+    Parameters
+    ----------
+    tracker
+        The tracker, which also stores the logged metrics.
+    every
+        Number of epochs between two measurements.
+    """
     try:
         from lightning.pytorch import Callback
     except ImportError:
@@ -201,13 +253,20 @@ def lightning_callback(tracker: Tracker, every: int = 1) -> Any:
     class TrackFeatures(Callback):  # type: ignore[misc, valid-type]
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
             if trainer.current_epoch % every == 0:
-                tracker(trainer.current_epoch, **_numbers(trainer.callback_metrics))
+                metrics = {name.replace("/", "_"): float(value) for name, value in trainer.callback_metrics.items()}
+                tracker(trainer.current_epoch, **metrics)
 
     return TrackFeatures()
 
 
 def hugging_face_callback(tracker: Tracker, every: int = 1) -> Any:
-    """A Hugging Face ``TrainerCallback`` that calls the tracker after every ``every``-th epoch."""
+    """A Hugging Face ``TrainerCallback`` that calls a tracker after training epochs.
+
+    Parameters
+    ----------
+    tracker, every
+        As in :func:`lightning_callback`.
+    """
     try:
         from transformers import TrainerCallback
     except ImportError as error:
@@ -221,10 +280,6 @@ def hugging_face_callback(tracker: Tracker, every: int = 1) -> Any:
     return TrackFeatures()
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    return {name.replace("/", "_"): float(value) for name, value in metrics.items()}
-
-
 def _stream(
     model: torch.nn.Module,
     loader: Iterable[Any],
@@ -232,75 +287,54 @@ def _stream(
     device: Any,
     output_field: Field | None,
     progress: bool | None,
-    what: str,
+    name: str,
 ) -> Generator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Features, outputs and targets, batch by batch; tokens of a sequence are points of their own."""
-    layer = None if last_layer is None else named(model, last_layer)
-    loader = _cut(loader, model, what)
+    """Features, outputs and targets, batch by batch; every token of a sequence is a sample."""
+    layer = None if last_layer is None else named_layer(model, last_layer)
+    loader = _batches(loader, model, name)
     total = len(loader) if isinstance(loader, Sized) else 0
     with (
-        _as_found(model, device) as place,
-        _random_state_kept(loader),
-        progress_bar(f"measuring the {what}", total, False if total == 0 else progress) as advance,
+        _restored(model, device) as chosen,
+        _random_state_restored(loader),
+        progress_bar(f"measuring the {name}", total, False if total == 0 else progress) as advance,
     ):
         for number, batch in enumerate(loader):
-            arguments, keywords, targets = _unpack(batch, place)
+            arguments, keywords, targets = _unpack(batch, chosen)
             forward = partial(model, *arguments, **keywords)
             if layer is None:
-                layer = Pass(model, forward, ()).last_layer(_samples(targets), output_field)
+                layer = ForwardPass(model, forward, ()).last_layer(_samples(targets), output_field)
             elif number == 0:
-                Pass(model, forward, (layer,)).check(layer, _samples(targets), output_field)
-            features, outputs = passing(layer, forward)
-            yield _as_rows(features, outputs, targets)
+                ForwardPass(model, forward, (layer,)).check(layer, _samples(targets), output_field)
+            yield _as_rows(*input_and_output(layer, forward), targets)
             advance()
 
 
-class _Pieces:
-    """A pair of whole arrays as batches of tensors, with floats in the precision of the model."""
-
-    def __init__(self, inputs: Any, targets: Any, model: torch.nn.Module) -> None:
-        self._inputs, self._targets = inputs, targets
-        parameters = (value.dtype for value in model.parameters() if value.is_floating_point())
-        self._dtype = next(parameters, torch.float32)
-
-    def __len__(self) -> int:
-        return -(-len(self._inputs) // _BATCH)
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for begin in range(0, len(self._inputs), _BATCH):
-            inputs, targets = (_tensor(array[begin : begin + _BATCH]) for array in (self._inputs, self._targets))
-            yield inputs.to(self._dtype) if inputs.is_floating_point() else inputs, targets
-
-
-def _tensor(array: Any) -> torch.Tensor:
-    # A copy of what is not a tensor: torch warns of read-only memory.
-    return array if isinstance(array, torch.Tensor) else torch.tensor(np.asarray(array))
-
-
-def _cut(loader: Any, model: Any, what: str) -> Iterable[Any]:
-    """Batches as they are; a pair of whole arrays in pieces."""
+def _batches(loader: Any, model: Any, name: str) -> Iterable[Any]:
+    """Batches as they are; a pair of whole arrays as batches of tensors, with inputs in the precision of the model."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
-    pair = whole_arrays(loader, what)
-    if pair is not None:
-        return _Pieces(*pair, model)
-    if not isinstance(loader, Iterable):
-        raise ValueError(
-            f"the {what} must be batches (inputs, targets), or one pair of whole arrays, not {type(loader).__name__}"
+    dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), torch.float32)
+
+    def convert(*arrays: Any) -> tuple[torch.Tensor, ...]:
+        # Copies of NumPy arrays: torch warns of read-only memory.
+        inputs, targets = (
+            array if isinstance(array, torch.Tensor) else torch.tensor(np.asarray(array)) for array in arrays
         )
-    return loader
+        return inputs.to(dtype) if inputs.is_floating_point() else inputs, targets
+
+    return as_batches(loader, name, convert)
 
 
-def _some_inputs(loader: Iterable[Any], device: Any) -> torch.Tensor | None:
-    """The first inputs of a loader; None if a batch has several, or names for them."""
+def _first_inputs(loader: Iterable[Any], device: Any) -> torch.Tensor | None:
+    """The first inputs of a loader; None if the inputs of a batch are several tensors, or a mapping."""
     found: list[torch.Tensor] = []
     for batch in loader:
         if isinstance(batch, Mapping) or len(batch) != 2 or not isinstance(batch[0], torch.Tensor):
             return None
         found.append(batch[0].to(device))
-        if sum(map(len, found)) >= _MEASURED:
+        if sum(map(len, found)) >= _REGIME_INPUTS:
             break
-    return torch.cat(found)[:_MEASURED]
+    return torch.cat(found)[:_REGIME_INPUTS]
 
 
 def _samples(targets: torch.Tensor) -> int:
@@ -308,20 +342,20 @@ def _samples(targets: torch.Tensor) -> int:
 
 
 def _unpack(batch: Any, device: Any) -> tuple[list[Any], dict[str, Any], torch.Tensor]:
-    """What goes to the model and what it should say."""
+    """Positional and keyword arguments for the model, and the targets."""
 
-    def placed(value: Any) -> Any:
+    def moved(value: Any) -> Any:
         return value.to(device) if isinstance(value, torch.Tensor) else value
 
     if isinstance(batch, Mapping):
-        keywords = {name: placed(value) for name, value in batch.items()}
+        keywords = {name: moved(value) for name, value in batch.items()}
         for name in _TARGET_KEYS:
             if name in keywords:
                 return [], keywords, torch.as_tensor(keywords.pop(name), device=device)
         raise ValueError(f"a batch has no targets: its keys are {', '.join(batch)}, none of {', '.join(_TARGET_KEYS)}")
     if isinstance(batch, list | tuple) and len(batch) >= 2:
         *inputs, targets = batch
-        return [placed(value) for value in inputs], {}, torch.as_tensor(targets, device=device)
+        return [moved(value) for value in inputs], {}, torch.as_tensor(targets, device=device)
     raise ValueError(f"a batch must be (inputs, targets) or a mapping with labels, not {type(batch).__name__}")
 
 
@@ -333,8 +367,8 @@ def _as_rows(
         features, outputs = features.reshape(-1, features.shape[-1]), outputs.reshape(-1, outputs.shape[-1])
         if targets.shape[: len(positions)] != positions:
             raise ValueError(
-                f"the last layer sees {tuple(positions)} points but there are {tuple(targets.shape)} targets: "
-                "give a target for every position, or name a last_layer that sees one point per example"
+                f"the last layer runs at {tuple(positions)} positions but there are {tuple(targets.shape)} targets: "
+                "give a target for every position, or name a last_layer that runs at one position per example"
             )
         targets = targets.reshape(-1, *targets.shape[len(positions) :])
     if features.device.type == "mps":  # which has no float64
@@ -347,34 +381,30 @@ def _as_rows(
 
 
 @contextmanager
-def _as_found(model: torch.nn.Module, device: Any) -> Iterator[torch.device]:
-    """Evaluation mode without gradients, and afterwards everything as it was."""
+def _restored(model: torch.nn.Module, device: Any) -> Iterator[torch.device]:
+    """Evaluation mode without gradients on a device; afterwards the model is restored."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
     home = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
-    place = home if device is None else torch.device(device)
-    modes = {module: module.training for module in model.modules()}
+    chosen = home if device is None else torch.device(device)
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
-        if place != home:
-            model.to(place)
-        model.eval()
-        with torch.no_grad():
-            yield place
+        if chosen != home:
+            model.to(chosen)
+        with inference_mode(model), torch.no_grad():
+            yield chosen
     finally:
-        for module, mode in modes.items():
-            module.training = mode
-        if place != home:
+        if chosen != home:
             model.to(home)
-        # Evaluation mode keeps most buffers still; counters of somebody's own may move all the same.
+        # Evaluation mode leaves most buffers unchanged; counters in custom modules may change all the same.
         for name, buffer in model.named_buffers():
             if name in buffers and not torch.equal(buffer, buffers[name]):
                 buffer.copy_(buffers[name])
 
 
 @contextmanager
-def _random_state_kept(loader: Any) -> Iterator[None]:
-    """Shuffling a loader draws random numbers: measuring must not change the training that follows."""
+def _random_state_restored(loader: Any) -> Iterator[None]:
+    """Shuffling a loader draws random numbers: a measurement must not change the training that follows."""
     generators = {
         id(generator): generator
         for generator in (getattr(loader, "generator", None), getattr(getattr(loader, "sampler", None), "generator", 0))

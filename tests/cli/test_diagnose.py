@@ -225,7 +225,7 @@ def test_bad_input(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "not both" in refused("features.npz", "--checkpoint", "weights.pt")
     assert "there is no file missing.npz" in refused("missing.npz")
     (folder / "text.npz").write_text("hello")
-    assert "text.npz is no .npz file" in refused("text.npz")
+    assert "text.npz is not an .npz file" in refused("text.npz")
     np.savez(folder / "few.npz", train_features=np.ones((3, 2)))
     assert "few.npz has no array 'train_outputs'" in refused("few.npz")
     np.savez(folder / "words.npz", **{**feature_arrays(), "test_outputs": np.array(["a", "b"])})

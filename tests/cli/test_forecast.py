@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_data_in_report_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(["forecast", "--model", "forecast_makers:network", "--data", "data.npz", "--json", "--draws", "1"]) == 0
+    assert _run(["forecast", "--model", "forecast_makers:network", "--data", "data.npz", "--json", "--seeds", "1"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["networks"] == 1
     assert content["exponents"]["lazy"]["time"]["value"] == content["source"]
@@ -63,7 +63,10 @@ def test_data_in_report_out(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--model", "forecast_makers:network", "--data", "labels.npz"], "labels must be from 0 to 0"),
         (["--model", "forecast_makers:network", "--data", "data.npz", "--plot", "a.txt"], "must end in one of .png"),
         (["--model", "forecast_makers:network", "--data", "data.npz", "--checkpoint", "w.eqx"], "not tuple"),
-        (["--model", "forecast_makers:network", "--data", "data.npz", "--start", "end"], "start must be one of"),
+        (
+            ["--model", "forecast_makers:network", "--data", "data.npz", "--initial-outputs", "end"],
+            "initial_outputs must be one of",
+        ),
     ],
 )
 def test_mistakes_end_in_one_line(
@@ -83,7 +86,7 @@ def test_built_in_network_checkpoint_and_figure(folder: Path, capsys: pytest.Cap
     assert "loss against time, rich" in text
     assert "3 networks of 1024 parameters" in text
     assert (folder / "a.png").stat().st_size > 10_000
-    assert _run(["forecast", "--model", "mlp:64x3", "--data", "labels.npz", "--draws", "2", "--json"]) == 0
+    assert _run(["forecast", "--model", "mlp:64x3", "--data", "labels.npz", "--seeds", "2", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert (content["outputs"], content["networks"]) == (2, 2)
     trained = eqx.nn.MLP(3, 1, 16, depth=1, key=jax.random.key(5))

@@ -348,7 +348,7 @@ def test_dataset_can_be_stored(tmp_path) -> None:
 def test_pairs_that_do_not_fit_are_refused() -> None:
     rng = np.random.default_rng(13)
     x, f, y = draw(rng, 30, 4, 3, 0.0, "plain")
-    with pytest.raises(ValueError, match="2 test samples cannot tell 3 classes apart"):
+    with pytest.raises(ValueError, match="2 test samples cannot distinguish 3 classes"):
         features((x, f, y), (x[:2], f[:2], y[:2]))
     with pytest.raises(ValueError, match="same number of features, not 4 and 3"):
         features((x, f, y), (x[:, :3], f, y))

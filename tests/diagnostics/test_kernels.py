@@ -12,7 +12,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvable.diagnostics.kernels import cka, feature_kernel, kernel_alignment, kernel_change, ntk, spectrum
+from solvable.diagnostics import cka, feature_kernel, kernel_alignment, kernel_change, ntk, spectrum
 from solvable.models.feature_scaling import fit_source_capacity
 
 INPUTS = np.random.default_rng(0).normal(size=(9, 4))
@@ -103,7 +103,7 @@ def test_any_batch_and_memory_gives_the_same(batch, outputs, memory, square):
     weights, others = two_layer_weights(), None if square else INPUTS[::-2] + 1.0
     full = two_layer_kernel(weights, INPUTS, INPUTS if square else others)
     expected = {"full": full, "trace": np.einsum("icjc->ij", full), "sum": full.sum((1, 3))}[outputs]
-    how = {"batch": batch} if batch < 12 else {}
+    how = {"batch_size": batch} if batch < 12 else {}
     kernel = ntk(
         two_layers, INPUTS, others, parameters=weights, outputs=outputs, memory_limit=memory, method="jacobian", **how
     )
@@ -137,7 +137,7 @@ def torch_twin(module):
 @pytest.mark.parametrize("outputs", ["trace", "sum", "full"])
 def test_torch_agrees_with_jax(outputs):
     module = example_module()
-    there = ntk(torch_twin(module), INPUTS, INPUTS[:4], outputs=outputs, batch=2)
+    there = ntk(torch_twin(module), INPUTS, INPUTS[:4], outputs=outputs, batch_size=2)
     np.testing.assert_allclose(there, ntk(module, INPUTS, INPUTS[:4], outputs=outputs), rtol=1e-10, atol=1e-10)
     assert there.attrs["library"] == "torch"
 
@@ -183,7 +183,9 @@ def test_half_precision_adds_up_in_single():
 def test_features_of_a_network():
     module = example_module()
     outputs = np.asarray(jax.vmap(module)(INPUTS))
-    np.testing.assert_allclose(feature_kernel(module, INPUTS, batch=2), outputs @ outputs.T, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        feature_kernel(module, INPUTS, batch_size=2), outputs @ outputs.T, rtol=1e-12, atol=1e-14
+    )
     np.testing.assert_allclose(
         feature_kernel(module, INPUTS, INPUTS[:2]), outputs @ outputs[:2].T, rtol=1e-12, atol=1e-14
     )
@@ -363,13 +365,13 @@ def test_bad_input_of_kernels():
         ntk(two_layers, INPUTS, parameters=weights, method="products")
     with pytest.raises(ValueError, match="dtype must be"):
         ntk(two_layers, INPUTS, parameters=weights, dtype="float16")
-    with pytest.raises(ValueError, match="batch must be a whole number"):
-        ntk(two_layers, INPUTS, parameters=weights, batch=0)
+    with pytest.raises(ValueError, match="batch_size must be a whole number"):
+        ntk(two_layers, INPUTS, parameters=weights, batch_size=0)
     with pytest.raises(ValueError, match="memory_limit must be"):
         ntk(two_layers, INPUTS, parameters=weights, memory_limit=0)
     with pytest.raises(ValueError, match="at least one input"):
         ntk(two_layers, INPUTS[:0], parameters=weights)
-    with pytest.raises(ValueError, match="must be alike"):
+    with pytest.raises(ValueError, match="must have the same shape"):
         ntk(two_layers, INPUTS, INPUTS[:, :2], parameters=weights)
     with pytest.raises(ValueError, match="from 1 to the 9 inputs, not 10"):
         ntk(two_layers, INPUTS, parameters=weights, landmarks=10)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvable.diagnostics.laziness import LazinessReport, laziness, tangent_model
+from solvable.diagnostics import LazinessReport, laziness, tangent_model
 from solvable.models.scalar_network import ScalarNetwork
 
 INPUTS = np.random.default_rng(0).normal(size=(10, 4))
@@ -200,8 +200,8 @@ def test_torch_and_equinox_agree():
             layer.weight.data, layer.bias.data = (torch.as_tensor(np.array(part)) for part in (own.weight, own.bias))
         return network
 
-    here = laziness(module, module, moved, INPUTS, batch=3)
-    there = laziness(twin(module), twin(module).state_dict(), twin(moved), INPUTS, batch=4)
+    here = laziness(module, module, moved, INPUTS, batch_size=3)
+    there = laziness(twin(module), twin(module).state_dict(), twin(moved), INPUTS, batch_size=4)
     assert there.distance == pytest.approx(here.distance, rel=1e-10)
     assert there.kernel_change == pytest.approx(here.kernel_change, rel=1e-8)
     assert there.parameter_motion == pytest.approx(here.parameter_motion, rel=1e-12)
@@ -249,7 +249,7 @@ def test_report_as_text_and_json():
     ],
 )
 def test_verdict_takes_the_larger_of_both(distance, kernel, verdict):
-    from solvable.diagnostics.kernels import KernelChange
+    from solvable.diagnostics import KernelChange
 
     report = LazinessReport(distance, 1.0, 0.1, {"w": 0.1}, KernelChange(kernel, 0.0), (0.1, 0.5), 3, 3, "float64", 0.0)
     assert report.verdict == verdict
@@ -269,5 +269,5 @@ def test_bad_input():
         laziness(linear, np.ones(4), np.full(4, np.nan), INPUTS)
     with pytest.raises(ValueError, match="kernel_inputs must be"):
         laziness(linear, np.ones(4), np.zeros(4), INPUTS, kernel_inputs=-1)
-    with pytest.raises(ValueError, match="batch must be"):
-        laziness(linear, np.ones(4), np.zeros(4), INPUTS, batch=0)
+    with pytest.raises(ValueError, match="batch_size must be"):
+        laziness(linear, np.ones(4), np.zeros(4), INPUTS, batch_size=0)

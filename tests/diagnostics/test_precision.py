@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from solvable import diagnostics
-from solvable.diagnostics.rounding import rounding_of
+from solvable.diagnostics.precision import rounding_of
 
 FORMATS = ("float16", "float32", "float64")
 

@@ -151,7 +151,7 @@ def test_the_route_of_a_gpu_gives_the_same(library, labelled, monkeypatch) -> No
     bad = x.copy()
     bad[3, 1] = np.inf
     before = everything(found)
-    with pytest.raises(ValueError, match="features of batch 4 hold inf"):
+    with pytest.raises(ValueError, match="features of batch 4 contain inf"):
         found.update(convert(bad), convert(f), targets)
     for name, value in everything(found).items():
         np.testing.assert_array_equal(value, before[name])
@@ -216,9 +216,9 @@ def test_what_is_not_finite_is_named(dtype, value, word) -> None:
     x, f, y = draw(10)
     bad, bad_outputs = x.astype(dtype), f.astype(dtype)
     bad[17, 2] = bad_outputs[5, 1] = value
-    refuse(f"features of batch 2 hold {word}.*1 of 300.*row 17", bad, f, y, after=(x, f, y))
-    refuse(f"outputs of batch 2 hold {word}.*row 5", x, bad_outputs, y, after=(x, f, y))
-    refuse(f"targets of batch 1 hold {word}", x, f, bad_outputs)
+    refuse(f"features of batch 2 contain {word}.*1 of 300.*row 17", bad, f, y, after=(x, f, y))
+    refuse(f"outputs of batch 2 contain {word}.*row 5", x, bad_outputs, y, after=(x, f, y))
+    refuse(f"targets of batch 1 contain {word}", x, f, bad_outputs)
 
 
 def test_extreme_sizes_work_or_raise() -> None:
@@ -232,7 +232,7 @@ def test_extreme_sizes_work_or_raise() -> None:
             FeatureStatistics(classes)
     with pytest.raises(ValueError, match="no batch has been added"):
         _ = FeatureStatistics().feature_mean
-    with pytest.raises(ValueError, match="3 outputs and of 2 outputs cannot be joined"):
+    with pytest.raises(ValueError, match="3 outputs and of 2 outputs cannot be combined"):
         _ = FeatureStatistics(3).update(x, f, y) + FeatureStatistics(3).update(x, f[:, :2], y)
     with pytest.raises(ValueError, match="class 3 has no sample"):
         _ = FeatureStatistics(4).update(x, f, y).class_means

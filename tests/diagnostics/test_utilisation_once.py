@@ -29,7 +29,7 @@ def test_what_several_features_hold_is_counted_once(weak: float) -> None:
     assert report.utilisation_once.sum() == pytest.approx(1, abs=1e-6)
     # The strong directions differ from the three first axes by chance, √(20/4000) of the weak ones' size.
     assert sizes["utilisation_once"] == pytest.approx(3, abs=0.1 if weak == 1e-1 else 0.01)
-    assert any("count more than once" in note for note in report.notes)
+    assert any("counted more than once" in note for note in report.notes)
 
 
 def test_utilisation_counted_once_is_that_of_features_made_orthogonal_one_by_one() -> None:

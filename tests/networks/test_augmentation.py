@@ -12,10 +12,10 @@ from scipy import stats
 
 from solvable import networks
 from solvable.networks.data import load_images
-from solvable.networks.data.augmentation import COLOUR, GREY, crops_and_flips, heavy, streamed, warp
+from solvable.networks.data.augmentation import COLOUR, GREY, crops_and_flips, heavy_augmentation, stream_images, warp
 
 KEY = jax.random.key(0)
-NOTHING = dict.fromkeys(("turn", "scale", "shear", "shift", "elastic", "brightness", "contrast", "colour"), 0.0)
+NOTHING = dict.fromkeys(("rotation", "scale", "shear", "shift", "elastic", "brightness", "contrast", "colour"), 0.0)
 
 
 def applied(augment, images, key: jax.Array = KEY) -> np.ndarray:
@@ -100,8 +100,8 @@ def test_mirroring_twice_is_nothing() -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_heavy_without_ranges_changes_nothing(channels: int) -> None:
     images = random_images(channels=channels)
-    np.testing.assert_array_equal(applied(heavy(**NOTHING, flip=False), images), images)
-    mirror = partial(jax.jit(heavy(**NOTHING, flip=True)), KEY)
+    np.testing.assert_array_equal(applied(heavy_augmentation(**NOTHING, flip=False), images), images)
+    mirror = partial(jax.jit(heavy_augmentation(**NOTHING, flip=True)), KEY)
     np.testing.assert_array_equal(mirror(mirror(images)), images)
 
 
@@ -131,7 +131,7 @@ def test_a_quarter_turn_is_a_rotation() -> None:
     for_affine = jax.random.split(jax.random.split(key, 3)[0])[0]
     draw = float(jax.random.uniform(for_affine, (6, 1, 1, 1), jnp.float32, -1, 1)[0, 0, 0, 0])
     assert abs(draw) > 0.5
-    turned = applied(heavy(**{**NOTHING, "turn": 90 / abs(draw)}, flip=False), image, key)
+    turned = applied(heavy_augmentation(**{**NOTHING, "rotation": 90 / abs(draw)}, flip=False), image, key)
     expected = np.rot90(np.asarray(image), k=1 if draw < 0 else -1, axes=(1, 2))
     np.testing.assert_allclose(turned, expected, atol=1e-5)  # coordinates of 32 bits, slopes of a few
 
@@ -140,7 +140,7 @@ def test_a_quarter_turn_is_a_rotation() -> None:
 def test_displacements_are_as_large_everywhere() -> None:
     """Of an image whose value is its column, a warp shows the columns read: mean and spread at every pixel."""
     columns = jnp.broadcast_to(jnp.arange(12.0, dtype=jnp.float32)[:, None], (4000, 12, 12, 1))
-    bent = applied(heavy(**{**NOTHING, "elastic": 0.05}, flip=False), columns)[..., 0] - np.arange(12.0)
+    bent = applied(heavy_augmentation(**{**NOTHING, "elastic": 0.05}, flip=False), columns)[..., 0] - np.arange(12.0)
     inside = bent[:, :, 4:8]  # 0.05 * 12 = 0.6 pixels: nothing inside is read from outside the image
     # Spread of a spread of 4000 draws is 1.1 %; six deviations of the worst of 48 pixels, a false alarm in 1e7.
     np.testing.assert_allclose(inside.std(axis=0), 0.6, rtol=0.07)
@@ -155,7 +155,7 @@ def test_displacements_are_as_large_everywhere() -> None:
 def test_ranges_of_the_affine_part(name: str, value: float, spread: float | None) -> None:
     size = 30
     columns = jnp.broadcast_to(jnp.arange(size, dtype=jnp.float32)[:, None], (3000, size, size, 1))
-    read = applied(heavy(**{**NOTHING, name: value}, flip=False), columns)[:, size // 2, :, 0]
+    read = applied(heavy_augmentation(**{**NOTHING, name: value}, flip=False), columns)[:, size // 2, :, 0]
     if name == "shift":
         moved = read[:, 14] - 14
         assert np.abs(moved).max() <= 0.2 * size + 1e-4
@@ -170,7 +170,7 @@ def test_ranges_of_the_affine_part(name: str, value: float, spread: float | None
 @pytest.mark.slow
 def test_brightness_is_about_kept() -> None:
     digits = load_images("digits", flatten=False, size=12).train_inputs
-    after = applied(heavy(), jnp.asarray(digits))
+    after = applied(heavy_augmentation(), jnp.asarray(digits))
     # Scaling is even in its logarithm; areas, its squares, have the mean sinh(2 a)/(2 a), a = log 1.15, which is 1.3 %.
     # Ink that is pushed over the edge is lost. The mean of 1,400 images is known to 0.5 %.
     assert after.mean() == pytest.approx(digits.mean(), rel=0.03)
@@ -182,13 +182,15 @@ def test_colours() -> None:
     images = random_images(2000, 4)
     plain = {**NOTHING, "flip": False}
     mean, spread = images.mean(axis=(1, 2), keepdims=True), images.std(axis=(1, 2, 3), keepdims=True)
-    brighter = np.asarray((applied(heavy(**{**plain, "brightness": 0.5}), images) - images) / spread)
+    brighter = np.asarray((applied(heavy_augmentation(**{**plain, "brightness": 0.5}), images) - images) / spread)
     np.testing.assert_allclose(brighter, brighter[:, :1, :1, :1] * np.ones((1, 4, 4, 3)), atol=1e-5)
     assert 0.49 < np.abs(brighter).max() <= 0.5 + 1e-5
-    tinted = np.asarray((applied(heavy(**{**plain, "colour": 0.5}), images) - images) / spread)
+    tinted = np.asarray((applied(heavy_augmentation(**{**plain, "colour": 0.5}), images) - images) / spread)
     np.testing.assert_allclose(tinted, tinted[:, :1, :1, :] * np.ones((1, 4, 4, 1)), atol=1e-5)
     assert abs(np.corrcoef(tinted[:, 0, 0].T)[0, 1]) < 5 / np.sqrt(2000)  # channels on their own
-    contrast = np.asarray(applied(heavy(**{**plain, "contrast": 1.0}), images) - mean) / np.asarray(images - mean)
+    contrast = np.asarray(applied(heavy_augmentation(**{**plain, "contrast": 1.0}), images) - mean) / np.asarray(
+        images - mean
+    )
     assert 0.5 - 1e-2 < np.median(contrast, axis=(1, 2, 3)).min() < 0.51
     assert 1.98 < np.median(contrast, axis=(1, 2, 3)).max() < 2.01
 
@@ -196,7 +198,7 @@ def test_colours() -> None:
 @pytest.mark.slow
 def test_cutout_paints_a_square() -> None:
     images = random_images(200, 10)
-    after = applied(heavy(**NOTHING, flip=False, cutout=0.4), images)
+    after = applied(heavy_augmentation(**NOTHING, flip=False, cutout=0.4), images)
     hole = np.any(after != np.asarray(images), axis=3)
     assert hole.sum(axis=(1, 2)).max() == 16
     assert hole.sum(axis=(1, 2)).min() >= 4  # a quarter of it, about a corner
@@ -209,7 +211,7 @@ def test_cutout_paints_a_square() -> None:
 
 @pytest.mark.parametrize(
     "augment",
-    [pytest.param(crops_and_flips(2), marks=pytest.mark.slow), heavy(cutout=0.2)],
+    [pytest.param(crops_and_flips(2), marks=pytest.mark.slow), heavy_augmentation(cutout=0.2)],
     ids=["crops", "heavy"],
 )
 @pytest.mark.parametrize("dtype", [pytest.param(jnp.float32, marks=pytest.mark.slow), jnp.bfloat16])
@@ -225,11 +227,11 @@ def test_shape_type_and_keys(augment, dtype) -> None:
 
 
 def test_defaults_follow_the_channels() -> None:
-    assert heavy(turn=3.0).ranges(1) == {**GREY, "turn": 3.0}
-    assert heavy(turn=3.0).ranges(3) == {**COLOUR, "turn": 3.0}
+    assert heavy_augmentation(rotation=3.0).options(1) == {**GREY, "rotation": 3.0}
+    assert heavy_augmentation(rotation=3.0).options(3) == {**COLOUR, "rotation": 3.0}
     assert not GREY["flip"]
-    assert GREY["turn"] <= 20
-    assert heavy(turn=3.0) == heavy(turn=3.0) != heavy(turn=4.0)
+    assert GREY["rotation"] <= 20
+    assert heavy_augmentation(rotation=3.0) == heavy_augmentation(rotation=3.0) != heavy_augmentation(rotation=4.0)
 
 
 # ---- streams
@@ -237,7 +239,7 @@ def test_defaults_follow_the_channels() -> None:
 
 def test_streams_draw_training_images_alone_and_evenly() -> None:
     images = load_images("digits", train=100, flatten=False)
-    source = streamed(images, crops_and_flips(padding=0, flip=False))
+    source = stream_images(images, crops_and_flips(padding=0, flip=False))
     inputs, targets = eqx.filter_jit(source.sample)(KEY, 20_000)
     rows = {image.tobytes(): row for row, image in enumerate(images.train_inputs)}
     assert len(rows) == 100
@@ -253,7 +255,7 @@ def test_streams_draw_training_images_alone_and_evenly() -> None:
 @pytest.mark.slow
 def test_streams_are_new_every_step_and_the_same_for_a_key() -> None:
     images = load_images("digits", train=50, balanced=True, flatten=False)
-    source = streamed(images, heavy(), flatten=True)
+    source = stream_images(images, heavy_augmentation(), flatten=True)
     sample = eqx.filter_jit(source.sample)
     first, second = (sample(jax.random.key(step), 64) for step in (0, 1))
     assert first[0].shape == (64, 64)
@@ -269,17 +271,17 @@ def test_streams_are_new_every_step_and_the_same_for_a_key() -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_networks_learn_from_a_stream(precision) -> None:
     images = load_images("digits", flatten=False, size=10, standardise=True)
-    source = streamed(images, heavy(), flatten=True)
+    source = stream_images(images, heavy_augmentation(), flatten=True)
     training = networks.train(
         lambda key: networks.MLP(100, 10, 64, 3, key=key),
         source,
         optax.adam(3e-3),
         steps=600,
-        batch=64,
+        batch_size=64,
         loss="cross-entropy",
         precision=precision,
         seeds=2,
-        at_once=1,
+        runs_per_group=1,
     )
     assert (training.curves.test_accuracy[:, -1] > 0.9).all()
     assert (training.curves.train_accuracy[:, -1] > 0.75).all()
@@ -292,11 +294,11 @@ def test_networks_learn_from_a_stream(precision) -> None:
         (lambda: crops_and_flips(padding=1.5), "padding must be a whole number"),
         (lambda: crops_and_flips(fill="wrap"), "fill must be 'reflect', 'edge', a number .* not 'wrap'"),
         (lambda: crops_and_flips(fill=np.nan), "fill must be"),
-        (lambda: heavy(turn=200), "turn must be a number from 0 to 180, not 200: 0 leaves it out"),
-        (lambda: heavy(elastic=-0.1), "elastic must be a number 0 or more, not -0.1"),
-        (lambda: heavy(scale=float("inf")), "scale must be a number 0 or more, not inf"),
+        (lambda: heavy_augmentation(rotation=200), "rotation must be a number from 0 to 180, not 200: 0 leaves it out"),
+        (lambda: heavy_augmentation(elastic=-0.1), "elastic must be a number 0 or more, not -0.1"),
+        (lambda: heavy_augmentation(scale=float("inf")), "scale must be a number 0 or more, not inf"),
         (
-            lambda: heavy()(KEY, jnp.zeros((8, 8, 1))),
+            lambda: heavy_augmentation()(KEY, jnp.zeros((8, 8, 1))),
             r"shape \(8, 8, 1\): load them with flatten=False.*images\[None\]",
         ),
         (lambda: crops_and_flips()(KEY, jnp.zeros((2, 8, 8, 1), jnp.uint8)), "real images .* not uint8"),
@@ -304,7 +306,10 @@ def test_networks_learn_from_a_stream(precision) -> None:
             lambda: crops_and_flips(fill=(1.0, 2.0))(KEY, jnp.zeros((2, 8, 8, 3))),
             "fill has 2 numbers, but the images 3 channels",
         ),
-        (lambda: streamed(load_images("digits"), heavy()), r"digits have the shape \(64,\).*flatten=False"),
+        (
+            lambda: stream_images(load_images("digits"), heavy_augmentation()),
+            r"digits have the shape \(64,\).*flatten=False",
+        ),
     ],
 )
 def test_bad_input(make, message: str) -> None:

@@ -181,7 +181,7 @@ def test_a_lazy_network_trains_like_the_model_tangent_to_it() -> None:
         task,
         optax.sgd(rate * richness**2 * 64),
         steps=int(at[-1]),
-        at=at,
+        measure_at=at,
         loss="half-mse",
         precision="float64",
         progress=False,

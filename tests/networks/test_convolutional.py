@@ -11,7 +11,7 @@ import pytest
 
 from solvable.networks import parts
 from solvable.networks.convolutional.cnn import CNN
-from solvable.networks.convolutional.layers import BatchNorm, halved, last_layer, relu
+from solvable.networks.convolutional.layers import BatchNorm, last_layer, max_pool, relu
 from solvable.networks.convolutional.resnet import ResNet18
 from solvable.networks.convolutional.vgg import VGG16
 
@@ -58,7 +58,7 @@ def in_use(network, images):
 @eqx.filter_jit(**QUICKLY)
 def a_step(network, images, labels, optimiser_state, optimiser):
     def loss(network):
-        outputs, after = parts.learning(network, images)
+        outputs, after = parts.training_forward(network, images)
         return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(outputs, labels)), (outputs, after)
 
     (_, (outputs, after)), slope = eqx.filter_value_and_grad(loss, has_aux=True)(network)
@@ -151,7 +151,7 @@ def test_a_small_vgg_is_that_of_torch(batch_norm, monkeypatch):
 def test_batch_norm_far_from_zero():
     """A mean of a thousand standard deviations: exact once the running mean is near, and finite before."""
     images = (1000 + np.random.default_rng(0).normal(size=(8, 4, 4, 2))).astype(np.float32)
-    learn = eqx.filter_jit(lambda norm: norm.learning(jnp.asarray(images)), **QUICKLY)
+    learn = eqx.filter_jit(lambda norm: norm.training_forward(jnp.asarray(images)), **QUICKLY)
     norm = BatchNorm(2)
     first, after = learn(norm)
     assert np.isfinite(first).all()
@@ -161,17 +161,17 @@ def test_batch_norm_far_from_zero():
     np.testing.assert_allclose(normalised, exact, atol=3e-4)  # float32 has steps of 6e-5 at a thousand
     np.testing.assert_allclose(after.mean.value, 100, rtol=1e-2)
     with pytest.raises(ValueError, match="take a batch of 2 or more"):
-        norm.learning(jnp.asarray(images[:1, :1, :1]))
+        norm.training_forward(jnp.asarray(images[:1, :1, :1]))
 
 
 def test_pixels_that_are_halved_and_slopes():
     images = np.arange(15.0).reshape(1, 3, 5, 1)
-    slope = jax.jit(jax.grad(lambda images: halved(images).sum()))
-    np.testing.assert_array_equal(halved(images)[0, :, :, 0], [[6.0, 8.0]])
+    slope = jax.jit(jax.grad(lambda images: max_pool(images).sum()))
+    np.testing.assert_array_equal(max_pool(images)[0, :, :, 0], [[6.0, 8.0]])
     np.testing.assert_array_equal(np.flatnonzero(slope(images)), [6, 8])
     np.testing.assert_array_equal(np.flatnonzero(slope(np.ones((1, 3, 5, 1)))), [0, 2])  # of equals, the first
     images[0, 0, 0, 0] = np.nan
-    assert np.isnan(halved(images)[0, 0, 0, 0])
+    assert np.isnan(max_pool(images)[0, 0, 0, 0])
     np.testing.assert_array_equal(jax.vmap(jax.grad(relu))(jnp.array([-1.0, 0.0, 2.0])), [0, 0, 1])
 
 
@@ -204,7 +204,7 @@ def test_a_bfloat16_step_multiplies_nothing_wider(network):
     shapes, rest = eqx.partition(eqx.filter_eval_shape(network), lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
 
     def loss(arrays):
-        outputs, after = parts.learning(low_precision(eqx.combine(arrays, rest)), images)
+        outputs, after = parts.training_forward(low_precision(eqx.combine(arrays, rest)), images)
         assert outputs.dtype == jnp.bfloat16
         carried = jax.tree.leaves(eqx.filter(after, parts.running(after)))
         assert all(leaf.dtype == jnp.float32 for leaf in carried)
@@ -309,7 +309,8 @@ def test_training_learns_and_carries_statistics(precision):
         lambda key: ResNet18((8, 8, 1), 2, key=key, width=4, blocks=(1, 1)),
         Fixed(images, labels, images, labels),
         optax.sgd(0.05, momentum=0.9),
-        steps=40, batch=32, loss="cross-entropy", precision=precision, at_once=1, at=(0, 40), progress=False,
+        steps=40, batch_size=32, loss="cross-entropy", precision=precision, runs_per_group=1, measure_at=(0, 40),
+        progress=False,
     )  # fmt: skip
     assert float(training.curves.test_accuracy.isel(time=-1).squeeze()) == 1
     trained = training.network(0)
@@ -347,5 +348,5 @@ def test_bad_images():
         network(jnp.ones((1, 4, 4)))
     numbers = np.arange(16, dtype=np.uint8).reshape(4, 4, 1)
     np.testing.assert_array_equal(in_use(network, numbers[None]), in_use(network, numbers[None].astype(np.float32)))
-    with pytest.raises(ValueError, match=r"one by one, or a batch of them to `learning`"):
-        filled(lambda: ResNet18((4, 4, 1), 3, key=KEY, width=1, blocks=(1,))).learning(jnp.ones((4, 4, 1)))
+    with pytest.raises(ValueError, match=r"one by one, or as a batch to `training_forward`"):
+        filled(lambda: ResNet18((4, 4, 1), 3, key=KEY, width=1, blocks=(1,))).training_forward(jnp.ones((4, 4, 1)))

@@ -51,12 +51,12 @@ def _emergence(steps, every, seeds):
         lambda key, practised: task.fresh(practised),
         optax.sgd(0.05),
         steps=steps,
-        batch=64,
+        batch_size=64,
         loss="half-mse",
         variants={"practised": [1, 2]},
         seeds=seeds,
         measure={"strength": task.held_out(jax.random.key(1), 64).strengths},
-        at=range(0, steps + 1, every),
+        measure_at=range(0, steps + 1, every),
         progress=False,
     )
     return training.curves.time.values, training.curves.strength.values / task.target_scale, task.frequencies()

@@ -77,7 +77,7 @@ def exact_spectrum(power, points):
 @functools.cache
 def report_of(power, decay, points=800, width=2048, draws=2):
     angle, inputs = circle(points)
-    return quiet(network(power, width), inputs, series(angle, decay), draws=draws)
+    return quiet(network(power, width), inputs, series(angle, decay), seeds=draws)
 
 
 CASES = [(1.5, 1.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1.5, 1.75), (1.25, 0.8)))]
@@ -191,7 +191,7 @@ def test_lazy_curve_is_that_of_the_tangent_model():
     angle, inputs = circle(40)
     goal = series(angle, 1.5)
     apply, start = network(1.5, 64)(0)
-    report = quiet(apply, inputs, goal, parameters=start, start="network")
+    report = quiet(apply, inputs, goal, parameters=start, initial_outputs="network")
     linear, rate = tangent_model(apply, start), 0.5 / report.eigenvalues.max()
 
     def loss(parameters):
@@ -249,7 +249,7 @@ def test_landmarks_and_precision_keep_the_strong_modes():
 def test_parity_gap_is_found_and_named():
     angle, inputs = circle(120)
     # 3 ones and odd frequencies: the even ReLU kernel sees cos 2t, never cos 3t.
-    report = quiet(network(1.0, 256), inputs, np.cos(2 * angle) + np.cos(3 * angle), draws=1)
+    report = quiet(network(1.0, 256), inputs, np.cos(2 * angle) + np.cos(3 * angle), seeds=1)
     (gap,) = [note for note in report.notes if "parity gap" in note]
     assert "odd" in gap
     assert "50 %" in gap
@@ -299,14 +299,14 @@ def test_notes_say_what_to_mind():
     def said(report, words):
         return any(words in note for note in report.notes)
 
-    few = quiet(network(1.5, 256), inputs, goal, draws=2)
+    few = quiet(network(1.5, 256), inputs, goal, seeds=2)
     assert said(few, "decades of modes")
     assert not said(few, "one network was measured")
     apply, start = network(1.5, 8)(0)
     narrow = quiet(apply, inputs, goal, parameters=start)
     assert said(narrow, "one network was measured")
     assert said(narrow, "fewer parameters (24) than points")
-    noise = quiet(network(1.5, 256), inputs, generator.normal(size=40), draws=1)
+    noise = quiet(network(1.5, 256), inputs, generator.normal(size=40), seeds=1)
     assert not noise.source > 0 or noise.source < 2 * noise.source_error
     same = quiet(lambda: (apply, start), inputs, goal)
     assert same.networks == 1
@@ -375,7 +375,7 @@ def test_torch_networks_are_drawn_anew_and_agree_with_jax():
     def made():
         return torch.nn.Sequential(torch.nn.Linear(2, 24), torch.nn.ReLU(), torch.nn.Linear(24, 1))
 
-    report = quiet(made, inputs, series(angle, 1.5), draws=2)
+    report = quiet(made, inputs, series(angle, 1.5), seeds=2)
     assert report.networks == 2
     assert torch.equal(state, torch.random.get_rng_state())
     first = make(made, 0, 0)
@@ -398,13 +398,13 @@ def test_torch_networks_are_drawn_anew_and_agree_with_jax():
         ({"targets": np.ones((40, 3))}, "1 outputs and the targets have 3"),
         ({"targets": np.arange(40) % 2}, "labels must be from 0 to 0"),
         ({"targets": np.array(["a"] * 40)}, "numbers or labels"),
-        ({"start": "middle"}, "start must be one of 'zero', 'network'"),
-        ({"first": 9, "last": 3}, "first must be below last"),
-        ({"first": 0}, "first"),
-        ({"draws": 2}, "one network cannot be drawn 2 times"),
+        ({"initial_outputs": "middle"}, "initial_outputs must be one of 'zero', 'network'"),
+        ({"first_mode": 9, "last_mode": 3}, "first_mode must be below last_mode"),
+        ({"first_mode": 0}, "first_mode"),
+        ({"seeds": 2}, "one network cannot be initialised with 2 seeds"),
         ({"parameters": None}, "it needs weights, inputs.*pass parameters"),
         ({"model": 3, "parameters": None}, "or a function that makes one, not 3"),
-        ({"model": lambda: 3, "parameters": None}, "must give .* not int"),
+        ({"model": lambda: 3, "parameters": None}, "must return .* not int"),
         ({"landmarks": 41}, "landmarks must be"),
         ({"inputs": np.full((40, 2), np.inf)}, "not finite on input 0"),
     ],
@@ -446,7 +446,7 @@ def test_errors_cover_the_truth(power, decay):
 
 def test_work_beyond_the_limit_is_refused_before_it_begins(monkeypatch) -> None:
     """Ten classes cost ten gradients an input: on a slow machine that is said, with what to do about it."""
-    from solvable.networks import forecast_cost
+    from solvable.networks import forecast_checks
 
     inputs = np.random.default_rng(0).normal(size=(60, 5))
     labels = np.arange(60) % 10
@@ -455,7 +455,7 @@ def test_work_beyond_the_limit_is_refused_before_it_begins(monkeypatch) -> None:
         return np.tanh(1.0) * (inputs @ parameters)
 
     start = np.ones((5, 10))
-    monkeypatch.setattr(forecast_cost, "operations_per_second", lambda: 1e3)
+    monkeypatch.setattr(forecast_checks, "operations_per_second", lambda: 1e3)
     with pytest.raises(ValueError, match=r"about .* for 60 points and 10 outputs.*landmarks.*--time-limit") as caught:
         forecast(apply, inputs, labels, parameters=start)
     assert "\n" not in str(caught.value)
@@ -467,19 +467,19 @@ def test_work_beyond_the_limit_is_refused_before_it_begins(monkeypatch) -> None:
 
 def test_the_estimate_counts_operations(monkeypatch) -> None:
     """Twice as many inputs are four times the contractions; a linear layer costs its rows plus its columns."""
-    from solvable.networks import forecast_cost
+    from solvable.networks import forecast_checks
     from solvable.networks.initialisations import Initial
 
-    monkeypatch.setattr(forecast_cost, "operations_per_second", lambda: 1.0)
-    monkeypatch.setattr(forecast_cost, "_DECOMPOSITION", 0.0)
-    monkeypatch.setattr(forecast_cost, "_SLOWER", 0.0)
+    monkeypatch.setattr(forecast_checks, "operations_per_second", lambda: 1.0)
+    monkeypatch.setattr(forecast_checks, "_DECOMPOSITION", 0.0)
+    monkeypatch.setattr(forecast_checks, "_SLOWER", 0.0)
     monkeypatch.setattr(linear_layers, "WORTHWHILE", 0)
     network = eqx.nn.MLP(6, 10, 20, depth=1, key=jax.random.key(0))
     inputs = np.random.default_rng(0).normal(size=(40, 6))
-    found = forecast_cost.forecast_seconds([Initial(network, None)], inputs, 10)
+    found = forecast_checks.forecast_seconds([Initial(network, None)], inputs, 10)
     assert found == 2 * 40 * 40 / 2 * 10 * ((6 + 20 + 1) + (20 + 10 + 1))
-    assert forecast_cost.forecast_seconds([Initial(network, None)], inputs[:20], 10) == found / 4
-    assert forecast_cost.forecast_seconds([Initial(network, None)] * 3, inputs, 1) == pytest.approx(0.3 * found)
+    assert forecast_checks.forecast_seconds([Initial(network, None)], inputs[:20], 10) == found / 4
+    assert forecast_checks.forecast_seconds([Initial(network, None)] * 3, inputs, 1) == pytest.approx(0.3 * found)
 
 
 def test_progress_says_how_long_it_takes(monkeypatch) -> None:

@@ -36,7 +36,7 @@ def test_random_points_are_uniform_and_those_of_the_key() -> None:
 
 
 def test_fresh_points_differ_by_key_and_the_test_set_is_a_grid() -> None:
-    data = heaviside("fresh", test_points=10)
+    data = heaviside("fresh", test_samples=10)
     assert isinstance(data, Fresh)
     (inputs, targets), (others, _) = (data.sample(jax.random.key(seed), 6) for seed in (0, 1))
     assert inputs.shape == targets.shape == (6, 1)
@@ -49,8 +49,8 @@ def test_fresh_points_differ_by_key_and_the_test_set_is_a_grid() -> None:
     ("arguments", "message"),
     [
         ({"kind": "lattice"}, "kind must be one of"),
-        ({"kind": "grid", "points": 0}, "points must be a whole number"),
-        ({"kind": "grid", "test_points": 1.5}, "test_points must be a whole number"),
+        ({"kind": "grid", "samples": 0}, "samples must be a whole number"),
+        ({"kind": "grid", "test_samples": 1.5}, "test_samples must be a whole number"),
         ({"kind": "random"}, "give key"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import solvable.networks as networks
 from solvable import diagnostics
-from solvable.networks.layer_kernel import layer_kernel
+from solvable.networks.mlp import layer_kernel
 
 KEY = jax.random.key(0)
 X = jnp.asarray([[0.6, -0.8], [0.28, 0.96], [-1.0, 0.0]])
@@ -128,6 +128,7 @@ def test_the_last_layer_is_found_by_the_diagnostics():
         ({"width": 0}, "width must be"),
         ({"parameterisation": "mup"}, "parameterisation must be one of"),
         ({"richness": 0.5}, "richness belongs to parameterisation='mean-field'"),
+        ({"richness": 0.5, "parameterisation": "ntk"}, "parameterisation='mean-field', not to 'ntk'"),
         ({"std": -1.0}, "std must be a positive finite number"),
         ({"active_width": 9}, "active_width must be at most the width of 8"),
         ({"activation": "tanh", "power": 2.0}, "power belongs to activation='relu'"),

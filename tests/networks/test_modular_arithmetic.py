@@ -89,10 +89,10 @@ def test_label_noise_spoils_exactly_its_share_of_the_training_set() -> None:
         ({"modulus": 6.5}, "modulus must be a whole number"),
         ({"modulus": 7, "operation": "power"}, "operation must be one of 'division', 'addition'"),
         ({"modulus": 7, "train_fraction": 1.0}, "train_fraction must lie between 0 and 1, not 1.0"),
-        ({"modulus": 3, "train_fraction": 0.01}, "leaves 0 to train on and 6 to test: both sets need some"),
+        ({"modulus": 3, "train_fraction": 0.01}, "leaves 0 to train on and 6 to test: neither may be empty"),
         ({"modulus": 3, "train_fraction": 0.99}, "leaves 6 to train on and 0 to test"),
-        ({"modulus": 7, "label_noise": 1.0}, "label_noise must be a share of the training set"),
-        ({"modulus": 7, "label_noise": float("nan")}, "label_noise must be a share"),
+        ({"modulus": 7, "label_noise": 1.0}, "label_noise must be a fraction of the training set"),
+        ({"modulus": 7, "label_noise": float("nan")}, "label_noise must be a fraction"),
     ],
 )
 def test_bad_input_is_named(arguments: dict, message: str) -> None:

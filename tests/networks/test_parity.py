@@ -157,7 +157,7 @@ def test_fixed_data_are_nested_and_may_be_counted_under_vmap():
     [
         ({"skill_bits": 33}, "at most 32, not 33"),
         ({"skills": 6, "skill_bits": 16}, "need 18 skill bits, not 16"),
-        ({"skills": 0}, "skills must be a whole number from 1, not 0"),
+        ({"skills": 0}, "skills must be a whole number, 1 or more, not 0"),
         ({"relevant": 2.5}, "relevant must be a whole number"),
         ({"exponent": 0.0}, "exponent must be positive"),
         ({"target_scale": float("nan")}, "target_scale must be positive"),
@@ -170,7 +170,7 @@ def test_impossible_tasks_are_refused(settings, message):
 
 def test_impossible_sizes_are_refused():
     task = SparseParity()
-    with pytest.raises(ValueError, match="at least one sample"):
+    with pytest.raises(ValueError, match="samples must be a whole number, 1 or more"):
         task.fixed(KEY, 0)
     with pytest.raises(ValueError, match="count must be from 1 to the 10"):
         task.fixed(KEY, 10, count=11)

@@ -14,9 +14,9 @@ import optax
 import pytest
 
 import solvable.networks as networks
-from solvable.networks import memory
-from solvable.networks.losses import point_loss
-from solvable.networks.program import Recipe, beginning, stretch
+from solvable.networks import compilation
+from solvable.networks.losses import sample_loss
+from solvable.networks.program import Recipe, advance, initialise
 
 POINTS = np.linspace(-1, 1, 16)[:, None]
 DATA = networks.Fixed(POINTS, POINTS**2, POINTS[:5], POINTS[:5] ** 2)
@@ -35,7 +35,14 @@ def test_gradient_descent_on_a_line_is_the_closed_form():
     rate, steps = 0.1, 40
     data = networks.Fixed(POINTS, 3 * POINTS + 1)
     training = networks.train(
-        linear, data, optax.sgd(rate), steps=steps, loss="half-mse", precision="float64", seeds=2, at=range(steps + 1)
+        linear,
+        data,
+        optax.sgd(rate),
+        steps=steps,
+        loss="half-mse",
+        precision="float64",
+        seeds=2,
+        measure_at=range(steps + 1),
     )
     second = np.mean(POINTS**2)
     for seed in range(2):
@@ -54,7 +61,9 @@ def test_gradient_descent_on_a_line_is_the_closed_form():
 def test_a_hand_written_loop_with_minibatches_and_adam_gives_the_same():
     """The batches of an epoch are those of its permutation, and each point comes once."""
     steps, batch, key = 8, 5, 3
-    training = networks.train(small, DATA, optax.adam(0.1), steps=steps, batch=batch, key=key, at=[0, steps])
+    training = networks.train(
+        small, DATA, optax.adam(0.1), steps=steps, batch_size=batch, key=key, measure_at=[0, steps]
+    )
     network_key, _, step_key = jax.random.split(jax.random.fold_in(jax.random.key(key), 0), 3)
     network, optimiser = small(network_key), optax.adam(0.1)
     inputs, targets = (jnp.asarray(array, jnp.float32) for array in (DATA.inputs, DATA.targets))
@@ -91,10 +100,10 @@ def test_variants_and_groups_do_not_touch_each_other(tmp_path):
     def sgd(count, rate):
         return optax.sgd(rate)
 
-    settings = {"steps": 6, "batch": 4, "seeds": 2, "at": [0, 3, 6], "snapshots_at": [3]}
+    settings = {"steps": 6, "batch_size": 4, "seeds": 2, "measure_at": [0, 3, 6], "snapshots_at": [3]}
     lists = {"count": [3, 12], "rate": [0.1, 0.3]}
     both = networks.train(small, data, sgd, variants=lists, **settings)
-    split = networks.train(small, data, sgd, variants=lists, at_once=3, checkpoint=tmp_path / "run", **settings)
+    split = networks.train(small, data, sgd, variants=lists, runs_per_group=3, checkpoint=tmp_path / "run", **settings)
     np.testing.assert_allclose(both.curves.train_loss, split.curves.train_loss, rtol=1e-6)
     # The second group has one run, which is trained alone.
     assert both.curves.train_loss.dims == ("variant", "seed", "time")
@@ -108,7 +117,7 @@ def test_variants_and_groups_do_not_touch_each_other(tmp_path):
         )
     with pytest.raises(IndexError, match="no seed 2 of variant 0: there are 2 seeds of 2 variants"):
         both.network(2)
-    with pytest.raises(ValueError, match=r"kept at the steps \[3, 6\], not at 4"):
+    with pytest.raises(ValueError, match=r"saved at the steps \[3, 6\], not at 4"):
         both.network(step=4)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.0.npz", "run.1.npz"]
     # Only counted points are trained on and measured: with three, the loss is that of three.
@@ -120,14 +129,14 @@ def test_variants_and_groups_do_not_touch_each_other(tmp_path):
 
 
 def test_parts_of_a_batch_add_up():
-    recipe = Recipe(small, DATA, optax.sgd(0.1), 16, 1, point_loss("mse"), jnp.float32, None, {}, 1e6)
+    recipe = Recipe(small, DATA, optax.sgd(0.1), 16, 1, sample_loss("mse"), jnp.float32, None, {}, 1e6)
     keys = jax.random.key(0)[None]
     found = []
-    for pieces in (1, 4):
-        state, runs = beginning(recipe)(keys, {})
+    for parts in (1, 4):
+        state, runs = initialise(recipe)(keys, {})
         step = jnp.asarray(0, jnp.int32)
-        advance = jax.jit(stretch(recipe._replace(pieces=pieces), runs))
-        found.append(advance(state, eqx.filter(runs, eqx.is_array), step, step + 2).parameters.layers[0].weight)
+        step_of = jax.jit(advance(recipe._replace(gradient_accumulation_steps=parts), runs))
+        found.append(step_of(state, eqx.filter(runs, eqx.is_array), step, step + 2).parameters.layers[0].weight)
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
 
 
@@ -138,7 +147,7 @@ class Counting(eqx.Module):
     size: networks.Running
     batches: networks.Running
 
-    def learning(self, inputs):
+    def training_forward(self, inputs):
         size = jnp.mean(jnp.abs(inputs.astype(jnp.float32)))
         kept = 0.5 * self.size.held + 0.5 * jax.lax.stop_gradient(size)
         new = eqx.tree_at(lambda tree: (tree.size.value, tree.batches.value), self, (kept, self.batches.value + 1.0))
@@ -163,7 +172,7 @@ def test_running_values_are_carried_along_and_augmentation_is_for_training_only(
         return 2 * batch
 
     data = networks.Fixed(inputs, np.ones((8, 1), np.float32), augment=doubled)
-    options = {"steps": 4, "batch": 4, "seeds": 2, "at_once": 1, "at": [0, 4], "snapshots_at": [1]}
+    options = {"steps": 4, "batch_size": 4, "seeds": 2, "runs_per_group": 1, "measure_at": [0, 4], "snapshots_at": [1]}
     options["precision"] = precision
     training = networks.train(counting, data, optax.sgd(0.1), checkpoint=tmp_path / "run", **options)
     assert set(seen) == {((4, 1), jnp.dtype("float32"))}
@@ -190,7 +199,7 @@ def test_running_values_need_learning():
             return x @ self.weight
 
     network = Mute(jnp.ones((1, 1), jnp.float32), networks.Running(jnp.float32(0)))
-    with pytest.raises(TypeError, match="Mute has networks.Running parts, and so needs a method learning"):
+    with pytest.raises(TypeError, match="Mute has networks.Running parts, and so needs a method training_forward"):
         networks.train(network, DATA, optax.sgd(0.1), steps=1)
 
 
@@ -207,7 +216,7 @@ def test_steps_of_bfloat16_round_and_the_rest_does_not():
 
     line = Line(jnp.full((1, 1), start, jnp.float32))
     ends = {
-        precision: networks.train(line, data, optax.sgd(0.1), steps=1, at=[1], precision=precision)
+        precision: networks.train(line, data, optax.sgd(0.1), steps=1, measure_at=[1], precision=precision)
         for precision in ("float32", "bfloat16")
     }
     assert float(ends["bfloat16"].network().weight[0, 0]) == start
@@ -216,16 +225,16 @@ def test_steps_of_bfloat16_round_and_the_rest_does_not():
     # Inputs are rounded too: with an input of 1 + 2^-9 and a weight of 1 there is nothing to correct.
     one = Line(jnp.ones((1, 1), jnp.float32))
     near = networks.Fixed(np.full((4, 1), start, np.float32), np.ones((4, 1), np.float32))
-    end = networks.train(one, near, optax.sgd(0.1), steps=1, at=[], precision="bfloat16")
+    end = networks.train(one, near, optax.sgd(0.1), steps=1, measure_at=[], precision="bfloat16")
     assert float(end.network().weight[0, 0]) == 1
 
 
 def test_one_program_serves_all_groups(monkeypatch):
     compiled = []
-    original = networks.training._compiled_program
-    monkeypatch.setattr(networks.training, "_compiled_program", lambda *given: compiled.append(1) or original(*given))
-    options = {"steps": 3, "batch": 8, "seeds": 3, "at": [3]}
-    apart = networks.train(small, DATA, optax.sgd(0.1), at_once=1, **options)
+    original = compilation.compile_program
+    monkeypatch.setattr(compilation, "compile_program", lambda *given: compiled.append(1) or original(*given))
+    options = {"steps": 3, "batch_size": 8, "seeds": 3, "measure_at": [3]}
+    apart = networks.train(small, DATA, optax.sgd(0.1), runs_per_group=1, **options)
     assert len(compiled) == 2  # a program that trains, and one that measures
     together = networks.train(small, DATA, optax.sgd(0.1), **options)
     np.testing.assert_allclose(apart.curves.train_loss, together.curves.train_loss, rtol=1e-5)
@@ -238,7 +247,7 @@ def test_accuracy_and_losses_of_classes():
     def network(key):
         return networks.MLP(3, 3, 1, 1, key=key)
 
-    training = networks.train(network, data, optax.sgd(1.0), steps=50, loss="cross-entropy", at=[50])
+    training = networks.train(network, data, optax.sgd(1.0), steps=50, loss="cross-entropy", measure_at=[50])
     logits = np.asarray(jax.vmap(training.network())(inputs), float)
     logarithm = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     assert float(training.curves.train_loss[0, 0]) == pytest.approx(-np.mean(np.diag(logarithm)), rel=1e-5)
@@ -262,11 +271,11 @@ def test_fresh_points_measures_and_inspections():
         networks.Fresh(sample),
         optax.sgd(0.2),
         steps=60,
-        batch=64,
+        batch_size=64,
         loss="half-mse",
         measure={"weights": lambda network, data, key: network.layers[0].weight[0]},
         inspect=inspect,
-        at=[0, 30, 60],
+        measure_at=[0, 30, 60],
     )
     assert seen == [True, False]
     assert training.curves.weights.dims == ("seed", "time", "weights_0")
@@ -280,7 +289,7 @@ import sys, jax, optax, numpy as np, solvable.networks as networks
 inputs = np.linspace(-1, 1, 64)[:, None]
 training = networks.train(
     lambda key: networks.MLP(1, 1, 64, 3, key=key), networks.Fixed(inputs, np.sin(5 * inputs)), optax.adam(1e-3),
-    steps=int(sys.argv[2]), batch=16, seeds=2, checkpoint=sys.argv[1], checkpoint_seconds=0.0, snapshots_at=[7],
+    steps=int(sys.argv[2]), batch_size=16, seeds=2, checkpoint=sys.argv[1], checkpoint_seconds=0.0, snapshots_at=[7],
     inspect=networks.kernel_metrics(8), inspect_at=[5])
 np.savez(sys.argv[3], loss=training.curves.train_loss, weight=training.network(1).layers[1].weight,
          early=training.network(1, step=7).layers[0].weight, kernel=training.curves.kernel_distance)
@@ -338,7 +347,7 @@ class Stop(KeyboardInterrupt):
 
 def test_interrupted_and_resumed_is_the_same_bit_for_bit(tmp_path):
     """The interruption comes from a measurement on the host in the middle; the checkpoint is of the stop before."""
-    settings = {"steps": 12, "batch": 8, "seeds": 2, "at": [0, 4, 12], "inspect_at": [0, 7]}
+    settings = {"steps": 12, "batch_size": 8, "seeds": 2, "measure_at": [0, 4, 12], "inspect_at": [0, 7]}
     state = {"stop": True, "calls": 0}
 
     def inspect(network, data, initial):
@@ -363,7 +372,7 @@ def test_interrupted_and_resumed_is_the_same_bit_for_bit(tmp_path):
     with pytest.raises(ValueError, match="belongs to a training with other settings"):
         networks.train(small, DATA, optax.adam(0.06), inspect=inspect, checkpoint=tmp_path / "a", **settings)
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:100])
-    with pytest.raises(ValueError, match="delete it to train anew"):
+    with pytest.raises(ValueError, match="delete it to start again"):
         go(tmp_path / "a")
 
 
@@ -374,7 +383,8 @@ def test_runs_that_diverge_are_stopped_and_named():
     def sgd(rate):
         return optax.sgd(rate)
 
-    settings = {"steps": 200, "variants": {"rate": [0.1, 30.0]}, "seeds": 2, "loss": "half-mse", "at": [0, 3, 200]}
+    settings = {"steps": 200, "variants": {"rate": [0.1, 30.0]}, "seeds": 2, "loss": "half-mse"}
+    settings["measure_at"] = [0, 3, 200]
     kept = networks.train(network, DATA, sgd, on_divergence="keep", **settings)
     at = kept.curves.diverged_at
     assert (at[0] == -1).all()
@@ -388,6 +398,7 @@ def test_runs_that_diverge_are_stopped_and_named():
         networks.train(network, DATA, sgd, **settings)
     assert caught.value.partial.curves.train_loss.sizes["time"] == 2
     assert "Lower the learning rate" in str(caught.value)
+    assert "in this error's .partial.curves" in str(caught.value)
 
 
 def test_what_does_not_fit_names_the_batch_that_would():
@@ -396,26 +407,30 @@ def test_what_does_not_fit_names_the_batch_that_would():
 
     def go(batch, limit):
         data = networks.Fixed(np.zeros((4096, 1)), np.zeros(4096))
-        return networks.train(network, data, optax.sgd(0.1), steps=1, batch=batch, at=[1], memory_limit=limit)
+        return networks.train(
+            network, data, optax.sgd(0.1), steps=1, batch_size=batch, measure_at=[1], memory_limit=limit
+        )
 
     limit = 6e5
-    with pytest.raises(MemoryError, match=r"1 runs side by side at 4096 points .* batch=\d+ would fit") as caught:
+    with pytest.raises(
+        MemoryError, match=r"1 runs side by side with 4096 samples .* batch_size=\d+ would fit"
+    ) as caught:
         go(4096, limit)
-    fits = int(str(caught.value).split("batch=")[1].split()[0])
+    fits = int(str(caught.value).split("batch_size=")[1].split()[0])
     assert 16 < fits < 4096
     go(fits, limit)
-    assert memory.is_full(RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"))
-    assert not memory.is_full(RuntimeError("INVALID_ARGUMENT"))
+    assert compilation.is_memory_error(RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"))
+    assert not compilation.is_memory_error(RuntimeError("INVALID_ARGUMENT"))
 
 
 def test_a_full_device_is_told_as_such(monkeypatch):
     def full(*_):
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12 bytes")
 
-    monkeypatch.setattr(networks.training._Compiled, "advance", property(lambda self: full))
-    monkeypatch.setattr(memory, "needed", lambda compiled: None)
-    with pytest.raises(MemoryError, match="2 runs side by side at 8 points a step do not fit into the device"):
-        networks.train(small, DATA, optax.sgd(0.1), steps=2, batch=8, seeds=2)
+    monkeypatch.setattr(compilation.Compiled, "advance", property(lambda self: full))
+    monkeypatch.setattr(compilation, "needed_bytes", lambda compiled: None)
+    with pytest.raises(MemoryError, match="2 runs side by side with 8 samples per step do not fit into the device"):
+        networks.train(small, DATA, optax.sgd(0.1), steps=2, batch_size=8, seeds=2)
 
 
 def test_a_compiler_without_fixed_kernels_is_no_obstacle():
@@ -426,21 +441,21 @@ def test_a_compiler_without_fixed_kernels_is_no_obstacle():
             return "program"
 
     with pytest.warns(UserWarning, match="may differ in the last bits: UNIMPLEMENTED"):
-        assert networks.training._compiled_program(Lowered(), resumable=True) == "program"
-    assert networks.training._compiled_program(Lowered(), resumable=False) == "program"
+        assert compilation.compile_program(Lowered(), resumable=True) == "program"
+    assert compilation.compile_program(Lowered(), resumable=False) == "program"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"steps": 0}, "steps must be"),
-        ({"batch": 17}, "batch must be at most the training set's 16 points, not 17"),
+        ({"batch_size": 17}, "batch_size must be at most the 16 samples of the training set, not 17"),
         ({"loss": "hinge"}, "loss must be one of mse, half-mse, cross-entropy"),
-        ({"at": [3, 99]}, "at must hold whole numbers of steps from 0 to 4, not 99"),
-        ({"variants": {"a": [1, 2], "b": [1]}}, "equally long lists"),
+        ({"measure_at": [3, 99]}, "measure_at must hold whole numbers of steps from 0 to 4, not 99"),
+        ({"variants": {"a": [1, 2], "b": [1]}}, "lists of equal length"),
         ({"variants": {"seed": [1]}}, "may not be called 'seed'"),
         ({"variants": {"a": ["x"]}}, "must hold numbers"),
-        ({"batch": 5, "pieces": 2}, "pieces must divide the batch"),
+        ({"batch_size": 5, "gradient_accumulation_steps": 2}, "gradient_accumulation_steps must divide batch_size"),
         ({"precision": "float16"}, "precision must be one of"),
         ({"diverged_above": 0.5}, "diverged_above must be above 1"),
     ],
@@ -451,13 +466,13 @@ def test_bad_settings(change, message):
 
 
 def test_bad_data():
-    with pytest.raises(ValueError, match="as many rows"):
+    with pytest.raises(ValueError, match="equally many rows"):
         networks.Fixed(np.zeros((3, 1)), np.zeros(2))
     with pytest.raises(ValueError, match="empty"):
         networks.Fixed(np.zeros((0, 1)), np.zeros(0))
     with pytest.raises(ValueError, match="both test_inputs and test_targets"):
         networks.Fixed(np.zeros((3, 1)), np.zeros(3), np.zeros((3, 1)))
-    with pytest.raises(ValueError, match="need a batch"):
+    with pytest.raises(ValueError, match="need a batch_size"):
         networks.train(small, networks.Fresh(lambda key, count: None), optax.sgd(0.1), steps=1)
     with pytest.raises(TypeError, match=r"data must be networks\.Fixed or networks\.Fresh"):
         networks.train(small, (POINTS, POINTS), optax.sgd(0.1), steps=1)

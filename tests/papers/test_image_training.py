@@ -32,7 +32,7 @@ DATA = networks.Fixed(POINTS[:40], ROWS[:40], POINTS[40:], ROWS[40:])
 @pytest.mark.parametrize("piece", [1000, 7])
 def test_a_record_is_what_the_diagnostics_say(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the points pass at once or in pieces, the last of which is shorter."""
-    monkeypatch.setattr(measures, "_BATCH", piece)
+    monkeypatch.setattr(measures, "_BATCH_SIZE", piece)
     found = networks.feature_record(loss="cross-entropy")(NETWORK, DATA, None)
     train, test = (POINTS[:40], LABELS[:40]), (POINTS[40:], LABELS[40:])
     report = solvable.equinox.diagnose(NETWORK, train, test, progress=False)
@@ -68,14 +68,14 @@ def test_a_record_of_some_points_of_numbers_and_of_streams() -> None:
         networks.feature_record()(number, networks.Fresh(lambda key, count: (key, key)), None)
 
 
-def test_equal_pieces() -> None:
-    from solvable.networks.sources import equal_pieces
+def test_equal_batch_size() -> None:
+    from solvable.networks.sources import equal_batch_size
 
-    assert equal_pieces(50_000, 4096) == 3125
-    assert equal_pieces(7, 1000) == 7
-    assert equal_pieces(1009, 1000) == 1000  # a prime: the last piece is shorter
+    assert equal_batch_size(50_000, 4096) == 3125
+    assert equal_batch_size(7, 1000) == 7
+    assert equal_batch_size(1009, 1000) == 1000  # a prime: the last piece is shorter
     for count, most in ((397, 100), (1400, 1000), (60_000, 1000)):
-        piece = equal_pieces(count, most)
+        piece = equal_batch_size(count, most)
         assert piece <= most
         assert count % piece == 0 or piece == most
 

@@ -355,7 +355,7 @@ def train(checkpoint: Path, steps: int = 5, **more: object) -> networks.Training
         data,
         optax.sgd(0.1),
         steps=steps,
-        at=[0, steps],
+        measure_at=[0, steps],
         checkpoint=checkpoint,
         checkpoint_seconds=0.0,
         **more,  # type: ignore[arg-type]
@@ -372,7 +372,7 @@ def test_a_checkpoint_on_a_full_disk(small_disk: Path) -> None:
 def test_a_checkpoint_in_a_read_only_folder_is_refused_before_training(
     read_only: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(networks.training, "beginning", lambda recipe: pytest.fail("training began"))
+    monkeypatch.setattr(networks.training, "initialise", lambda recipe: pytest.fail("training began"))
     with pytest.raises(ValueError, match="cannot write"):
         train(read_only / "state.npz")
 
@@ -391,7 +391,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
         try:
             step, found, measured = checkpoints.read(path, "mark", state) or (0, {}, {})
         except ValueError as error:
-            refused += "delete it to train anew" in str(error)
+            refused += "delete it to start again" in str(error)
             continue
         assert step == 7
         np.testing.assert_array_equal(found["weight"], state["weight"])

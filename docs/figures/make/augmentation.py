@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from solvable.networks import load_images
-from solvable.networks.data.augmentation import heavy
+from solvable.networks.data.augmentation import heavy_augmentation
 from solvable.plotting import new_figure
 
 FIGURES = Path(__file__).parents[1]
@@ -16,7 +16,7 @@ COPIES = 4
 def sheet(name: str) -> np.ndarray:
     images = load_images(name, train=10, balanced=True, flatten=False, key=2).train_inputs
     images = images[np.argsort(load_images(name, train=10, balanced=True, key=2).train_labels)]
-    augment = jax.jit(heavy())
+    augment = jax.jit(heavy_augmentation())
     rows = [images, *(np.asarray(augment(jax.random.key(copy), images)) for copy in range(COPIES))]
     return np.clip(np.concatenate([np.concatenate(list(row), axis=1) for row in rows]), 0, 1).squeeze()
 

@@ -201,10 +201,12 @@ def forecast(
     model: Annotated[str, typer.Option(help="module:function, or mlp:WIDTHxDEPTH such as mlp:1024x3.")],
     data: Annotated[str, typer.Option(help="Inputs, and targets or labels (.npz).")],
     checkpoint: Annotated[str | None, typer.Option(help="Use these weights instead of random initial ones.")] = None,
-    draws: Annotated[int | None, typer.Option(help="Number of random initialisations (default: 3).")] = None,
-    start: Annotated[str, typer.Option(help="zero, or network: its initial outputs must be unlearned.")] = "zero",
-    first: Annotated[int | None, typer.Option(help="First mode of the power-law fits.")] = None,
-    last: Annotated[int | None, typer.Option(help="Last mode of the power-law fits.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of random initialisations (default: 3).")] = None,
+    initial_outputs: Annotated[
+        str, typer.Option(help="zero, or network: learn the difference between the targets and its own outputs.")
+    ] = "zero",
+    first_mode: Annotated[int | None, typer.Option(help="First mode of the power-law fits.")] = None,
+    last_mode: Annotated[int | None, typer.Option(help="Last mode of the power-law fits.")] = None,
     landmarks: Annotated[int | None, typer.Option(help="Approximate the kernel from this number of columns.")] = None,
     key: Annotated[int, typer.Option(help="Random seed.", min=0, max=2**63 - 1)] = 0,
     json: Json = False,
@@ -218,8 +220,16 @@ def forecast(
 ) -> None:
     from solvable.cli.forecast import forecast as run
 
-    options: dict[str, Any] = {"draws": draws, "start": start, "first": first, "last": last, "landmarks": landmarks}
-    run(model, data, checkpoint, {**options, "key": key, "time_limit": time_limit, "outputs": outputs}, json, plot)
+    options: dict[str, Any] = {
+        "seeds": seeds,
+        "initial_outputs": initial_outputs,
+        "first_mode": first_mode,
+        "last_mode": last_mode,
+        "landmarks": landmarks,
+        "key": key,
+    }
+    options |= {"time_limit": time_limit, "outputs": outputs}
+    run(model, data, checkpoint, options, json, plot)
 
 
 @app.command(help="Compare theory and simulation for the linear estimator at three aspect ratios.")

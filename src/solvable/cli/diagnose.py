@@ -11,10 +11,9 @@ import numpy as np
 
 from solvable import diagnostics
 from solvable.cli.outputs import check_outputs, print_report
-from solvable.diagnostics.archives import FEATURES, LAST_LAYER, read_all_arrays, read_arrays, reports
+from solvable.diagnostics.archives import FEATURES, LAST_LAYER, read_arrays, reports, with_arrays
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tangent import is_torch
-from solvable.diagnostics.weights import with_arrays
 from solvable.networks.initialisations import make
 
 _TORCH_FILES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
@@ -119,7 +118,7 @@ def with_weights(network: Any, checkpoint: str, option: str = "--checkpoint") ->
         kind = "PyTorch" if is_torch(network) else "Equinox"
         raise ValueError(f"{option} {checkpoint}: weights of a {kind} network end in {' or '.join(known)}")
     if place.suffix == ".npz":
-        return with_arrays(network, read_all_arrays(place, name=checkpoint), checkpoint)
+        return with_arrays(network, read_arrays(place, name=checkpoint), checkpoint)
     if is_torch(network):
         try:
             network.load_state_dict(read_weights(place))

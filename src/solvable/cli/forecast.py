@@ -1,5 +1,6 @@
 """``solvable forecast``: exponents of the loss from the tangent kernel of a network before training."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,14 @@ def forecast(
     if checkpoint is None:
         report = measure(maker, inputs, targets, **options)
     else:
-        if options["draws"] not in (None, 1):
-            raise ValueError(f"--draws {options['draws']}: a checkpoint is one network, leave --draws out")
+        if options["seeds"] not in (None, 1):
+            raise ValueError(f"--seeds {options['seeds']}: a checkpoint is one network, leave --seeds out")
         report = measure(with_weights(make(maker, options["key"]), checkpoint), inputs, targets, **options)
-        report = report.noting(
-            f"measured at the weights of {checkpoint}: if they are trained, the kernel has changed, and the targets "
-            "are what is left to learn only with --start network"
+        note = (
+            f"measured at the weights of {checkpoint}: if they are trained, the kernel has changed, and the forecast "
+            "is of what is left to learn only with --initial-outputs network"
         )
+        report = dataclasses.replace(report, notes=(*report.notes, note))
     print_report(report.to_json() if as_json else report.summary(), report, plot)
 
 

@@ -1,19 +1,9 @@
-"""Measures on anybody's network: what its last-layer features are worth, and which regime it is in.
-
-The public names of the room are listed here, one line for each file that has any.
-"""
+"""Diagnostics of a trained network: the quality of its last-layer features, its kernels, and its training regime."""
 
 from solvable.diagnostics.collapse import CollapseReport, collapse
 from solvable.diagnostics.features import features
-from solvable.diagnostics.kernels import (
-    KernelChange,
-    cka,
-    feature_kernel,
-    kernel_alignment,
-    kernel_change,
-    ntk,
-    spectrum,
-)
+from solvable.diagnostics.kernel_measures import KernelChange, cka, kernel_alignment, kernel_change, spectrum
+from solvable.diagnostics.kernels import feature_kernel, ntk
 from solvable.diagnostics.laziness import LazinessReport, laziness, tangent_model
 from solvable.diagnostics.report import FeatureReport
 from solvable.diagnostics.statistics import FeatureStatistics

@@ -19,9 +19,9 @@ from solvable.diagnostics.outputs import Field, find_outputs, only_row
 
 
 class TorchNetwork:
-    """The module is called by :func:`torch.func.functional_call` and never changed.
+    """A torch module, called by :func:`torch.func.functional_call` and never changed.
 
-    Buffers, such as the running means of a batch norm, come with the parameters and are held fixed.
+    Buffers, such as the running means of batch normalisation, are held fixed.
     """
 
     library = "torch"
@@ -31,12 +31,12 @@ class TorchNetwork:
     ) -> None:
         self._model, self._field = model, output_field
         self._layers: dict[str, torch.nn.Linear] | None = None
-        wanted = None if dtype is None else getattr(torch, dtype)
+        target = None if dtype is None else getattr(torch, dtype)
         trainable = [name for name, value in model.named_parameters() if value.requires_grad]
         if not trainable:
             raise ValueError("the module has no parameters that require gradients: call requires_grad_(True) on some")
         state = _state(model, parameters)
-        cast = {name: value.to(wanted) if value.is_floating_point() else value for name, value in state.items()}
+        cast = {name: value.to(target) if value.is_floating_point() else value for name, value in state.items()}
         self._trained = {name: cast[name] for name in trainable}
         self._rest = {name: value for name, value in cast.items() if name not in self._trained}
         if any(value.is_complex() for value in self._trained.values()):
@@ -48,66 +48,59 @@ class TorchNetwork:
         self.precision = str(self._dtype).removeprefix("torch.")
 
     def outputs(self, inputs: Any) -> np.ndarray:
-        with torch.no_grad(), inferring(self._model):
-            return _numpy(vmap(lambda one: self._single(self._trained, one))(self._cast(inputs)))
+        with torch.no_grad(), inference_mode(self._model):
+            return _numpy(vmap(lambda x: self._single(self._trained, x))(self._cast(inputs)))
 
     def gradients(self, inputs: Any, weights: np.ndarray) -> list[Any]:
         rows = self._cast(inputs)
-        return self._gradients(rows, self._weights(weights), self._outer_products(rows))
+        return self._gradients(rows, weights, self._outer_products(rows))
 
     def gradient_size(self, inputs: Any) -> int:
         layers = self._outer_products(self._cast(inputs[:1])).values()
         inside = sum(value.numel() for layer in layers for value in layer.parameters())
         return self.size - inside + sum(sum(layer.weight.shape) + 1 for layer in layers)
 
-    def _weights(self, weights: np.ndarray) -> torch.Tensor:
-        return torch.as_tensor(weights, dtype=self._dtype, device=self._device)
-
-    def _gradients(self, rows: torch.Tensor, weights: torch.Tensor, layers: Mapping[str, torch.nn.Linear]) -> list[Any]:
-        """Arrays for the parameters outside of these linear layers, outer products for those inside."""
+    def _gradients(self, rows: torch.Tensor, weights: np.ndarray, layers: Mapping[str, torch.nn.Linear]) -> list[Any]:
+        """Arrays for the parameters outside these linear layers, outer products for those inside."""
+        combinations = torch.as_tensor(weights, dtype=self._dtype, device=self._device)
         names = {f"{name}.{part}".lstrip(".") for name in layers for part in ("weight", "bias")}
         plain = {name: value for name, value in self._trained.items() if name not in names}
         inside = {name: value for name, value in self._trained.items() if name in names}
         zeros = {name: torch.zeros_like(layer.weight[:, 0], dtype=self._dtype) for name, layer in layers.items()}
 
-        def of_one(one: torch.Tensor) -> tuple[Any, Any, Any]:
+        def gradients(x: torch.Tensor) -> tuple[Any, Any, Any]:
             def run(own: dict[str, torch.Tensor], offsets: dict[str, torch.Tensor]) -> tuple[Any, Any]:
-                with _tapping(layers, offsets) as below:
-                    values = self._single({**inside, **own}, one)
-                return values, _only(below, layers)
+                with _tapped(layers, offsets) as below:
+                    values = self._single({**inside, **own}, x)
+                return values, _layer_inputs(below, layers)
 
-            answer: Any = vjp(run, plain, zeros, has_aux=True)
-            _, pull, below = answer
-            found, slopes = vmap(pull)(weights)
-            return found, slopes, below
+            result: Any = vjp(run, plain, zeros, has_aux=True)
+            _, pullback, below = result
+            return *vmap(pullback)(combinations), below
 
-        with inferring(self._model):
-            found, slopes, below = vmap(of_one)(rows)
-        arrays = [_wide(value.reshape(*value.shape[:2], -1)) for value in found.values()]
-        return [*arrays, *(OuterProducts(_wide(slopes[name]), _wide(below[name])) for name in layers)]
+        with inference_mode(self._model):
+            found, slopes, below = vmap(gradients)(rows)
+        arrays = [_widened(value.reshape(*value.shape[:2], -1)) for value in found.values()]
+        return [*arrays, *(OuterProducts(_widened(slopes[name]), _widened(below[name])) for name in layers)]
 
     def _outer_products(self, rows: torch.Tensor) -> dict[str, torch.nn.Linear]:
-        """The linear layers whose gradients are outer products, found by comparing with gradients on one input."""
+        """The linear layers whose gradients are outer products, found by comparison with gradients on one input."""
         if self._layers is None:
             self._layers = self._find_outer_products(rows[:1]) if worthwhile(self.size) else {}
         return self._layers
 
     def _find_outer_products(self, row: torch.Tensor) -> dict[str, torch.nn.Linear]:
         layers = _candidates(self._model, self._trained)
-        weights = self._weights(np.random.default_rng(0).normal(size=(1, self.outputs(row).shape[1])))
-        whole = self._gradients(row, weights, {}) if layers else []
-        plain = dict(zip(self._trained, whole, strict=False))
+        weights = np.random.default_rng(0).normal(size=(1, self.outputs(row).shape[1]))
+        full = dict(zip(self._trained, self._gradients(row, weights, {}), strict=True)) if layers else {}
         while layers:
             try:
                 products = self._gradients(row, weights, layers)[-len(layers) :]
-            except NotAnOuterProductError as found:
-                layers = {name: layer for name, layer in layers.items() if name != found.place}
+            except NotAnOuterProductError as error:
+                layers = {name: layer for name, layer in layers.items() if name != error.layer}
                 continue
-            return {
-                name: layer
-                for (name, layer), part in zip(layers.items(), products, strict=True)
-                if _agree(plain, name, layer, part)
-            }
+            found = zip(layers.items(), products, strict=True)
+            return {name: layer for (name, layer), part in found if _agree(full, name, layer, part)}
         return {}
 
     def contract(self, left: Sequence[Any], right: Sequence[Any], pairs: bool) -> np.ndarray:
@@ -122,19 +115,19 @@ class TorchNetwork:
             for (name, value), part in zip(self._trained.items(), direction, strict=True)
         }
         rows = self._cast(inputs)
-        with inferring(self._model):
+        with inference_mode(self._model):
             call = vmap(self._single, in_dims=(None, 0))
-            outputs, pull = vjp(lambda trained: call(trained, rows), self._trained)[:2]
-            # Pulling back is linear, and its own derivative pushes forward. More layers know their second derivative
-            # backwards than their first forwards, and torch's forward mode scripts itself on first use.
-            push = vjp(lambda weights: pull(weights)[0], torch.zeros_like(outputs))[1]
-            return _numpy(push(along)[0])
+            outputs, pullback = vjp(lambda trained: call(trained, rows), self._trained)[:2]
+            # The pullback is linear, so its own vector-Jacobian product is a Jacobian-vector product. More layers
+            # support a second reverse-mode derivative than forward mode, which torch also compiles on first use.
+            pushforward = vjp(lambda weights: pullback(weights)[0], torch.zeros_like(outputs))[1]
+            return _numpy(pushforward(along)[0])
 
     def arrays(self) -> list[np.ndarray]:
         return [_numpy(self._trained[name]) for name in self.names]
 
-    def _single(self, trained: Mapping[str, torch.Tensor], one: torch.Tensor) -> torch.Tensor:
-        returned = functional_call(self._model, {**self._rest, **trained}, (one[None],))
+    def _single(self, trained: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        returned = functional_call(self._model, {**self._rest, **trained}, (x[None],))
         return only_row(find_outputs(returned, self._field, samples=1)[0]).reshape(-1)
 
     def _cast(self, inputs: Any) -> torch.Tensor:
@@ -143,8 +136,8 @@ class TorchNetwork:
 
 
 @contextmanager
-def inferring(model: torch.nn.Module) -> Iterator[None]:
-    """Without dropout and with the running statistics; every submodule's mode is put back."""
+def inference_mode(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode, without dropout and with running statistics; the mode of every submodule is restored."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -155,7 +148,7 @@ def inferring(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _candidates(model: torch.nn.Module, trained: Mapping[str, Any]) -> dict[str, torch.nn.Linear]:
-    """Linear layers that are plain, wholly trained, and share no parameter with anything else."""
+    """Linear layers that are not subclassed, are trained entirely, and share no parameter with anything else."""
     uses: dict[int, int] = {}
     for _, value in model.named_parameters(remove_duplicate=False):
         uses[id(value)] = uses.get(id(value), 0) + 1
@@ -169,16 +162,16 @@ def _candidates(model: torch.nn.Module, trained: Mapping[str, Any]) -> dict[str,
 
 
 @contextmanager
-def _tapping(
+def _tapped(
     layers: Mapping[str, torch.nn.Linear], offsets: Mapping[str, torch.Tensor]
 ) -> Iterator[dict[str, list[torch.Tensor]]]:
-    """Add offsets to what the layers give, and keep what goes into them."""
+    """Add offsets to the outputs of the layers, and record their inputs."""
     below: dict[str, list[torch.Tensor]] = {name: [] for name in layers}
 
     def hook(name: str) -> Any:
-        def tap(_: torch.nn.Module, taken: tuple[Any, ...], given: torch.Tensor) -> torch.Tensor:
-            below[name].append(taken[0])
-            return given + offsets[name]
+        def tap(_: torch.nn.Module, inputs: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+            below[name].append(inputs[0])
+            return output + offsets[name]
 
         return tap
 
@@ -190,26 +183,28 @@ def _tapping(
             handle.remove()
 
 
-def _only(below: dict[str, list[torch.Tensor]], layers: Mapping[str, torch.nn.Linear]) -> dict[str, torch.Tensor]:
-    """What went into each layer, with a one for its bias."""
-    for name, taken in below.items():
-        if len(taken) != 1 or taken[0].numel() != layers[name].in_features:
+def _layer_inputs(
+    below: dict[str, list[torch.Tensor]], layers: Mapping[str, torch.nn.Linear]
+) -> dict[str, torch.Tensor]:
+    """The input of each layer, with a one for its bias."""
+    for name, inputs in below.items():
+        if len(inputs) != 1 or inputs[0].numel() != layers[name].in_features:
             raise NotAnOuterProductError(name)
-    rows = {name: taken[0].reshape(-1) for name, taken in below.items()}
+    rows = {name: inputs[0].reshape(-1) for name, inputs in below.items()}
     return {
         name: row if layers[name].bias is None else torch.cat([row, torch.ones_like(row[:1])])
         for name, row in rows.items()
     }
 
 
-def _agree(plain: Mapping[str, torch.Tensor], name: str, layer: torch.nn.Linear, part: OuterProducts) -> bool:
+def _agree(full: Mapping[str, torch.Tensor], name: str, layer: torch.nn.Linear, part: OuterProducts) -> bool:
     """Whether the outer product is the gradient of the layer's weights and bias."""
-    whole = plain[f"{name}.weight".lstrip(".")].reshape(layer.weight.shape)
+    gradient = full[f"{name}.weight".lstrip(".")].reshape(layer.weight.shape)
     if layer.bias is not None:
-        whole = torch.cat([whole, plain[f"{name}.bias".lstrip(".")].reshape(-1, 1)], 1)
+        gradient = torch.cat([gradient, full[f"{name}.bias".lstrip(".")].reshape(-1, 1)], 1)
     product = torch.outer(part.slopes[0, 0], part.below[0])
     tolerance = 1000 * torch.finfo(layer.weight.dtype).eps
-    return bool((product - whole).abs().max() <= tolerance * whole.abs().max())
+    return bool((product - gradient).abs().max() <= tolerance * gradient.abs().max())
 
 
 def _state(model: torch.nn.Module, parameters: Any) -> dict[str, torch.Tensor]:
@@ -227,19 +222,19 @@ def _state(model: torch.nn.Module, parameters: Any) -> dict[str, torch.Tensor]:
         raise ValueError(f"the parameters lack {missing[0]!r}, which the model has: pass its whole state_dict()")
     for name, value in own.items():
         if name in parameters and parameters[name].shape != value.shape:
-            found, wanted = tuple(parameters[name].shape), tuple(value.shape)
+            found, expected = tuple(parameters[name].shape), tuple(value.shape)
             raise ValueError(
-                f"parameter {name!r} has shape {found} where the model has {wanted}: pass the same model's"
+                f"parameter {name!r} has shape {found} where the model has {expected}: pass those of this model"
             )
     return {
         name: parameters[name].detach().to(value.device) if name in parameters else value for name, value in own.items()
     }
 
 
-def _wide(part: torch.Tensor) -> torch.Tensor:
+def _widened(part: torch.Tensor) -> torch.Tensor:
     return part.float() if part.dtype in (torch.float16, torch.bfloat16) else part
 
 
 def _numpy(value: Any) -> np.ndarray:
     value = value.detach().cpu()
-    return _wide(value).numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    return _widened(value).numpy() if isinstance(value, torch.Tensor) else np.asarray(value)

@@ -1,8 +1,9 @@
-"""What a batch is: features, outputs and targets from NumPy, JAX or PyTorch, checked before anything is added up."""
+"""Batches of features, outputs and targets from NumPy, JAX or PyTorch, checked before they are summed."""
 
 import dataclasses
 import math
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 Library = Literal["numpy", "jax", "torch"]
 # Sums of squares of anything larger overflow float64.
 _LARGEST = 1e145
+# Rows per batch where whole arrays are split into batches.
+BATCH_SIZE = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,20 +31,39 @@ class Batch:
         return self.features.shape[1], self.outputs.shape[1]
 
 
-def whole_arrays(data: Any, name: str) -> tuple[Any, Any] | None:
-    """Inputs and targets, if ``data`` is one pair of whole arrays and not an iterable of batches; else None.
+class ArrayBatches:
+    """Arrays with equal numbers of rows as an iterable of batches; ``convert`` is applied to the arrays of a batch."""
+
+    def __init__(self, *arrays: Any, convert: Callable[..., tuple[Any, ...]] = lambda *rows: rows) -> None:
+        lengths = {len(array) if array.ndim else 0 for array in arrays}
+        if len(lengths) > 1:
+            raise ValueError(f"arrays that belong together must have equally many rows, not {sorted(lengths)}")
+        self._arrays, self._convert, self._length = arrays, convert, lengths.pop()
+
+    def __len__(self) -> int:
+        return math.ceil(self._length / BATCH_SIZE)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        for begin in range(0, self._length, BATCH_SIZE):
+            yield self._convert(*(array[begin : begin + BATCH_SIZE] for array in self._arrays))
+
+
+def as_batches(
+    data: Any, name: str, convert: Callable[..., tuple[Any, ...]] = lambda *rows: rows
+) -> Iterable[tuple[Any, Any]]:
+    """Batches (inputs, targets) as they are; a pair of whole arrays is split into batches.
 
     A tuple or list of two arrays is such a pair: as batches, its members would have to be pairs themselves.
     """
+    rule = f"the {name} must be batches (inputs, targets), or one pair of whole arrays"
     if hasattr(data, "shape"):
-        raise ValueError(
-            f"the {name} must be batches (inputs, targets), or one pair of whole arrays, not one array of shape "
-            f"{tuple(data.shape)}"
-        )
+        raise ValueError(f"{rule}, not one array of shape {tuple(data.shape)}")
     if data is None or isinstance(data, str | bytes | int | float):
-        raise ValueError(f"the {name} must be batches (inputs, targets), or one pair of whole arrays, not {data!r}")
+        raise ValueError(f"{rule}, not {data!r}")
+    if not isinstance(data, Iterable):
+        raise ValueError(f"{rule}, not {type(data).__name__}")
     if not isinstance(data, tuple | list) or len(data) < 2 or not all(hasattr(member, "shape") for member in data):
-        return None
+        return data
     if len(data) != 2:
         raise ValueError(
             f"the {name} is {len(data)} arrays: give a pair of whole arrays (inputs, targets), or a list of batches"
@@ -50,13 +72,13 @@ def whole_arrays(data: Any, name: str) -> tuple[Any, Any] | None:
     if not inputs.shape or not targets.shape or len(inputs) != len(targets):
         counts = [len(array) if array.shape else "no" for array in data]
         raise ValueError(f"the {name} has {counts[0]} inputs but {counts[1]} targets: each input needs one")
-    return inputs, targets
+    return ArrayBatches(inputs, targets, convert=convert)
 
 
 def library_of(array: Any) -> Library:
-    """The library that adds an array up: its own on an accelerator, NumPy for everything in host memory.
+    """The library that sums an array: its own on an accelerator, NumPy for everything in host memory.
 
-    Told by the name of the module, so that neither JAX nor PyTorch is imported for people who do not use it.
+    The module name decides, so that neither JAX nor PyTorch is imported for people who do not use it.
     """
     root = type(array).__module__.partition(".")[0]
     if root == "torch" and array.device.type == "cuda":
@@ -67,7 +89,7 @@ def library_of(array: Any) -> Library:
 
 
 def read_batch(features: Any, outputs: Any, targets: Any, number: int) -> Batch:
-    """The three arrays side by side in the library of the features, with shapes that fit, or a ValueError."""
+    """Convert the three arrays to the library of the features; raise a ValueError if their shapes do not fit."""
     library = library_of(features)
     features, outputs, targets = (_convert(array, library, features) for array in (features, outputs, targets))
     if features.ndim != 2 or 0 in features.shape:
@@ -78,7 +100,7 @@ def read_batch(features: Any, outputs: Any, targets: Any, number: int) -> Batch:
     outputs = outputs[:, None] if outputs.ndim == 1 else outputs
     if outputs.ndim != 2 or 0 in outputs.shape:
         raise ValueError(f"outputs of batch {number} must have shape (samples, outputs), not {tuple(outputs.shape)}")
-    labelled = targets.ndim == 1 and not _is_floating(targets)
+    labelled = targets.ndim == 1 and "float" not in str(targets.dtype)
     if targets.ndim not in (1, 2) or 0 in targets.shape:
         raise ValueError(
             f"targets of batch {number} must be labels (samples,) or numbers (samples, outputs), not an array of "
@@ -91,35 +113,33 @@ def read_batch(features: Any, outputs: Any, targets: Any, number: int) -> Batch:
         raise ValueError(f"batch {number} must have as many outputs and targets as features, not {counts}")
     if not labelled and targets.shape[1] != outputs.shape[1]:
         raise ValueError(
-            f"batch {number} has {outputs.shape[1]} outputs but {targets.shape[1]} real targets a sample; "
-            "labels of classes must be whole numbers of shape (samples,)"
+            f"batch {number} has {outputs.shape[1]} outputs but {targets.shape[1]} real targets per sample; "
+            "class labels must be whole numbers of shape (samples,)"
         )
     return Batch(library, features, outputs, targets, labelled)
 
 
 def check_finite(batch: Batch, number: int) -> None:
-    """Raise a ValueError that names the batch and the array if anything is NaN, infinite or too large to square."""
-    for name in ("features", "outputs", "targets"):
-        if name == "targets" and batch.labelled:
-            continue
+    """Raise a ValueError that names the batch and the array if an entry is NaN, infinite or too large to square."""
+    for name in ("features", "outputs") if batch.labelled else ("features", "outputs", "targets"):
         array = to_numpy(getattr(batch, name))
-        if _surely_finite(array):
+        if _has_finite_norm(array):
             continue
         finite = np.isfinite(array)
         if not finite.all():
             row = int(np.argmin(finite.all(axis=1)))
             bad = array[row][~finite[row]][0]
             raise ValueError(
-                f"{name} of batch {number} hold {float(bad)} ({finite.size - int(finite.sum())} of {finite.size} "
-                f"numbers are not finite, the first in row {row}): leave the batch out or mend the network"
+                f"{name} of batch {number} contain {float(bad)} ({finite.size - int(finite.sum())} of {finite.size} "
+                f"entries are not finite, the first in row {row}): leave this batch out, or repair the network"
             )
         largest = float(np.abs(array.astype(np.float64)).max())
         if largest > _LARGEST:
-            raise ValueError(f"{name} of batch {number} reach {largest:.3g}, whose square overflows: divide them")
+            raise ValueError(f"{name} of batch {number} reach {largest:.3g}, whose square overflows: rescale them")
 
 
-def _surely_finite(array: np.ndarray) -> bool:
-    """One pass at the speed of memory; False may be a false alarm, as when float32 overflows."""
+def _has_finite_norm(array: np.ndarray) -> bool:
+    """A check in one pass over memory. False may be a false alarm, for example where a sum overflows in float32."""
     if array.dtype not in (np.float64, np.float32):
         return False
     flat = array.ravel(order="K")
@@ -128,13 +148,18 @@ def _surely_finite(array: np.ndarray) -> bool:
 
 
 def to_numpy(array: Any) -> np.ndarray:
-    """Any array in host memory, without a copy where that can be."""
+    """Convert any array to NumPy, without a copy where possible."""
     if type(array).__module__.partition(".")[0] == "torch":
         array = array.detach().cpu()
-        if str(array.dtype) == "torch.bfloat16":
-            array = array.float()
-        return array.numpy()
+        return (array.float() if str(array.dtype) == "torch.bfloat16" else array).numpy()
     return np.asarray(array)
+
+
+def check_real(array: np.ndarray, what: str) -> np.ndarray:
+    """Return an array of real numbers, or raise a ValueError. Kind V is bfloat16 and its relatives."""
+    if array.dtype == object or array.dtype.kind not in "fiubV":
+        raise ValueError(f"{what} must be arrays of real numbers, not of {array.dtype}")
+    return array
 
 
 def _convert(array: Any, library: Library, like: Any) -> Any:
@@ -146,11 +171,4 @@ def _convert(array: Any, library: Library, like: Any) -> Any:
         torch = sys.modules["torch"]
         array = array.detach() if isinstance(array, torch.Tensor) else torch.as_tensor(np.asarray(array))
         return array.to(like.device)
-    array = to_numpy(array)
-    if array.dtype == object or array.dtype.kind not in "fiubV":
-        raise ValueError(f"features, outputs and targets must be arrays of real numbers, not of {array.dtype}")
-    return array
-
-
-def _is_floating(array: Any) -> bool:
-    return "float" in str(array.dtype)
+    return check_real(to_numpy(array), "features, outputs and targets")

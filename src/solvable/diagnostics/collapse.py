@@ -1,4 +1,4 @@
-"""Neural collapse: how far class means, classifier and features are from the symmetric end of training."""
+"""Neural collapse: how far class means, classifier and features are from the symmetric final state of training."""
 
 import dataclasses
 import json
@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 
 from solvable.diagnostics.batches import to_numpy
-from solvable.diagnostics.lines import Lines
-from solvable.diagnostics.rounding import FLOAT64
+from solvable.diagnostics.precision import FLOAT64
 from solvable.diagnostics.statistics import FeatureStatistics
-
-_UNIT = float(np.finfo(np.float64).eps)
+from solvable.display import Report
 
 
 @dataclasses.dataclass(frozen=True)
-class CollapseReport(Lines):
+class CollapseReport(Report):
     """The four measures of neural collapse, all zero when it is complete. μ_c are class means, m_c = μ_c - μ_g.
 
     μ_g is the mean of the class means, each class weighing the same (eq. D.3).
@@ -29,11 +27,11 @@ class CollapseReport(Lines):
       rows. Both NC2 pairs measure eq. D.7.
     - ``self_duality`` (NC3): |W/|W| - M/|M||² in Frobenius norms, M the matrix of the m_c. ``self_duality_rows`` is
       the mean over classes of |w_c/|w_c| - m_c/|m_c||, as in eq. D.8. W is taken as it is, not centred.
-    - ``nearest_class`` (NC4): share of samples where the classifier argmax(Wx + b) differs from the nearest class
+    - ``nearest_class`` (NC4): fraction of samples where the classifier argmax(Wx + b) differs from the nearest class
       mean (eq. D.9); None if it was not computed, because it needs a second pass over the features.
 
-    ``classes`` is the number of classes, ``between_rank`` the rank of Σ_b used in the pseudo-inverse, above rounding in
-    the ``precision`` of the features.
+    ``classes`` is the number of classes, ``between_rank`` the rank of Σ_b used in the pseudo-inverse: singular values
+    above rounding in the ``precision`` of the features.
     """
 
     within_class: float
@@ -48,7 +46,7 @@ class CollapseReport(Lines):
     between_rank: int
     precision: str = "float64"
 
-    def _lines(self) -> list[tuple[str, str]]:
+    def _rows(self) -> list[tuple[str, str]]:
         nearest = "not computed: pass batches=" if self.nearest_class is None else f"{self.nearest_class:.4g}"
         return [
             ("NC1 within-class over between-class", f"{self.within_class:.4g}"),
@@ -56,33 +54,37 @@ class CollapseReport(Lines):
             ("NC2 angles of class means", f"{self.mean_angles:.4g}   (of weights {self.weight_angles:.4g})"),
             ("NC3 self-duality", f"{self.self_duality:.4g}   (by rows {self.self_duality_rows:.4g})"),
             ("NC4 disagreement with nearest mean", nearest),
-            (
-                "class means",
-                f"{self.classes}, less their mean of rank {self.between_rank} above rounding in {self.precision}",
-            ),
+            ("class means", f"{self.classes}; centred, of rank {self.between_rank} above rounding in {self.precision}"),
         ]
 
     def to_json(self) -> str:
-        """All numbers as JSON text."""
+        """All numbers as a JSON string."""
         return json.dumps(dataclasses.asdict(self))
 
 
 def collapse(
     statistics: FeatureStatistics, weights: Any, bias: Any = None, *, batches: Iterable[Any] | None = None
 ) -> CollapseReport:
-    """Neural-collapse measures from statistics of labelled samples and the last layer f̂ = Wx + b.
+    """Measures of neural collapse from statistics of labelled samples and the last layer f̂ = Wx + b.
 
-    ``weights`` has shape (classes, features), as in ``torch.nn.Linear`` and ``equinox.nn.Linear``. One row with two
-    classes is read as a sign, which is two rows ∓w/2. ``batches``, if given, are gone through for NC4: arrays of
-    features, or tuples that begin with one.
+    Parameters
+    ----------
+    statistics
+        Moments of the features, with class labels as targets.
+    weights
+        W of shape (classes, features), as in ``torch.nn.Linear`` and ``equinox.nn.Linear``. With two classes it may
+        have a single row w, whose sign decides; that is equivalent to the two rows ∓w/2.
+    bias
+        b of shape (classes,); zero if not given.
+    batches
+        A second pass over the features, for NC4: arrays of features, or tuples that begin with one.
     """
     offsets = statistics.class_offsets
-    classes = offsets.shape[0]
     weights, bias = _last_layer(weights, bias, statistics)
     means = offsets - offsets.mean(axis=0)
     within, rank = _within_class(statistics, offsets, means)
     norms, rows = np.linalg.norm(means, axis=1), np.linalg.norm(weights, axis=1)
-    for name, lengths in (("class means less their mean", norms), ("rows of the weights", rows)):
+    for name, lengths in (("centred class means", norms), ("rows of the weights", rows)):
         if not lengths.all():
             raise ValueError(f"the {name} must not be zero, but that of class {int(np.argmin(lengths))} is")
     units, row_units = means / norms[:, None], weights / rows[:, None]
@@ -95,7 +97,7 @@ def collapse(
         self_duality=float(np.sum((weights / np.linalg.norm(weights) - means / np.linalg.norm(means)) ** 2)),
         self_duality_rows=float(np.linalg.norm(row_units - units, axis=1).mean()),
         nearest_class=None if batches is None else _disagreement(statistics, weights, bias, batches),
-        classes=classes,
+        classes=len(offsets),
         between_rank=rank,
         precision=str(statistics.feature_rounding),
     )
@@ -104,8 +106,8 @@ def collapse(
 def _within_class(statistics: FeatureStatistics, offsets: np.ndarray, means: np.ndarray) -> tuple[float, int]:
     """tr(Σ_W Σ_b⁺)/C and the rank of Σ_b, from the singular vectors of the class means: p x p is never inverted."""
     _, sizes, directions = np.linalg.svd(means, full_matrices=False)
-    # The means sum to zero, so one singular value is rounding of float64; others may be that of the features.
-    kept = sizes > max(means.shape) * 8 * _UNIT * sizes[0] + _rounding(statistics)
+    # The means sum to zero, so one singular value is a float64 rounding error; others may be those of the features.
+    kept = sizes > max(means.shape) * 8 * FLOAT64.unit * sizes[0] + _rounding(statistics)
     if not kept.any():
         raise ValueError("all class means are equal, so nothing separates the classes and NC1 is undefined")
     directions, sizes = directions[kept], sizes[kept]
@@ -115,9 +117,9 @@ def _within_class(statistics: FeatureStatistics, offsets: np.ndarray, means: np.
 
 
 def _rounding(statistics: FeatureStatistics) -> float:
-    """The largest singular value of class means that rounding of the features can make.
+    """The largest singular value of the class means that rounding of the features can produce.
 
-    Errors of the features are as good as independent, so a mean over a class has them divided by the root of its size.
+    Rounding errors are practically independent, so averaging over a class divides them by the root of its size.
     """
     if statistics.feature_rounding == FLOAT64:
         return 0.0
@@ -136,10 +138,10 @@ def _angles(units: np.ndarray) -> float:
 def _disagreement(
     statistics: FeatureStatistics, weights: np.ndarray, bias: np.ndarray, batches: Iterable[Any]
 ) -> float:
-    """Share of samples whose nearest class mean is not the classifier's choice."""
-    # About the mean of all samples: |x - μ_c|² would lose digits if the features have a large mean.
+    """Fraction of samples whose nearest class mean is not the class that the classifier chooses."""
+    # Relative to the mean of all samples: |x - μ_c|² would lose digits if the features have a large mean.
     centre, offsets = statistics.feature_mean, statistics.class_offsets
-    level = np.sum(offsets**2, axis=1) / 2
+    half_squares = np.sum(offsets**2, axis=1) / 2
     differ = count = 0
     for number, batch in enumerate(batches, start=1):
         array = to_numpy(batch[0] if isinstance(batch, tuple | list) else batch)
@@ -150,11 +152,11 @@ def _disagreement(
         x = np.asarray(array, np.float64)
         if not np.isfinite(x).all():
             raise ValueError(f"features of batch {number} are not all finite")
-        nearest = np.argmax((x - centre) @ offsets.T - level, axis=1)
+        nearest = np.argmax((x - centre) @ offsets.T - half_squares, axis=1)
         differ += int(np.sum(nearest != np.argmax(x @ weights.T + bias, axis=1)))
         count += x.shape[0]
     if not count:
-        raise ValueError("batches must hold at least one sample for NC4; an iterator that was used up is empty")
+        raise ValueError("batches must hold at least one sample for NC4; an exhausted iterator is empty")
     return differ / count
 
 
@@ -166,7 +168,7 @@ def _last_layer(weights: Any, bias: Any, statistics: FeatureStatistics) -> tuple
         weights, bias = np.concatenate([-weights, weights]) / 2, np.append(-bias, bias) / 2
     if weights.shape != (classes, features):
         raise ValueError(
-            f"weights must have shape ({classes}, {features}), one row for each class, not {weights.shape}"
+            f"weights must have shape ({classes}, {features}), one row per class, not {weights.shape}"
             + (": transpose them" if weights.shape == (features, classes) else "")
         )
     if bias.shape != (classes,):

@@ -1,8 +1,8 @@
 """Measures on kernels: alignment with the target, change, similarity of representations, spectrum.
 
-A kernel comes as an n x n array, or as features (n x p) whose Gram matrix it is; features never become n x n unless
-there are more of them than inputs. What :mod:`solvable.diagnostics.kernels` gives is recognised by its dims; of plain
-arrays, those that are square and symmetric are taken for kernels, unless ``kind`` says otherwise.
+A kernel is given as an n x n array, or as features (n x p) whose Gram matrix it is; the Gram matrix of features is not
+formed unless there are more features than inputs. Results of :mod:`solvable.diagnostics.kernels` are recognised by
+their dims. Plain arrays that are square and symmetric are taken for kernels, unless ``kind`` says otherwise.
 """
 
 from typing import Any, Literal, NamedTuple, get_args
@@ -10,17 +10,25 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import xarray as xr
 
-from solvable.checks import check_choice
-from solvable.diagnostics.batches import to_numpy
-from solvable.diagnostics.rounding import FLOAT64, PRECISIONS, Rounding, coarser, rounding_of
+from solvable.checks import check_choice, check_count
+from solvable.dataset import Meaning, make_dataset
+from solvable.diagnostics.batches import check_real, to_numpy
+from solvable.diagnostics.precision import FLOAT64, PRECISIONS, Rounding, coarser, rounding_of
 
 Kind = Literal["auto", "kernel", "features"]
-# A lowest eigenvalue so many times further below zero than rounding explains is a property of the kernel.
+# If the lowest eigenvalue is this many times further below zero than rounding explains, it belongs to the kernel.
 _FAR_BELOW = 100
+_SPECTRUM = {
+    "spectrum": Meaning("eigenvalue of the kernel", "1", "λ_k"),
+    "target": Meaning("target coefficient of the mode", "1", "w_k"),
+    "coefficient": Meaning("overlap of the target with the eigenfunction", "1", "⟨e_k|f*⟩"),
+    "power": Meaning("fraction of the target's mean square", "1", "Q_k"),
+    "mode": Meaning("mode", "1", "k"),
+}
 
 
 class KernelChange(NamedTuple):
-    """How far a kernel has moved: ``|K' - K| / |K|``, and one minus their cosine, blind to an overall factor."""
+    """How far a kernel has moved: ``|K' - K| / |K|``, and one minus their cosine, which ignores an overall factor."""
 
     distance: float
     misalignment: float
@@ -29,8 +37,16 @@ class KernelChange(NamedTuple):
 def kernel_alignment(kernel: Any, targets: Any, *, centred: bool = True, kind: Kind = "auto") -> float:
     """The cosine between a kernel and that of the targets, ``<K, Y Y^T> / (|K| |Y Y^T|)``.
 
-    ``centred`` takes the mean over inputs out of both first, so that a constant part of the kernel, which every
-    network has, does not count. Targets are numbers (one or several an input), or labels if they are integers.
+    Parameters
+    ----------
+    kernel
+        A kernel (n x n), or features (n x p).
+    targets
+        One or several real numbers per input, or integer labels.
+    centred
+        Subtract the mean over inputs from both first, so that a constant part of the kernel does not count.
+    kind
+        Whether a plain array is a ``"kernel"`` or ``"features"``; ``"auto"`` takes symmetric arrays for kernels.
     """
     operand = _operand("kernel", kernel, kind, centred)
     goal = _Operand(_centre_columns(_targets(targets), centred), True)
@@ -41,7 +57,14 @@ def kernel_alignment(kernel: Any, targets: Any, *, centred: bool = True, kind: K
 def kernel_change(before: Any, after: Any, *, kind: Kind = "auto") -> KernelChange:
     """How far a kernel moved between two checkpoints on the same inputs: 0 and 0 for lazy training.
 
-    Small changes keep their digits: what is summed is the difference, never a difference of sums.
+    Small changes are accurate: the difference is summed, and no difference of sums is taken.
+
+    Parameters
+    ----------
+    before, after
+        Two kernels (n x n), or features (n x p).
+    kind
+        As in :func:`kernel_alignment`.
     """
     first, last = _operand("before", before, kind, False), _operand("after", after, kind, False)
     _check_sizes(("before", first), ("after", last))
@@ -49,16 +72,24 @@ def kernel_change(before: Any, after: Any, *, kind: Kind = "auto") -> KernelChan
     size, new_size = np.linalg.norm(old), np.linalg.norm(new)
     if size == 0 or new_size == 0:
         raise ValueError("a kernel that is zero has no relative change: give inputs or parameters on which it is not")
-    apart = np.linalg.norm(new / new_size - old / size)
-    return KernelChange(float(np.linalg.norm(new - old) / size), float(apart**2 / 2))
+    distance = np.linalg.norm(new / new_size - old / size)
+    return KernelChange(float(np.linalg.norm(new - old) / size), float(distance**2 / 2))
 
 
 def cka(a: Any, b: Any, *, debiased: bool = False, kind: Kind = "auto") -> float:
     """Centred kernel alignment of two representations of the same inputs: 1 if they are alike, 0 if unrelated.
 
     From features it is the linear one, ``|A^T B|^2 / (|A^T A| |B^T B|)`` with columns centred (layerwise, eq. 2.9).
-    With fewer inputs than features that is near 1 for anything; ``debiased`` uses the estimator without diagonal
-    instead, whose expectation does not depend on the number of inputs, and which can be below 0.
+
+    Parameters
+    ----------
+    a, b
+        Two kernels (n x n), or features (n x p).
+    debiased
+        Use the estimator without diagonals, whose expectation does not depend on the number of inputs, and which can be
+        below 0. The default is close to 1 for any pair with fewer inputs than features.
+    kind
+        As in :func:`kernel_alignment`.
     """
     first, second = _operand("a", a, kind, not debiased), _operand("b", b, kind, not debiased)
     _check_sizes(("a", first), ("b", second))
@@ -73,18 +104,29 @@ def cka(a: Any, b: Any, *, debiased: bool = False, kind: Kind = "auto") -> float
 
 
 def spectrum(kernel: Any, targets: Any, *, modes: int | None = None, kind: Kind = "auto") -> xr.Dataset:
-    """Eigenvalues of a kernel over the inputs' distribution, and how the target is spread over its modes.
+    """Eigenvalues of a kernel over the distribution of inputs, and the distribution of the target over its modes.
 
     ``K(x, x') = sum_k lambda_k e_k(x) e_k(x')`` with ``<e_k e_l> = delta_kl`` averaged over the inputs, and target
     ``f* = sum_k <e_k f*> e_k = sum_k w_k sqrt(lambda_k) e_k``: ``spectrum`` holds the lambda, ``target`` the w (root
     of the summed squares over outputs), in decreasing order of lambda, as
-    :func:`solvable.fit_source_capacity` ``(result.spectrum, result.target)`` takes them. ``power`` is the share of the
-    target's mean square in each mode.
+    :func:`solvable.fit_source_capacity` ``(result.spectrum, result.target)`` takes them. ``power`` is the fraction of
+    the target's mean square in each mode.
 
-    Eigenvalues that rounding can make are set aside, in the precision of the numbers that were given (``precision``:
-    that of the array, or the one that :func:`ntk` computed in; float64 arrays that hold float32 numbers count as
-    float32). ``cutoff`` says up to what, ``set_aside`` how many, ``negative`` how many of them are below zero,
-    ``outside`` what share of the target lies in none of the modes returned, and ``notes`` says all that in words.
+    Eigenvalues that rounding can produce are set aside, in the precision of the numbers that were given
+    (``precision``: that of the array, or the one that :func:`ntk` computed in; float64 arrays of float32 numbers count
+    as float32). The attribute ``cutoff`` is the largest of these, ``set_aside`` their number, ``negative`` how many of
+    them are below zero, ``outside`` the fraction of the target in none of the modes returned; ``notes`` describe it.
+
+    Parameters
+    ----------
+    kernel
+        A kernel (n x n), or features (n x p).
+    targets
+        One or several real numbers per input, or integer labels.
+    modes
+        Return at most this many modes; by default all above the cutoff.
+    kind
+        As in :func:`kernel_alignment`.
     """
     operand = _operand("kernel", kernel, kind, False)
     goal = _targets(targets)
@@ -96,12 +138,10 @@ def spectrum(kernel: Any, targets: Any, *, modes: int | None = None, kind: Kind 
         lowest = (
             f", and has eigenvalues down to {eigenvalues[-1] / operand.size:.2g}" if eigenvalues[-1] < -cutoff else ""
         )
-        raise ValueError(f"the kernel is zero on these inputs but for rounding{lowest}: it has no positive spectrum")
+        raise ValueError(f"the kernel is zero on these inputs up to rounding{lowest}: it has no positive spectrum")
     set_aside, negative = operand.size - kept, int(np.sum(eigenvalues < 0))
     if modes is not None:
-        if isinstance(modes, bool) or int(modes) != modes or modes < 1:
-            raise ValueError(f"modes must be a whole number, 1 or more, not {modes!r}")
-        kept = min(kept, int(modes))
+        kept = min(kept, check_count("modes", modes))
     eigenvalues = eigenvalues[:kept] / operand.size
     coefficients = vectors[:, :kept].T @ goal / np.sqrt(operand.size)
     strength = np.sum(coefficients**2, axis=1)
@@ -109,39 +149,33 @@ def spectrum(kernel: Any, targets: Any, *, modes: int | None = None, kind: Kind 
     if total == 0:
         raise ValueError("targets are all zero: they have no spectrum")
     variables = {
-        "spectrum": ("mode", eigenvalues, "eigenvalue of the kernel", "λ_k"),
-        "target": ("mode", np.sqrt(strength / eigenvalues), "target coefficient of the mode", "w_k"),
-        "coefficient": (("mode", "output"), coefficients, "overlap of the target with the eigenfunction", "⟨e_k|f*⟩"),
-        "power": ("mode", strength / total, "share of the target's mean square", "Q_k"),
+        "spectrum": (("mode",), eigenvalues),
+        "target": (("mode",), np.sqrt(strength / eigenvalues)),
+        "coefficient": (("mode", "output"), coefficients),
+        "power": (("mode",), strength / total),
     }
-    return xr.Dataset(
-        {
-            name: xr.Variable(dims, values, {"long_name": text, "units": "1", "symbol": symbol})
-            for name, (dims, values, text, symbol) in variables.items()
-        },
-        {"mode": ("mode", np.arange(1, kept + 1), {"long_name": "mode", "units": "1", "symbol": "k"})},
-        {
-            "inputs": operand.size,
-            "modes": kept,
-            "cutoff": float(cutoff / operand.size),
-            "outside": max(0.0, 1 - float(strength.sum()) / total),
-            "precision": str(operand.rounding),
-            "set_aside": set_aside,
-            "negative": negative,
-            "notes": notes,
-        },
-    )
+    attributes = {
+        "inputs": operand.size,
+        "modes": kept,
+        "cutoff": float(cutoff / operand.size),
+        "outside": max(0.0, 1 - float(strength.sum()) / total),
+        "precision": str(operand.rounding),
+        "set_aside": set_aside,
+        "negative": negative,
+        "notes": notes,
+    }
+    return make_dataset(variables, {"mode": np.arange(1, kept + 1)}, attributes, _SPECTRUM)
 
 
 def _cutoff(operand: "_Operand", eigenvalues: np.ndarray) -> tuple[float, str]:
-    """The largest eigenvalue that rounding can make, and in words what is set aside for it.
+    """The largest eigenvalue that rounding can produce, and a note on the eigenvalues that are set aside.
 
     Independent errors of n x n entries add up to eigenvalues of ``±2 σ √n`` (Wigner), those of n x p features to
-    singular values of ``σ (√n + √p)``; both on top of what the decomposition in float64 rounds.
+    singular values of ``σ (√n + √p)``; both in addition to the rounding of the decomposition in float64.
     """
     size, rounding = operand.size, operand.rounding
     if operand.factored:
-        # Singular values are good to epsilon of the largest, so their squares to its square.
+        # Singular values are accurate to epsilon of the largest, so their squares to its square.
         cutoff = (size * FLOAT64.unit) ** 2 * eigenvalues[0]
         largest = float(np.mean(operand.array**2, axis=0).max())
         cutoff += rounding.error**2 * largest * (np.sqrt(size) + np.sqrt(operand.array.shape[1])) ** 2
@@ -150,17 +184,17 @@ def _cutoff(operand: "_Operand", eigenvalues: np.ndarray) -> tuple[float, str]:
         if rounding.unit > FLOAT64.unit:
             cutoff += 2 * np.sqrt(size) * rounding.error * float(np.abs(operand.array).max())
     lowest = -float(eigenvalues[-1])
-    positive = lowest <= _FAR_BELOW * cutoff
-    if positive:
-        # A kernel has no negative eigenvalues: the most negative one is what rounding made, on either side of zero.
+    semidefinite = lowest <= _FAR_BELOW * cutoff
+    if semidefinite:
+        # A kernel has no negative eigenvalues: rounding produced the most negative one, and others as far above zero.
         cutoff = max(cutoff, lowest)
     count, negative = int(np.sum(eigenvalues <= cutoff)), int(np.sum(eigenvalues < 0))
     notes = f"numbers in {rounding}: {count} of {size} eigenvalues are not above rounding ({cutoff / size:.2g})"
     notes += f" and set aside, {negative} of them negative" if negative else " and set aside" if count else ""
-    if not positive:
+    if not semidefinite:
         notes += (
-            f"; the lowest, {-lowest / size:.2g}, is no rounding: this kernel is not positive semidefinite, look at "
-            "what made it"
+            f"; the lowest, {-lowest / size:.2g}, is not due to rounding: this kernel is not positive semidefinite, "
+            "check how it was computed"
         )
     return float(cutoff), notes
 
@@ -187,7 +221,7 @@ class _Operand(NamedTuple):
 
 
 def _inner(a: _Operand, b: _Operand) -> float:
-    """``<K_a, K_b>`` by the shortest way: two sets of features meet in p x p."""
+    """``<K_a, K_b>`` by the cheapest route: for two sets of features, through a p x p matrix."""
     if a.factored and b.factored and a.array.shape[1] * b.array.shape[1] <= a.size**2:
         return float(np.sum((a.array.T @ b.array) ** 2))
     if a.factored and not b.factored:
@@ -205,7 +239,7 @@ def _cosine(a: _Operand, b: _Operand, names: str) -> float:
 
 
 def _without_diagonal(a: _Operand, b: _Operand) -> float:
-    """The estimator of Song et al. (2012): <K, L> without diagonals, centred so that its mean has no bias."""
+    """The estimator of Song et al. (2012): <K, L> without diagonals, centred so that it is unbiased."""
     n = a.size
     product = _inner(a, b) - float(a.diagonal() @ b.diagonal())
     left, right = a.row_sums() - a.diagonal(), b.row_sums() - b.diagonal()
@@ -214,7 +248,7 @@ def _without_diagonal(a: _Operand, b: _Operand) -> float:
 
 
 def _on_common_basis(a: _Operand, b: _Operand) -> tuple[np.ndarray, np.ndarray]:
-    """Both kernels as matrices of the same size: on the span of both sets of features, if that is smaller than n."""
+    """Both kernels as matrices of equal size: on the span of both sets of features, if that is smaller than n."""
     if not (a.factored and b.factored) or a.array.shape[1] + b.array.shape[1] >= a.size:
         return a.dense(), b.dense()
     triangle = np.linalg.qr(np.hstack([a.array, b.array])).R
@@ -235,7 +269,7 @@ def _operand(name: str, value: Any, kind: str, centred: bool) -> _Operand:
     check_choice("kind", kind, get_args(Kind))
     dims = value.dims if isinstance(value, xr.DataArray) else ()
     rounding = _rounding(value)
-    array = _host(value)
+    array = _real_array(value).astype(float)
     if array.ndim == 4 and array.shape[:2] == array.shape[2:]:
         array = array.reshape(array.shape[0] * array.shape[1], -1)
         kind = "kernel"
@@ -245,7 +279,7 @@ def _operand(name: str, value: Any, kind: str, centred: bool) -> _Operand:
         raise ValueError(f"{name} must be a kernel (n x n) or features (n x p), not of shape {array.shape}")
     if not np.isfinite(array).all():
         row = int(np.argmax(~np.isfinite(array).all(axis=1)))
-        raise ValueError(f"{name} is not finite in row {row}: look for NaN or overflow in what made it")
+        raise ValueError(f"{name} is not finite in row {row}: look for NaN or overflow in the computation of it")
     if kind == "auto":
         known = {"other_input": "kernel", "component": "features"}
         kind = next(
@@ -262,11 +296,10 @@ def _operand(name: str, value: Any, kind: str, centred: bool) -> _Operand:
 
 
 def _rounding(value: Any) -> Rounding:
-    """The precision of a kernel or of features: what they were computed in, if they say so, or that of the numbers."""
+    """The precision of a kernel or of features: the one that its attributes state, or that of its numbers."""
     if isinstance(value, xr.DataArray):
-        said = str(value.attrs.get("precision", "float64"))
-        found = rounding_of(value.values)
-        return coarser(found, Rounding(said) if said in PRECISIONS else FLOAT64)
+        stated = str(value.attrs.get("precision", "float64"))
+        return coarser(rounding_of(value.values), Rounding(stated) if stated in PRECISIONS else FLOAT64)
     return rounding_of(value)
 
 
@@ -281,22 +314,18 @@ def _centre_columns(array: np.ndarray, centred: bool) -> np.ndarray:
 
 
 def _targets(targets: Any) -> np.ndarray:
-    array = _host(targets, keep_integers=True)
+    array = _real_array(targets)
     if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
         return (array[:, None] == np.unique(array)).astype(float)
     if array.ndim not in (1, 2) or not array.size:
-        raise ValueError(f"targets must hold a row (or a label) for each input, not have shape {array.shape}")
+        raise ValueError(f"targets must have a row (or a label) for each input, not shape {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError("targets are not all finite: leave out the inputs without a target")
     return array.reshape(len(array), -1).astype(float)
 
 
-def _host(value: Any, keep_integers: bool = False) -> np.ndarray:
-    """A NumPy array in float64, from NumPy, JAX, xarray or torch."""
-    array = to_numpy(value)
-    if array.dtype.kind not in "fiubV" or array.dtype == object:
-        raise ValueError(f"kernels, features and targets must be arrays of real numbers, not of {array.dtype}")
-    return array if keep_integers and np.issubdtype(array.dtype, np.integer) else array.astype(float)
+def _real_array(value: Any) -> np.ndarray:
+    return check_real(to_numpy(value), "kernels, features and targets")
 
 
 def _check_sizes(*operands: tuple[str, _Operand]) -> None:

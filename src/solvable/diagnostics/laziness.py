@@ -1,4 +1,4 @@
-"""How far training left its linearisation: lazy, intermediate or rich."""
+"""How far training departed from its linearisation at initialisation: lazy, intermediate or rich."""
 
 import dataclasses
 import json
@@ -11,26 +11,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from solvable.checks import check_count
 from solvable.diagnostics.kernel_measures import KernelChange, kernel_change
 from solvable.diagnostics.kernels import ntk
-from solvable.diagnostics.lines import Lines
 from solvable.diagnostics.outputs import Field
-from solvable.diagnostics.tangent import Network, batches, check_inputs, network_of, relative_motion
+from solvable.diagnostics.tangent import Network, check_inputs, network_of, slices
+from solvable.display import Report
 from solvable.progress import progress_bar
 
 LAZY, RICH = 0.1, 0.5
+# Inputs on which the report of a network compares kernels: enough to see a change, and cheap beside the features.
+_REPORT_KERNEL_INPUTS = 64
+INITIAL_NOT_GIVEN = "give the network as it was before training, initial=..."
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class LazinessReport(Lines):
-    """What :func:`laziness` measured.
+class LazinessReport(Report):
+    """The measurements of :func:`laziness`.
 
-    ``distance``: between the trained network and its tangent model, over the distance the function moved.
-    ``function_motion``, ``parameter_motion``: the distance moved over the size at the start, of the outputs and of all
-    parameters; ``parameter_motion_of`` has it for each parameter array (infinite for what left zero).
-    ``kernel_change``: of the tangent kernel, None if not asked for. ``rounding``: what rounding alone can make of
-    ``distance``. ``thresholds``: below the first in distance and kernel change is lazy, above the second in either is
-    rich.
+    - ``distance``: between the trained network and its tangent model, over the distance that the function moved.
+    - ``function_motion``, ``parameter_motion``: the distance that the outputs and all parameters moved, relative to
+      their norm at initialisation; ``parameter_motion_of`` has it for each parameter array (infinite for arrays that
+      were zero).
+    - ``kernel_change``: that of the tangent kernel; None if it was not asked for.
+    - ``rounding``: the ``distance`` that rounding alone can produce.
+    - ``thresholds``: training is lazy if distance and kernel change are below the first, and rich if either is above
+      the second.
     """
 
     distance: float
@@ -51,19 +57,24 @@ class LazinessReport(Lines):
         return "lazy" if largest < lazy else "rich" if largest > rich else "intermediate"
 
     def to_json(self) -> str:
-        """All of it as text. Infinite motions become the text "inf", which JSON has no number for."""
-        values = dataclasses.asdict(self)
-        values["parameter_motion_of"] = dict(self.parameter_motion_of)
-        values["kernel_change"] = None if self.kernel_change is None else self.kernel_change._asdict()
-        return json.dumps({"verdict": self.verdict, **_jsonable(values)}, indent=2)
+        """The report as a JSON string. Infinite motions become the text "inf", because JSON has no infinity."""
 
-    def _lines(self) -> list[tuple[str, str]]:
+        def jsonable(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {key: jsonable(inner) for key, inner in value.items()}
+            return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values["kernel_change"] = None if self.kernel_change is None else self.kernel_change._asdict()
+        return json.dumps({"verdict": self.verdict, **jsonable(values)}, indent=2)
+
+    def _rows(self) -> list[tuple[str, str]]:
         inputs = f"{self.inputs} inputs, kernel on {self.kernel_inputs}, in {self.precision}"
         motions = [(f"  {name}", f"{motion:.4g}") for name, motion in self.parameter_motion_of.items()]
-        return [*self.measured_lines(), *motions, ("measured on", inputs)]
+        return [*self.measured_rows(), *motions, ("measured on", inputs)]
 
-    def measured_lines(self) -> list[tuple[str, str]]:
-        """The lines that a report of the whole network also has."""
+    def measured_rows(self) -> list[tuple[str, str]]:
+        """The rows that are also part of the report of a network."""
         lazy, rich = self.thresholds
         change = self.kernel_change
         kernel = "not asked for" if change is None else f"{change.distance:.4g}   (direction {change.misalignment:.3g})"
@@ -71,8 +82,8 @@ class LazinessReport(Lines):
             ("training regime", f"{self.verdict}   (lazy below {lazy:g}, rich above {rich:g} in the next two lines)"),
             ("distance from the tangent model", f"{self.distance:.4g}   (rounding {self.rounding:.1g})"),
             ("change of the tangent kernel", kernel),
-            ("motion of the function", f"{self.function_motion:.4g} of its start"),
-            ("motion of the parameters", f"{self.parameter_motion:.4g} of their start"),
+            ("motion of the function", f"{self.function_motion:.4g} of its initial norm"),
+            ("motion of the parameters", f"{self.parameter_motion:.4g} of their initial norm"),
         ]
 
     def __repr__(self) -> str:
@@ -93,76 +104,107 @@ def laziness(
     kernel_inputs: int = 128,
     thresholds: tuple[float, float] = (LAZY, RICH),
     dtype: Literal["float32", "float64"] | None = None,
-    batch: int = 256,
+    batch_size: int = 256,
     memory_limit: float | None = None,
     progress: bool | None = None,
     output_field: Field | None = None,
 ) -> LazinessReport:
-    """How far a network, trained from ``before`` to ``after``, is from the model tangent to it at the start.
+    """How far a network, trained from ``before`` to ``after``, is from its tangent model at ``before``.
 
     The tangent model is ``f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)``; the distance is
     ``|f(theta_1) - f_lin(theta_1)| / |f(theta_1) - f(theta_0)|`` over inputs and outputs, 0 for a linear model.
-    ``model`` is what :func:`solvable.diagnostics.ntk` takes, ``before`` and ``after`` its parameters: trees for a JAX
-    function, modules for an Equinox module, state dicts (copied: a state dict lives on with its module) or modules for
-    torch. The tangent kernel, trace over outputs, is compared on ``kernel_inputs`` of the inputs, evenly spread; 0
-    leaves it out. ``dtype="float64"`` recomputes float32 networks where motions are small. ``output_field`` is as in
-    :func:`solvable.diagnostics.ntk`.
+
+    Parameters
+    ----------
+    model
+        A network in any of the forms that :func:`solvable.diagnostics.ntk` takes.
+    before, after
+        Its parameters at initialisation and after training: PyTrees for a JAX function, modules for an Equinox module,
+        state dicts or modules for PyTorch. Copy the initial state dict: it changes along with its module.
+    inputs
+        The inputs on which functions are compared, along the first axis.
+    kernel_inputs
+        The tangent kernel, traced over outputs, is compared on this many of the inputs, evenly spaced; 0 skips it.
+    thresholds
+        Training is lazy if distance and kernel change are below the first, and rich if either is above the second.
+    dtype
+        ``"float64"`` recomputes a float32 network in float64, for small motions.
+    batch_size
+        Number of inputs that are evaluated at once.
+    memory_limit, progress, output_field
+        As in :func:`solvable.diagnostics.ntk`.
     """
-    lazy, rich = _check_thresholds(thresholds)
-    if isinstance(kernel_inputs, bool) or int(kernel_inputs) != kernel_inputs or kernel_inputs < 0:
-        raise ValueError(f"kernel_inputs must be a whole number, 0 or more, not {kernel_inputs!r}")
+    lazy, rich = (float(value) for value in thresholds)
+    if not 0 < lazy <= rich < math.inf:
+        raise ValueError(f"thresholds must be two positive numbers, lazy <= rich, not {thresholds!r}")
+    count = check_count("kernel_inputs", kernel_inputs, least=0)
     inputs = check_inputs("inputs", inputs)
-    start, end = (network_of(model, own, dtype, output_field) for own in (before, after))
-    old, new = start.arrays(), end.arrays()
-    _check_alike(start, old, end, new)
-    moved = [last.astype(float) - first.astype(float) for first, last in zip(old, new, strict=True)]
-    if not any(part.any() for part in moved):
+    initial, final = (network_of(model, parameters, dtype, output_field) for parameters in (before, after))
+    old, new = initial.arrays(), final.arrays()
+    _check_alike(initial, old, final, new)
+    steps = [last.astype(float) - first.astype(float) for first, last in zip(old, new, strict=True)]
+    if not any(step.any() for step in steps):
         raise ValueError(
-            "the parameters did not move: give a copy of those at the start (copy.deepcopy; a torch state_dict() "
-            "changes along with its module)"
+            "the parameters did not move: give a copy of the initial ones (copy.deepcopy; a torch state_dict() changes "
+            "along with its module)"
         )
-    first, last, linear = _functions(start, end, moved, inputs, batch, progress)
+    first, last, linear = _functions(initial, final, steps, inputs, check_count("batch_size", batch_size), progress)
     motion = float(np.linalg.norm(last - first))
     if motion == 0:
         raise ValueError(
             "the function did not move on these inputs, although the parameters did: give other inputs, on which "
             "training changed it"
         )
-    epsilon = float(jnp.finfo(start.precision).eps)
-    change, count = None, min(int(kernel_inputs), len(inputs))
+    change, count = None, min(count, len(inputs))
     if count:
         chosen = inputs[np.linspace(0, len(inputs) - 1, count).round().astype(int)]
-        kernels = [
-            ntk(
-                model,
-                chosen,
-                parameters=own,
-                dtype=dtype,
-                memory_limit=memory_limit,
-                progress=progress,
-                output_field=output_field,
-            )
-            for own in (before, after)
-        ]
-        change = kernel_change(*kernels)
+        options: dict[str, Any] = {"dtype": dtype, "memory_limit": memory_limit, "progress": progress}
+        options["output_field"] = output_field
+        change = kernel_change(*(ntk(model, chosen, parameters=own, **options) for own in (before, after)))
+    epsilon = float(jnp.finfo(initial.precision).eps)
     return LazinessReport(
         distance=float(np.linalg.norm(last - first - linear)) / motion,
-        function_motion=relative_motion(first, last),
-        parameter_motion=relative_motion(_joined(old), _joined(new)),
-        parameter_motion_of={name: relative_motion(a, b) for name, a, b in zip(start.names, old, new, strict=True)},
+        function_motion=_relative_motion(first, last),
+        parameter_motion=_relative_motion(*(np.concatenate([a.ravel() for a in arrays]) for arrays in (old, new))),
+        parameter_motion_of={name: _relative_motion(a, b) for name, a, b in zip(initial.names, old, new, strict=True)},
         kernel_change=change,
         thresholds=(lazy, rich),
         inputs=len(inputs),
         kernel_inputs=count,
-        precision=start.precision,
+        precision=initial.precision,
         rounding=epsilon * float(np.linalg.norm(last) + np.linalg.norm(first)) / motion,
     )
 
 
-def tangent_model(apply: Callable[[Any, Any], jax.Array], start: Any) -> Callable[[Any, Any], jax.Array]:
-    """The model tangent to a JAX function ``apply(parameters, inputs)`` at ``start``: linear in its parameters.
+def training_regime(
+    model: Any, before: Any, after: Any, inputs: Any, output_field: Field | None, progress: bool | None
+) -> tuple[LazinessReport | None, str]:
+    """The laziness of a network on some inputs for its report, or None and the reason why it could not be measured."""
+    if inputs is None:
+        return None, (
+            "batches are not (inputs, targets) with one array of inputs: call solvable.diagnostics.laziness with a "
+            "function of one array"
+        )
+    options: dict[str, Any] = {"kernel_inputs": _REPORT_KERNEL_INPUTS, "progress": progress}
+    try:
+        return laziness(model, before, after, inputs, output_field=output_field, **options), ""
+    except (RuntimeError, NotImplementedError) as error:
+        # Some operations of PyTorch lack the derivatives that tangent kernels need.
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return None, f"the derivatives of the network could not be computed: {lines[0]}"
 
-    It is called as ``apply`` is, so that it can be trained beside it; both say the same at ``start``.
+
+def tangent_model(apply: Callable[[Any, Any], jax.Array], start: Any) -> Callable[[Any, Any], jax.Array]:
+    """The tangent model of a JAX function at given parameters: linear in its parameters, and equal to it there.
+
+    It is called as the function is, so that it can be trained beside it.
+
+    Parameters
+    ----------
+    apply
+        A function ``apply(parameters, inputs)``.
+    start
+        The parameters at which it is linearised.
     """
     trainable, rest = eqx.partition(start, eqx.is_inexact_array)
     trainable = jax.tree.map(jnp.asarray, trainable)
@@ -176,54 +218,38 @@ def tangent_model(apply: Callable[[Any, Any], jax.Array], start: Any) -> Callabl
 
 
 def _functions(
-    start: Network, end: Network, moved: list[np.ndarray], inputs: Any, batch: int, progress: bool | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Outputs before and after, and the motion of the tangent model."""
-    if isinstance(batch, bool) or int(batch) != batch or batch < 1:
-        raise ValueError(f"batch must be a whole number of inputs, 1 or more, not {batch!r}")
+    initial: Network, final: Network, steps: list[np.ndarray], inputs: Any, batch_size: int, progress: bool | None
+) -> list[np.ndarray]:
+    """Outputs before and after training, and the motion of the outputs of the tangent model."""
     parts = []
     with progress_bar("tangent model", len(inputs), progress) as advance:
-        for row in batches(len(inputs), batch):
-            some = inputs[row]
-            parts.append((start.outputs(some), end.outputs(some), start.tangent(some, moved)))
-            advance(row.stop - row.start)
-    first, last, linear = (np.concatenate(values).astype(float) for values in zip(*parts, strict=True))
-    for name, values in (("before", first), ("after", last), ("tangent to before", linear)):
+        for rows in slices(len(inputs), batch_size):
+            batch = inputs[rows]
+            parts.append((initial.outputs(batch), final.outputs(batch), initial.tangent(batch, steps)))
+            advance(rows.stop - rows.start)
+    found = [np.concatenate(values).astype(float) for values in zip(*parts, strict=True)]
+    for name, values in zip(("before", "after", "tangent to before"), found, strict=True):
         if not np.isfinite(values).all():
-            row_of = int(np.argmax(~np.isfinite(values).all(axis=1)))
-            raise ValueError(
-                f"the network {name} is not finite on input {row_of}: look for NaN in it and in the inputs"
-            )
-    return first, last, linear
+            row = int(np.argmax(~np.isfinite(values).all(axis=1)))
+            raise ValueError(f"the network {name} is not finite on input {row}: look for NaN in it and in the inputs")
+    return found
 
 
-def _joined(arrays: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate([array.ravel() for array in arrays]).astype(float)
+def _relative_motion(before: np.ndarray, after: np.ndarray) -> float:
+    """``|after - before| / |before|``; infinite for arrays that were zero and moved."""
+    before, after = before.astype(float), after.astype(float)
+    moved, size = float(np.linalg.norm(after - before)), float(np.linalg.norm(before))
+    return moved / size if size > 0 else (math.inf if moved > 0 else 0.0)
 
 
-def _check_alike(start: Network, old: list[np.ndarray], end: Network, new: list[np.ndarray]) -> None:
-    if start.names != end.names:
-        odd = sorted(set(start.names) ^ set(end.names))
+def _check_alike(initial: Network, old: list[np.ndarray], final: Network, new: list[np.ndarray]) -> None:
+    if initial.names != final.names:
+        different = sorted(set(initial.names) ^ set(final.names))
         raise ValueError(
-            f"before and after must be parameters of the same model: only one of them has {', '.join(odd)}"
+            f"before and after must be parameters of the same model: only one of them has {', '.join(different)}"
         )
-    for name, first, last in zip(start.names, old, new, strict=True):
+    for name, first, last in zip(initial.names, old, new, strict=True):
         if first.shape != last.shape:
             raise ValueError(
                 f"{name} has shape {first.shape} before and {last.shape} after: the model must be the same"
             )
-
-
-def _check_thresholds(thresholds: tuple[float, float]) -> tuple[float, float]:
-    lazy, rich = (float(value) for value in thresholds)
-    if not 0 < lazy <= rich < math.inf:
-        raise ValueError(f"thresholds must be two positive numbers, lazy <= rich, not {thresholds!r}")
-    return lazy, rich
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _jsonable(inner) for key, inner in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    return list(value) if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""Sums of products of a batch about a fixed shift, in float64: with BLAS on the host, with JAX or PyTorch on a GPU."""
+"""Sums of products of a batch about a fixed shift, in float64: by BLAS on the host, by JAX or PyTorch on a GPU."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ import numpy as np
 
 from solvable.diagnostics.batches import Batch, Library, to_numpy
 
-# Rows cast to float64 at a time: enough for BLAS to run at its full rate, and small beside the Gram matrix.
+# Rows that are cast to float64 at once: enough for BLAS to run at full speed, and little beside the Gram matrix.
 _ROWS = 2048
 
 
@@ -32,33 +32,33 @@ class Moments:
 
     @functools.cached_property
     def feature_covariance(self) -> np.ndarray:
-        """⟨zzᵀ⟩ - ⟨z⟩⟨z⟩ᵀ. Only for moments in host memory, to which nothing is added any more: it is kept."""
+        """⟨zzᵀ⟩ - ⟨z⟩⟨z⟩ᵀ. Only for moments in host memory that no longer change: it is cached."""
         count, total = self.side[-1, -1], self.cross[:, -1]
         covariance = self.gram / count - np.outer(total / count, total / count)
         covariance.flags.writeable = False
         return covariance
 
     def on_host(self) -> "Moments":
-        """The same in host memory, with both triangles of ``gram``."""
+        """A copy in host memory, with both triangles of ``gram``."""
         names = [field.name for field in dataclasses.fields(self) if field.name != "library"]
-        # Copies, since batches are added in place; Fortran's order lets BLAS do so.
+        # Copies, because batches are added in place, which BLAS needs Fortran order for.
         arrays = {name: np.array(to_numpy(getattr(self, name)), order="F") for name in names}
         lower = np.tril(arrays["gram"])
         arrays["gram"] = np.asfortranarray(lower + np.tril(lower, -1).T)
         return Moments("numpy", **arrays)
 
     def about(self, feature_shift: np.ndarray, side_shift: np.ndarray) -> "Moments":
-        """The same sums about another shift, exact but for rounding. Only for moments in host memory."""
+        """The same sums about another shift, exact up to rounding. Only for moments in host memory."""
         count, total, side_total = self.side[-1, -1], self.cross[:, -1], self.side[:, -1]
         move = self.feature_shift - feature_shift
         side_move = np.append(self.side_shift - side_shift, 0.0)
-        gram = self.gram + _both(total, move) + count * np.outer(move, move)
+        gram = self.gram + _symmetric(total, move) + count * np.outer(move, move)
         cross = self.cross + np.outer(move, side_total) + np.outer(total + count * move, side_move)
-        side = self.side + _both(side_total, side_move) + count * np.outer(side_move, side_move)
+        side = self.side + _symmetric(side_total, side_move) + count * np.outer(side_move, side_move)
         return Moments("numpy", feature_shift, side_shift, gram, cross, side)
 
     def plus(self, other: "Moments") -> "Moments":
-        """Both sets of samples together, about the shift of the first, in host memory."""
+        """The sums over both sets of samples, about the shift of the first, in host memory."""
         first, second = self.on_host(), other.on_host()
         second = second.about(first.feature_shift, first.side_shift)
         gram, cross, side = (
@@ -67,24 +67,24 @@ class Moments:
         return dataclasses.replace(first, gram=gram, cross=cross, side=side)
 
 
-def _both(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _symmetric(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     product = np.outer(left, right)
     return product + product.T
 
 
 def start(batch: Batch, targets: int) -> Moments:
-    """Empty sums about the means of a first batch, where that batch lives."""
+    """Empty sums about the means of a first batch, on its device."""
     features, outputs = batch.sizes
     side = outputs + targets + 1
     xp = _namespace(batch.library)
     options = {"dtype": xp.float64} | ({"device": batch.features.device} if batch.library == "torch" else {})
-    # Fortran's order lets BLAS add to the Gram matrix in place.
+    # Fortran order lets BLAS add to the Gram matrix in place.
     order = {"order": "F"} if batch.library == "numpy" else {}
-    of_targets = xp.zeros(targets, **options) if batch.labelled else batch.targets.mean(axis=0, dtype=xp.float64)
+    target_shift = xp.zeros(targets, **options) if batch.labelled else batch.targets.mean(axis=0, dtype=xp.float64)
     return Moments(
         batch.library,
         feature_shift=batch.features.mean(axis=0, dtype=xp.float64),
-        side_shift=xp.concatenate([batch.outputs.mean(axis=0, dtype=xp.float64), of_targets]),
+        side_shift=xp.concatenate([batch.outputs.mean(axis=0, dtype=xp.float64), target_shift]),
         gram=xp.zeros((features, features), **options, **order),
         cross=xp.zeros((features, side), **options),
         side=xp.zeros((side, side), **options),
@@ -92,7 +92,7 @@ def start(batch: Batch, targets: int) -> Moments:
 
 
 def add(moments: Moments, batch: Batch, targets: int) -> tuple[Moments, bool]:
-    """The moments with a batch added, and whether they are still finite; on the host they are changed in place."""
+    """The moments with a batch added, and whether they are still finite. On the host they are changed in place."""
     if batch.library == "numpy":
         return _add_numpy(moments, batch, targets), True
     classes = targets if batch.labelled else 0
@@ -101,15 +101,13 @@ def add(moments: Moments, batch: Batch, targets: int) -> tuple[Moments, bool]:
     else:
         torch = _namespace("torch")
         with torch.no_grad():
-            options = {"device": batch.features.device}
-            gram, cross, side, finite = _step(
-                torch, options, moments, batch.features, batch.outputs, batch.targets, classes
-            )
+            arrays = batch.features, batch.outputs, batch.targets
+            gram, cross, side, finite = _step(torch, {"device": batch.features.device}, moments, *arrays, classes)
     return dataclasses.replace(moments, gram=gram, cross=cross, side=side), bool(finite)
 
 
 def _add_numpy(moments: Moments, batch: Batch, targets: int) -> Moments:
-    """A symmetric update of one triangle, which costs half of a general product, block by block."""
+    """A symmetric rank-k update of one triangle, at half the cost of a general product, block by block."""
     from scipy.linalg.blas import dsyrk
 
     samples, (features, outputs) = batch.features.shape[0], batch.sizes
@@ -137,7 +135,7 @@ def _add_numpy(moments: Moments, batch: Batch, targets: int) -> Moments:
 def _step(
     xp: Any, options: Mapping[str, Any], moments: Any, features: Any, outputs: Any, targets: Any, classes: int
 ) -> tuple[Any, ...]:
-    """The new sums and whether they are finite, in the words that jax.numpy and torch share."""
+    """The new sums and whether they are finite, in functions that jax.numpy and torch have in common."""
     z = xp.asarray(features, dtype=xp.float64) - moments.feature_shift
     if classes:
         targets = targets[:, None] == xp.arange(classes, **options)
@@ -153,9 +151,7 @@ def _jax_step() -> Callable[..., tuple[Any, ...]]:
     import jax
 
     jax.tree_util.register_dataclass(
-        Moments,
-        data_fields=["feature_shift", "side_shift", "gram", "cross", "side"],
-        meta_fields=["library"],
+        Moments, data_fields=["feature_shift", "side_shift", "gram", "cross", "side"], meta_fields=["library"]
     )
     return jax.jit(functools.partial(_step, _namespace("jax"), {}), static_argnums=4)
 

@@ -1,6 +1,6 @@
-"""Where a network's outputs are in what it returns: an array, or a tuple, mapping or dataclass that holds them.
+"""The outputs in the return value of a network: an array, or a tuple, mapping or dataclass that holds one.
 
-Everything that runs a network finds its outputs here, so that no two measures look at different ones.
+All diagnostics find outputs here, so that no two of them use different ones.
 """
 
 import dataclasses
@@ -12,12 +12,12 @@ _OUTPUTS = "logits"
 
 
 def find_outputs(returned: Any, field: Field | None = None, *, samples: int | None = None) -> tuple[Any, Field | None]:
-    """The outputs in what a network returned, and the name or place of the field that holds them (None: all of it).
+    """The outputs in the return value of a network, and the name or position of their field (None: the whole value).
 
-    ``field`` chooses; else it is the array itself, the field ``logits`` (as in Hugging Face models), or the only array
-    that can be outputs: a loss is none, by its name, or because it is a single number for a batch of ``samples``.
-    Without ``samples`` the network was given one input, and a single number may be its output. Nested fields, such as
-    the states of a recurrent network, are passed over.
+    ``field`` chooses. By default it is the array itself, the field ``logits`` (as in Hugging Face models), or the only
+    array that can be outputs: a loss cannot, which is recognised by its name, or because it is a single number for a
+    batch of ``samples``. Without ``samples`` the network was given one input, and a single number may be its output.
+    Nested fields, such as the states of a recurrent network, are ignored.
     """
     fields = _fields(returned)
     if fields is None:
@@ -27,36 +27,38 @@ def find_outputs(returned: Any, field: Field | None = None, *, samples: int | No
             raise ValueError(f"the network must return an array, or fields with one, not {_kind(returned)}")
         return returned, None
     if field is not None:
-        return chosen(returned, field), field
+        return select_field(returned, field), field
     if _is_array(fields.get(_OUTPUTS)):
         return fields[_OUTPUTS], _OUTPUTS
     possible = {
         name: value
         for name, value in fields.items()
-        if _is_array(value) and not _is_loss(name) and (samples is None or _has_rows(value, samples))
+        if _is_array(value)
+        and not (isinstance(name, str) and (name == "loss" or name.endswith("_loss")))
+        and (samples is None or tuple(value.shape[:1]) == (samples,))
     }
     if len(possible) != 1:
         found = ", ".join(f"{name!r} ({_kind(value)})" for name, value in fields.items()) or "nothing"
         which = "several of these" if possible else "none of these"
         raise ValueError(
             f"the network returns {found}, and {which} can be its outputs: choose one with output_field=, a name or a "
-            "place counted from 0"
+            "position counted from 0"
         )
     ((name, value),) = possible.items()
     return value, name
 
 
-def chosen(returned: Any, field: Field | None) -> Any:
-    """The field of that name or place; the whole for None."""
+def select_field(returned: Any, field: Field | None) -> Any:
+    """The field of that name or position; the whole value for None."""
     if field is None:
         return returned
     fields = _fields(returned) or {}
     name = list(fields)[field] if isinstance(field, int) and -len(fields) <= field < len(fields) else field
     if name not in fields:
-        there = ", ".join(repr(name) for name in fields) or f"none, but {_kind(returned)}"
-        raise ValueError(f"output_field={field!r} is not among the fields that the network returns: {there}")
+        known = ", ".join(repr(name) for name in fields) or f"none, but {_kind(returned)}"
+        raise ValueError(f"output_field={field!r} is not among the fields that the network returns: {known}")
     if not _is_array(fields[name]):
-        raise ValueError(f"output_field={field!r} holds {_kind(fields[name])}, which is no array of outputs")
+        raise ValueError(f"output_field={field!r} holds {_kind(fields[name])}, which is not an array of outputs")
     return fields[name]
 
 
@@ -74,7 +76,7 @@ def only_row(outputs: Any) -> Any:
 
 
 def _fields(returned: Any) -> dict[Field, Any] | None:
-    """Fields by name, or by place in a plain tuple or list; None for what has none. Empty ones are left out."""
+    """Fields by name, or by position in a tuple or list; None if there are none. Fields that hold None are dropped."""
     found: dict[Any, Any]
     if _is_array(returned):
         return None
@@ -93,14 +95,6 @@ def _fields(returned: Any) -> dict[Field, Any] | None:
 
 def _is_array(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype")
-
-
-def _is_loss(name: Field) -> bool:
-    return isinstance(name, str) and (name == "loss" or name.endswith("_loss"))
-
-
-def _has_rows(value: Any, samples: int) -> bool:
-    return len(value.shape) > 0 and value.shape[0] == samples
 
 
 def _kind(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What the feature metrics say of a network, for people, plots, tables and files."""
+"""The report of the feature metrics of a network: summary, advice, picture, dataset and JSON."""
 
 import dataclasses
 import json
@@ -8,44 +8,109 @@ import numpy as np
 import xarray as xr
 
 from solvable._version import __version__
-from solvable.diagnostics.advice import next_steps
+from solvable.dataset import Meaning, make_dataset
 from solvable.diagnostics.laziness import LazinessReport
-from solvable.diagnostics.lines import Lines
+from solvable.display import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Regime = Literal["minimum-feature", "extended-feature"]
-_LEFT_OUT = ("notes", "intensity", "quality", "utilisation", "utilisation_once", "training", "not_measured")
-_FEATURES_ALONE = (
-    "features alone do not tell: diagnose the network with solvable.torch or solvable.equinox, and give its start as "
-    "initial=..."
+
+_CURVES = {
+    "intensity": Meaning("intensity", "1", "ρ_k"),
+    "quality": Meaning("quality", "1", "Q*_k"),
+    "utilisation": Meaning("utilisation", "1", "Q̂_k"),
+    "utilisation_once": Meaning("utilisation beyond all stronger features", "1", "Q̂_k"),
+    "cumulative_quality": Meaning("cumulative quality, bias k/n_test removed", "1", "Π*(k)"),
+    "cumulative_utilisation": Meaning("cumulative utilisation, bias k/n_test removed", "1", "Π̂(k)"),
+}
+_SCALARS = {
+    "mp_distance": Meaning("distance to the minimum-projection operator", "1", "κ_CKA"),
+    "constant_overlap": Meaning("overlap of the first feature with the constant", "1", "⟨e_1|1⟩"),
+    "rank": Meaning("number of features above the cutoff", "1", "rank"),
+}
+_MEANINGS = {
+    **_CURVES,
+    **_SCALARS,
+    "effective_dimension_intensity": Meaning("effective dimension of intensity, first mode counted separately", "1"),
+    "effective_dimension_intensity_plain": Meaning("effective dimension of intensity", "1"),
+    "effective_dimension_quality": Meaning("effective dimension of quality", "1"),
+    "effective_dimension_utilisation": Meaning("effective dimension of utilisation", "1"),
+    "effective_dimension_quality_above_noise": Meaning("effective dimension of quality above noise", "1"),
+    "effective_dimension_utilisation_above_noise": Meaning("effective dimension of utilisation above noise", "1"),
+    "effective_dimension_utilisation_squared": Meaning("effective dimension of the square of utilisation", "1"),
+    "effective_dimension_utilisation_once": Meaning("effective dimension of utilisation, parts counted once", "1"),
+    "tangent_distance": Meaning("distance from the tangent model at initialisation", "1"),
+    "mode": Meaning("feature, in decreasing order of intensity", "1", "k"),
+}
+
+# With fewer test samples per dimension of the targets than this, chance is a large part of quality and utilisation.
+_SAMPLES_PER_DIMENSION = 10
+_GIVE_INITIAL = (
+    "to see whether training was lazy or rich, diagnose the network together with its initial parameters: initial=... "
+    "in Python, --initial on the command line"
 )
+_ADVICE: dict[tuple[str, str | None], str] = {
+    ("minimum-feature", "rich"): (
+        "the learned features are those of the outputs, and no others are left: look at neural collapse (collapse), "
+        "and stop earlier or lower the weight decay if the features are to serve other tasks"
+    ),
+    ("extended-feature", "rich"): (
+        "features were learned, and there are more of them than the outputs need: follow them with a Tracker, and "
+        "train longer or with more weight decay to see whether they disappear"
+    ),
+    ("minimum-feature", "lazy"): (
+        "the features were those of the outputs before training, as in a narrow or a pre-trained network: diagnose the "
+        "initial network as well, and measure on data that need more features"
+    ),
+    ("extended-feature", "lazy"): (
+        "the features are still those of the initialisation, and kernel regression describes this network: "
+        "solvable.networks.forecast predicts how its loss falls; to learn features, start from smaller outputs or "
+        "weights, or train longer"
+    ),
+    ("minimum-feature", "intermediate"): (
+        "training departed in part from its tangent model, and the features are those of the outputs: follow both with "
+        "a Tracker during training to see when the other features disappeared"
+    ),
+    ("extended-feature", "intermediate"): (
+        "training departed in part from its tangent model: train longer, or start from smaller outputs or weights, and "
+        "diagnose again to see which regime it approaches"
+    ),
+    ("minimum-feature", None): (
+        "the features are those of the outputs, and no others are left: look at neural collapse (collapse)"
+    ),
+    ("extended-feature", None): (
+        "there are more features than the outputs need: compare with the network before training and later in training "
+        "(Tracker) to see whether they are being learned, were there before, or are disappearing"
+    ),
+}
 
 
 def effective_dimension(weights: np.ndarray) -> float:
     """exp of the Shannon entropy of the normalised weights (eq. 1.16): d if d of them are equal and the rest zero."""
-    shares = weights[weights > 0] / weights.sum() if weights.size and weights.sum() > 0 else np.empty(0)
-    return float(np.exp(-np.sum(shares * np.log(shares)))) if shares.size else 0.0
+    fractions = weights[weights > 0] / weights.sum() if weights.size and weights.sum() > 0 else np.empty(0)
+    return float(np.exp(-np.sum(fractions * np.log(fractions)))) if fractions.size else 0.0
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class FeatureReport(Lines):
-    """Metrics of the diagonalised features √ρ_k e_k, in falling order of intensity; only modes above the cutoff.
+class FeatureReport(Report):
+    """Metrics of the diagonalised features √ρ_k e_k in decreasing order of intensity; only modes above the cutoff.
 
-    - ``intensity`` ρ_k, eigenvalues of ⟨ΦΦᵀ⟩ on the training set (eq. 1.29);
-    - ``quality`` Q*_k and ``utilisation`` Q̂_k, the share of the target and of the learned function space along e_k,
-      measured on the test set (eqs. 2.3, 2.5, corrected: see docs/errata). Each is at most 1/dimension;
-    - ``utilisation_once`` is Q̂_k of what e_k has on the test set beyond all stronger features. Features are orthogonal
-      on the training set only, and on others several can hold the same part of the outputs. These shares add up to 1,
-      or less where the outputs have a constant that the features have not;
-    - ``mp_distance`` κ_CKA, the distance to the minimum-projection operator on the test set (eq. 2.9);
-    - ``constant_overlap`` |⟨e_1|1⟩|, 1 if the first feature is a constant;
-    - ``precision`` and ``output_precision``, of the features and outputs that were given, ``set_aside`` directions of
-      the features that are not above the cutoff, ``negative`` of them with an eigenvalue below zero;
-    - ``training``, what :func:`solvable.diagnostics.laziness` says of the way from the start to this network, if the
-      start was given; else ``not_measured`` says why there is none;
-    - ``notes`` say in words what was out of the ordinary, ``next_steps`` what to do now.
+    - ``intensity`` ρ_k: eigenvalues of ⟨ΦΦᵀ⟩ on the training set (eq. 1.29).
+    - ``quality`` Q*_k and ``utilisation`` Q̂_k: the fraction of the target and of the learned function space along e_k,
+      measured on the test set (eqs. 2.3, 2.5, corrected: see docs/errata). Each is at most 1/dimension.
+    - ``utilisation_once``: Q̂_k of the part of e_k that is orthogonal to all stronger features on the test set. Features
+      are orthogonal on the training set only, and on other data several can contain the same part of the outputs.
+      These numbers add up to 1, or less where the outputs have a constant that the features cannot express.
+    - ``mp_distance`` κ_CKA: the distance to the minimum-projection operator on the test set (eq. 2.9).
+    - ``constant_overlap`` |⟨e_1|1⟩|: 1 if the first feature is a constant.
+    - ``precision`` and ``output_precision``: of the features and outputs that were given.
+    - ``set_aside``: number of directions of the features that are not above the cutoff; ``negative`` of them have an
+      eigenvalue below zero.
+    - ``training``: the :class:`LazinessReport` from the initial network to this one, if the initial network was given;
+      otherwise ``not_measured`` says why there is none.
+    - ``notes`` say what is unusual, ``next_steps`` what to do next.
     """
 
     intensity: np.ndarray
@@ -70,7 +135,10 @@ class FeatureReport(Lines):
     set_aside: int = 0
     negative: int = 0
     training: LazinessReport | None = None
-    not_measured: str = _FEATURES_ALONE
+    not_measured: str = (
+        "features alone do not determine it: diagnose the network with solvable.torch or solvable.equinox, and give "
+        "the initial network as initial=..."
+    )
 
     @property
     def rank(self) -> int:
@@ -84,17 +152,26 @@ class FeatureReport(Lines):
 
     @property
     def training_regime(self) -> Literal["lazy", "intermediate", "rich"] | None:
-        """Whether training left the tangent model of its start; None if that was not measured."""
+        """Whether training departed from the tangent model at initialisation; None if that was not measured."""
         return None if self.training is None else self.training.verdict
 
     @property
     def next_steps(self) -> tuple[str, ...]:
-        """What to do next, in words."""
-        return next_steps(self.regime, self.training_regime, self.test_samples, self.target_rank)
+        """What to do next."""
+        steps = [_ADVICE[self.regime, self.training_regime]]
+        if self.training is None:
+            steps.append(_GIVE_INITIAL)
+        enough = _SAMPLES_PER_DIMENSION * self.target_rank
+        if self.test_samples < enough:
+            steps.append(
+                f"give more test samples: with {self.test_samples} for targets of dimension {self.target_rank}, much "
+                f"is due to chance; {enough} or more are better"
+            )
+        return tuple(steps)
 
     @property
     def cumulative_quality(self) -> np.ndarray:
-        """Π*(k) = Σ_{j≤k} Q*_j - k/n_test: a mode that has nothing to do with the target gives 1/n_test by chance."""
+        """Π*(k) = Σ_{j≤k} Q*_j - k/n_test: a mode that is unrelated to the target has quality 1/n_test by chance."""
         return np.cumsum(self.quality - 1 / self.test_samples)
 
     @property
@@ -106,12 +183,14 @@ class FeatureReport(Lines):
     def effective_dimensions(self) -> dict[str, float]:
         """Effective numbers of features (eq. 1.16).
 
-        ``intensity`` counts the first mode, which is nearly a constant, as one and the rest by their entropy (eq. 2.6);
-        ``intensity_plain`` treats all alike; ``quality`` and ``utilisation`` are of Q* and Q̂ as measured.
-        ``quality_above_noise`` and ``utilisation_above_noise`` leave out modes that overlap no more than an unrelated
-        function would: p modes of 1/n_test each add up, and weigh more in the entropy than in the sum.
-        ``utilisation_squared`` is of (Q̂_k dim)², as eq. 2.5 prints it: no sum to one, but hardly any weight for chance.
-        ``utilisation_once`` counts what several features share for the strongest of them, and has no chance in it.
+        - ``intensity`` counts the first mode, which is nearly constant, as one and the rest by their entropy (eq. 2.6);
+          ``intensity_plain`` treats all modes alike.
+        - ``quality`` and ``utilisation`` are those of Q* and Q̂ as measured.
+        - ``quality_above_noise`` and ``utilisation_above_noise`` leave out modes that overlap no more than an unrelated
+          function would: p modes of 1/n_test each add up, and weigh more in the entropy than in the sum.
+        - ``utilisation_squared`` is that of (Q̂_k dim)², as eq. 2.5 prints it: these numbers do not sum to one, but
+          hardly weigh modes that overlap by chance.
+        - ``utilisation_once`` counts what several features share for the strongest of them, and has no such bias.
         """
         return {
             "intensity": 1 + effective_dimension(self.intensity[1:]),
@@ -124,8 +203,8 @@ class FeatureReport(Lines):
             "utilisation_once": effective_dimension(self.utilisation_once),
         }
 
-    def _above_noise(self, share: np.ndarray, dimension: int) -> np.ndarray:
-        """Shares less their bias, of the modes above the level that one unrelated mode in a hundred reports passes.
+    def _above_noise(self, fractions: np.ndarray, dimension: int) -> np.ndarray:
+        """Fractions less their bias, of the modes above a level that an unrelated mode exceeds in 1 % of the reports.
 
         A random direction in n dimensions has a squared projection on d of them that is Beta(d/2, (n-d)/2).
         """
@@ -133,47 +212,44 @@ class FeatureReport(Lines):
 
         rest = self.test_samples - dimension
         level = betaincinv(dimension / 2, rest / 2, 1 - 0.01 / self.rank) / dimension if rest > 0 else 0.0
-        return np.where(share > level, np.maximum(share - 1 / self.test_samples, 0), 0)
+        return np.where(fractions > level, np.maximum(fractions - 1 / self.test_samples, 0), 0)
 
-    def _lines(self) -> list[tuple[str, str]]:
+    def _rows(self) -> list[tuple[str, str]]:
+        sizes = {name: f"{value:.2f}" for name, value in self.effective_dimensions.items()}
+        samples = f"{self.train_samples} training samples and {self.test_samples} test samples"
+        training = [("training regime", f"not measured   ({self.not_measured})")]
+        if self.training is not None:
+            training = self.training.measured_rows()
+            samples += (
+                f"; training regime on {self.training.inputs} test inputs, kernel on {self.training.kernel_inputs}"
+            )
         targets = f"{self.classes} classes" if self.classes else f"{self.outputs} real targets"
-        sizes = self.effective_dimensions
+        once = f"each part once {sizes['utilisation_once']}"
         return [
             ("feature regime", f"{self.regime}   (distance {self.mp_distance:.4g}, threshold {self.threshold:g})"),
-            *self._training_lines(),
-            ("measured on", self._data()),
+            *training,
+            ("measured on", samples),
             ("features", f"{self.features}, rank {self.rank} above the cutoff {self.intensity_cutoff:.2g}"),
             ("precision", self._precision()),
             ("outputs", f"{self.outputs}, rank {self.output_rank}; {targets}"),
             ("overlap of first feature with constant", f"{self.constant_overlap:.4f}"),
-            ("effective dimension of intensity", f"{sizes['intensity']:.2f}   (plain {sizes['intensity_plain']:.2f})"),
-            ("effective dimension of quality", _with_noise(sizes, "quality")),
+            ("effective dimension of intensity", f"{sizes['intensity']}   (plain {sizes['intensity_plain']})"),
+            ("effective dimension of quality", f"{sizes['quality']}   (above noise {sizes['quality_above_noise']})"),
             (
                 "effective dimension of utilisation",
-                f"{_with_noise(sizes, 'utilisation')[:-1]}, each part once {sizes['utilisation_once']:.2f})",
+                f"{sizes['utilisation']}   (above noise {sizes['utilisation_above_noise']}, {once})",
             ),
             *(("note", note) for note in self.notes),
             *(("next", step) for step in self.next_steps),
         ]
 
-    def _training_lines(self) -> list[tuple[str, str]]:
-        if self.training is None:
-            return [("training regime", f"not measured   ({self.not_measured})")]
-        return self.training.measured_lines()
-
-    def _data(self) -> str:
-        words = f"{self.train_samples} training samples and {self.test_samples} test samples"
-        if self.training is not None:
-            words += f"; training regime on {self.training.inputs} test inputs, kernel on {self.training.kernel_inputs}"
-        return words
-
     def _precision(self) -> str:
-        words = f"features in {self.precision}, outputs in {self.output_precision}"
+        text = f"features in {self.precision}, outputs in {self.output_precision}"
         if not self.set_aside:
-            return f"{words}; no direction is within rounding"
+            return f"{text}; no direction is within rounding"
+        verb = "direction of the features is" if self.set_aside == 1 else "directions of the features are"
         negative = f"{self.negative} of them with an eigenvalue below zero"
-        are = "direction of the features is" if self.set_aside == 1 else "directions of the features are"
-        return f"{words}; {self.set_aside} {are} within rounding and set aside, {negative}"
+        return f"{text}; {self.set_aside} {verb} within rounding and set aside, {negative}"
 
     def __repr__(self) -> str:
         sizes = self.effective_dimensions
@@ -184,88 +260,64 @@ class FeatureReport(Lines):
             f"utilisation={sizes['utilisation']:.4g})"
         )
 
+    def _numbers(self) -> dict[str, Any]:
+        """The regime, the rank and all fields that are single numbers or names."""
+        skipped = (*_CURVES, "notes", "training", "not_measured")
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        numbers = {name: value for name, value in fields.items() if name not in skipped and value is not None}
+        return {"regime": self.regime, "rank": self.rank, **numbers}
+
     def to_dataset(self) -> xr.Dataset:
-        """The curves over k and the numbers, each with its meaning."""
-        return _dataset(self)
+        """The curves over k and the numbers, with names, units and symbols."""
+        variables: dict[str, Any] = {name: (("mode",), getattr(self, name)) for name in _CURVES}
+        variables |= {name: ((), getattr(self, name)) for name in _SCALARS}
+        variables |= {f"effective_dimension_{name}": ((), size) for name, size in self.effective_dimensions.items()}
+        if self.training is not None:
+            variables["tangent_distance"] = ((), self.training.distance)
+        attributes = {name: value for name, value in self._numbers().items() if name not in _SCALARS} | {
+            "training_regime": self.training_regime or "not measured",
+            "notes": "; ".join(self.notes),
+            "next_steps": "; ".join(self.next_steps),
+            "version": __version__,
+        }
+        return make_dataset(variables, {"mode": np.arange(1, self.rank + 1)}, attributes, _MEANINGS)
 
     def to_json(self) -> str:
-        """All numbers as JSON text."""
-        numbers = {name: value for name, value in _numbers(self).items() if value is not None}
-        curves = {name: [float(value) for value in getattr(self, name)] for name in _CURVES}
-        words = {"notes": list(self.notes), "next_steps": list(self.next_steps)}
-        return json.dumps(
-            {**numbers, **self._training(), "effective_dimensions": self.effective_dimensions, **words, **curves}
-        )
-
-    def _training(self) -> dict[str, Any]:
-        """The training regime for JSON, with the reason where there is none."""
+        """All numbers as a JSON string."""
         if self.training is None:
-            return {"training_regime": None, "training_not_measured": self.not_measured}
-        return {"training_regime": self.training_regime, "training": json.loads(self.training.to_json())}
+            training: dict[str, Any] = {"training_not_measured": self.not_measured}
+        else:
+            training = {"training": json.loads(self.training.to_json())}
+        content = {
+            **self._numbers(),
+            "training_regime": self.training_regime,
+            **training,
+            "effective_dimensions": self.effective_dimensions,
+            "notes": list(self.notes),
+            "next_steps": list(self.next_steps),
+            **{name: getattr(self, name).tolist() for name in _CURVES},
+        }
+        return json.dumps(content)
 
     def plot(self) -> "Figure":
-        """Cumulative quality, cumulative utilisation and intensity against k, with the number of classes marked."""
-        from solvable.diagnostics.pictures import three_panels
+        """Cumulative quality, cumulative utilisation and intensity against k, with the number of outputs marked."""
+        from solvable.plotting import COLOURS, new_figure
 
-        return three_panels(self)
-
-
-_CURVES: dict[str, tuple[str, str]] = {
-    "intensity": ("intensity", "ρ_k"),
-    "quality": ("quality", "Q*_k"),
-    "utilisation": ("utilisation", "Q̂_k"),
-    "utilisation_once": ("utilisation beyond all stronger features", "Q̂_k"),
-    "cumulative_quality": ("cumulative quality, bias k/n_test removed", "Π*(k)"),
-    "cumulative_utilisation": ("cumulative utilisation, bias k/n_test removed", "Π̂(k)"),
-}
-_DIMENSIONS: dict[str, str] = {
-    "intensity": "effective dimension of intensity, first mode set apart",
-    "intensity_plain": "effective dimension of intensity",
-    "quality": "effective dimension of quality",
-    "utilisation": "effective dimension of utilisation",
-    "quality_above_noise": "effective dimension of quality above noise",
-    "utilisation_above_noise": "effective dimension of utilisation above noise",
-    "utilisation_squared": "effective dimension of the square of utilisation",
-    "utilisation_once": "effective dimension of utilisation, each part counted once",
-}
-_SCALARS: dict[str, tuple[str, str]] = {
-    "mp_distance": ("distance to the minimum-projection operator", "κ_CKA"),
-    "constant_overlap": ("overlap of the first feature with the constant", "⟨e_1|1⟩"),
-    "rank": ("number of features above the cutoff", "rank"),
-}
-
-
-def _with_noise(sizes: dict[str, float], name: str) -> str:
-    return f"{sizes[name]:.2f}   (above noise {sizes[name + '_above_noise']:.2f})"
-
-
-def _numbers(report: FeatureReport) -> dict[str, Any]:
-    values = {field.name: getattr(report, field.name) for field in dataclasses.fields(report)}
-    return {"regime": report.regime, "rank": report.rank} | {
-        name: value for name, value in values.items() if name not in _LEFT_OUT
-    }
-
-
-def _dataset(report: FeatureReport) -> xr.Dataset:
-    curves = {
-        name: ("mode", getattr(report, name), {"long_name": text, "units": "1", "symbol": symbol})
-        for name, (text, symbol) in _CURVES.items()
-    }
-    scalars = {
-        name: ((), getattr(report, name), {"long_name": text, "units": "1", "symbol": symbol})
-        for name, (text, symbol) in _SCALARS.items()
-    }
-    sizes = {
-        f"effective_dimension_{name}": ((), report.effective_dimensions[name], {"long_name": text, "units": "1"})
-        for name, text in _DIMENSIONS.items()
-    }
-    modes = np.arange(1, report.rank + 1)
-    attributes = {name: value for name, value in _numbers(report).items() if name not in _SCALARS and value is not None}
-    attributes |= {"training_regime": report.training_regime or "not measured", "notes": "; ".join(report.notes)}
-    attributes |= {"next_steps": "; ".join(report.next_steps), "version": __version__}
-    if report.training is not None:
-        scalars["tangent_distance"] = (
-            (), report.training.distance, {"long_name": "distance from the tangent model of the start", "units": "1"},
-        )  # fmt: skip
-    coordinate = ("mode", modes, {"long_name": "feature, in falling order of intensity", "units": "1", "symbol": "k"})
-    return xr.Dataset({**curves, **scalars, **sizes}, coords={"mode": coordinate}, attrs=attributes)
+        figure, axes = new_figure(3, width=4.4)
+        modes = np.arange(1, self.rank + 1)
+        panels = (
+            ("cumulative quality, Π*(k)", self.cumulative_quality),
+            ("cumulative utilisation, Π̂(k)", self.cumulative_utilisation),
+            ("intensity, ρ_k / ρ_1", self.intensity / self.intensity[0]),
+        )
+        for colour, ax, (label, values) in zip(COLOURS, axes, panels, strict=False):
+            positive = values > 0
+            ax.plot(modes[positive], values[positive], color=colour, marker="o", markersize=3, linewidth=1.4)
+            ax.axvline(self.outputs, color="0.4", linestyle=":", linewidth=1.2, label=f"k = C = {self.outputs}")
+            ax.set(xscale="log", yscale="log", xlabel="feature, k", ylabel=label)
+            ax.legend(fontsize="small")
+        for ax in axes[:2]:
+            ax.axhline(1, color="0.4", linewidth=0.8)
+        distance = f"κ_CKA = {self.mp_distance:.3g} (threshold {self.threshold:g})"
+        figure.suptitle(f"features: {self.regime}, {distance}; training: {self.training_regime or 'not measured'}")
+        return figure

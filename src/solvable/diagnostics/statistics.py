@@ -1,31 +1,31 @@
-"""Everything the diagnostics need to know of a network's last layer, from one pass over batches."""
+"""Statistics of the last layer of a network, from one pass over batches: all that the feature metrics need."""
 
 from typing import Any, Self
 
 import numpy as np
 
+from solvable.checks import check_count
 from solvable.diagnostics.batches import check_finite, read_batch, to_numpy
 from solvable.diagnostics.moments import Moments, add, start
-from solvable.diagnostics.rounding import FLOAT64, Rounding, coarser, rounding_of
+from solvable.diagnostics.precision import FLOAT64, Rounding, coarser, rounding_of
 from solvable.precision import in_float64
 
 
 class FeatureStatistics:
-    """Second moments of features Φ (n, p), outputs f̂ (n, C) and targets, added up batch by batch in float64.
+    """Second moments of features Φ (n, p), outputs f̂ (n, C) and targets, summed batch by batch in float64.
 
-    ``update(features, outputs, targets)`` takes NumPy, JAX or PyTorch arrays; arrays on a GPU are added up there.
-    ``targets`` are labels (whole numbers of shape (n,), from 0 to ``classes`` - 1), or real numbers (n, C) or (n,).
-    Without ``classes`` there are as many as outputs, or two if there is one output. ``a + b`` joins the statistics of
-    two shards. Memory is O((p + C)²) whatever n is, and nothing of size n x n is ever formed.
+    ``a + b`` combines the statistics of two shards. Memory is O((p + C)²) for any n, and no n x n matrix is formed.
+    Sums are taken about the mean of the first batch: features with a large mean keep their small variances, which would
+    be lost if squares of the mean were subtracted afterwards.
 
-    Sums are taken about the mean of the first batch: features with a large mean keep their small variances, which are
-    lost when squares of the mean are subtracted afterwards.
+    Parameters
+    ----------
+    classes
+        Number of classes, for targets that are labels. By default that of the outputs, or two if there is one output.
     """
 
     def __init__(self, classes: int | None = None) -> None:
-        if classes is not None and (isinstance(classes, bool) or classes != int(classes) or classes < 2):
-            raise ValueError(f"classes must be a whole number, 2 or more, or None for real targets, not {classes!r}")
-        self.classes = None if classes is None else int(classes)
+        self.classes = None if classes is None else check_count("classes", classes, least=2)
         self.batches = 0
         self.feature_rounding = self.output_rounding = self.target_rounding = FLOAT64
         self.outputs = 0
@@ -34,20 +34,30 @@ class FeatureStatistics:
 
     @in_float64
     def update(self, features: Any, outputs: Any, targets: Any) -> Self:
-        """Add a batch. A batch that is refused with a ValueError leaves the statistics as they were."""
+        """Add a batch. A batch that is rejected with a ValueError leaves the statistics unchanged.
+
+        Parameters
+        ----------
+        features
+            Φ of shape (n, p): a NumPy, JAX or PyTorch array. Arrays on a GPU are summed there.
+        outputs
+            f̂ of shape (n, C) or (n,).
+        targets
+            Labels, whole numbers of shape (n,) from 0 to ``classes`` - 1; or real numbers of shape (n, C) or (n,).
+        """
         number = self.batches + 1
         batch = read_batch(features, outputs, targets, number)
         classes = self._check_labels(batch, number)
         moments = self._moments
         if moments is not None and (self.features, self.outputs) != batch.sizes:
             raise ValueError(
-                f"batch {number} has {batch.sizes[0]} features and {batch.sizes[1]} outputs a sample, the batches "
-                f"before it {self.features} and {self.outputs}"
+                f"batch {number} has {batch.sizes[0]} features and {batch.sizes[1]} outputs per sample, the "
+                f"batches before it {self.features} and {self.outputs}"
             )
         if batch.library == "numpy":
             check_finite(batch, number)
         if moments is not None and moments.library != batch.library:
-            # Batches from different libraries meet on the host.
+            # Batches of different libraries are combined on the host.
             fresh = FeatureStatistics(self.classes).update(batch.features, batch.outputs, batch.targets)
             moments, finite = moments.plus(fresh.moments), True
         else:
@@ -55,11 +65,11 @@ class FeatureStatistics:
             moments, finite = add(moments or start(batch, count), batch, count)
         if not finite:
             check_finite(batch, number)
-            raise ValueError(f"sums of squares overflow with batch {number}: divide features and outputs by a constant")
+            raise ValueError(f"sums of squares overflow with batch {number}: rescale features and outputs")
         self._moments, self._host = moments, None
         self.classes, self.batches, self.outputs = classes, number, batch.sizes[1]
         for name, array in (("feature", features), ("output", outputs), ("target", targets)):
-            self._round(name, rounding_of(array))
+            self._note_rounding(name, rounding_of(array))
         return self
 
     def __add__(self, other: "FeatureStatistics") -> "FeatureStatistics":
@@ -70,16 +80,16 @@ class FeatureStatistics:
         for name in ("features", "outputs", "classes"):
             mine, its = getattr(self, name), getattr(other, name)
             if mine != its:
-                raise ValueError(f"statistics of {mine} {name} and of {its} {name} cannot be joined")
-        joined = self._copy()
-        joined._moments, joined._host = self._moments.plus(other._moments), None
-        joined.batches = self.batches + other.batches
+                raise ValueError(f"statistics of {mine} {name} and of {its} {name} cannot be combined")
+        combined = self._copy()
+        combined._moments, combined._host = self._moments.plus(other._moments), None
+        combined.batches = self.batches + other.batches
         for name in ("feature", "output", "target"):
-            joined._round(name, getattr(other, f"{name}_rounding"))
-        return joined
+            combined._note_rounding(name, getattr(other, f"{name}_rounding"))
+        return combined
 
-    def _round(self, name: str, rounding: Rounding) -> None:
-        """Take note of numbers of this precision: the coarsest that was added up counts."""
+    def _note_rounding(self, name: str, rounding: Rounding) -> None:
+        """Record the precision of a batch: the coarsest of all batches counts."""
         setattr(self, f"{name}_rounding", coarser(getattr(self, f"{name}_rounding"), rounding))
 
     @property
@@ -91,12 +101,12 @@ class FeatureStatistics:
         copy = FeatureStatistics(self.classes)
         copy.batches, copy.outputs = self.batches, self.outputs
         for name in ("feature", "output", "target"):
-            copy._round(name, getattr(self, f"{name}_rounding"))
+            copy._note_rounding(name, getattr(self, f"{name}_rounding"))
         copy._moments = None if self._moments is None else self._moments.on_host()
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
-        """Statistics travel between processes in host memory, wherever they were added up."""
+        """Statistics are pickled from host memory, wherever they were summed."""
         return vars(self._copy())
 
     def _check_labels(self, batch: Any, number: int) -> int | None:
@@ -113,10 +123,10 @@ class FeatureStatistics:
         classes = self.classes or max(2, batch.sizes[1])
         low, high = int(batch.targets.min()), int(batch.targets.max())
         if low < 0 or high >= classes:
-            whence = "" if self.classes else f" (there are {batch.sizes[1]} outputs)"
+            reason = "" if self.classes else f" (there are {batch.sizes[1]} outputs)"
             raise ValueError(
-                f"labels of batch {number} must lie between 0 and {classes - 1}, but go from {low} to {high}{whence}: "
-                "number the classes from 0; if there are more classes than outputs, gather the features in "
+                f"labels of batch {number} must lie between 0 and {classes - 1}, but go from {low} to {high}{reason}: "
+                "number the classes from 0; if there are more classes than outputs, collect the features in "
                 "solvable.diagnostics.FeatureStatistics(classes=...) yourself"
             )
         return classes
@@ -142,7 +152,7 @@ class FeatureStatistics:
 
     @property
     def feature_offset(self) -> np.ndarray:
-        """Mean of the features less the shift, (p,)."""
+        """Mean of the features minus the shift, (p,)."""
         return self.moments.cross[:, -1] / self.count
 
     @property
@@ -202,12 +212,13 @@ class FeatureStatistics:
     @property
     def class_counts(self) -> np.ndarray:
         """Number of samples of each class, (classes,)."""
-        self._need_labels()
+        if self.classes is None:
+            raise ValueError("classes need labels: targets of shape (samples,) that are whole numbers")
         return np.rint(self.moments.side[self.outputs : -1, -1]).astype(int)
 
     @property
     def class_offsets(self) -> np.ndarray:
-        """Mean features of each class less the mean of all samples, (classes, p): exact where the means are large."""
+        """Mean features of each class minus the mean of all samples, (classes, p): accurate for large means."""
         counts = self.class_counts
         if (counts == 0).any():
             raise ValueError(f"class {int(np.argmin(counts))} has no sample, so it has no mean: add more batches")
@@ -217,10 +228,6 @@ class FeatureStatistics:
     def class_means(self) -> np.ndarray:
         """Mean features of each class, μ_c, (classes, p)."""
         return self.class_offsets + self.feature_mean
-
-    def _need_labels(self) -> None:
-        if self.classes is None:
-            raise ValueError("classes need labels: targets of shape (samples,) that are whole numbers")
 
     def __repr__(self) -> str:
         targets = "real targets" if self.classes is None else f"{self.classes} classes"

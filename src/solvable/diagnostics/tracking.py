@@ -1,13 +1,15 @@
-"""Feature measures along training: one row a measurement, whatever trained the network."""
+"""Feature metrics during training: the base class of the trackers for PyTorch and Equinox."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from solvable._version import __version__
-from solvable.diagnostics.collapse import CollapseReport
+from solvable.diagnostics.collapse import collapse as measure_collapse
+from solvable.diagnostics.features import features
 from solvable.diagnostics.report import FeatureReport
+from solvable.diagnostics.statistics import FeatureStatistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,26 +24,36 @@ _COLLAPSE = {
 
 
 class History:
-    """Reports along training, kept as one labelled dataset: what the trackers of all libraries share."""
+    """Reports during training, collected in one labelled dataset."""
 
     def __init__(self) -> None:
-        self._rows: list[xr.Dataset] = []
+        self._measurements: list[xr.Dataset] = []
 
     def _record(
-        self, epoch: float | None, report: FeatureReport, collapse: CollapseReport | None = None, **numbers: float
-    ) -> None:
-        """Add a measurement; ``numbers`` (losses, accuracies) are kept beside it. Without an epoch they are counted."""
-        last = float(self._rows[-1]["epoch"]) if self._rows else -np.inf
+        self,
+        epoch: float | None,
+        train: FeatureStatistics,
+        test: FeatureStatistics,
+        last_layer: tuple[Any, Any] | None,
+        numbers: dict[str, float],
+    ) -> FeatureReport:
+        """Add a measurement, of neural collapse as well if the weights and bias of the last layer are given.
+
+        ``numbers`` (losses, accuracies) are stored with it. Without an epoch, measurements are counted.
+        """
+        last = float(self._measurements[-1]["epoch"]) if self._measurements else -np.inf
         if epoch is None:
-            epoch = last + 1 if self._rows else 0.0
+            epoch = last + 1 if self._measurements else 0.0
         if not epoch > last:
-            raise ValueError(f"epoch must grow from one measurement to the next, but {epoch:g} came after {last:g}")
-        whole = report.to_dataset()
-        measures = whole[[name for name in whole.data_vars if not str(name).startswith("cumulative")]]
+            raise ValueError(f"epochs must increase from one measurement to the next, but {epoch:g} follows {last:g}")
+        report = features(train, test)
+        collapse = None if last_layer is None else measure_collapse(train, *last_layer)
+        measures = report.to_dataset()
+        measures = measures.drop_vars([name for name in measures.data_vars if str(name).startswith("cumulative")])
         measures["regime"] = ((), report.regime, {"long_name": "regime", "units": ""})
-        taken = sorted(set(numbers) & {*measures.variables, *_COLLAPSE, "epoch"})
-        if taken:
-            raise ValueError(f"{taken[0]} is measured by the tracker: give your number another name")
+        reserved = sorted(set(numbers) & {*measures.variables, *_COLLAPSE, "epoch"})
+        if reserved:
+            raise ValueError(f"{reserved[0]} is measured by the tracker: give your number another name")
         for name, (long_name, symbol) in _COLLAPSE.items() if collapse is not None else ():
             measures[name] = ((), getattr(collapse, name), {"long_name": long_name, "units": "1", "symbol": symbol})
         for name, value in numbers.items():
@@ -53,17 +65,19 @@ class History:
             "target_rank": report.target_rank,
             "version": __version__,
         }
-        self._rows.append(measures.assign_coords(epoch=((), float(epoch), {"long_name": "epoch", "units": ""})))
+        coordinate = ((), float(epoch), {"long_name": "epoch", "units": ""})
+        self._measurements.append(measures.assign_coords(epoch=coordinate))
+        return report
 
     @property
     def history(self) -> xr.Dataset:
-        """Every measure over ``epoch``; the spectra also over ``mode``, NaN beyond the rank of that epoch."""
-        if not self._rows:
-            raise ValueError("nothing is tracked yet: call the tracker once an epoch")
-        return xr.concat(self._rows, "epoch", join="outer", data_vars="all", combine_attrs="override")
+        """Every metric over ``epoch``; the spectra also over ``mode``, NaN beyond the rank of that epoch."""
+        if not self._measurements:
+            raise ValueError("nothing is tracked yet: call the tracker once per epoch")
+        return xr.concat(self._measurements, "epoch", join="outer", data_vars="all", combine_attrs="override")
 
     def plot(self) -> "Figure":
-        """Effective dimensions, distance from minimum features, neural collapse and the numbers given, over epochs."""
+        """Effective dimensions, distance from minimum features, neural collapse and your own numbers, over epochs."""
         from solvable.plotting import COLOURS, new_figure
 
         data = self.history

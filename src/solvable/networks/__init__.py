@@ -1,7 +1,4 @@
-"""Real networks trained beside the theory: tasks, networks, training of many seeds at once, and a forecast.
-
-The public names of the room are listed here, one line for each file that has any.
-"""
+"""Networks trained beside the theory: tasks, architectures, training of many seeds at once, and a forecast."""
 
 from solvable.divergence import DivergedError
 from solvable.networks.compensation import compensated
@@ -9,7 +6,7 @@ from solvable.networks.convolutional.cnn import CNN
 from solvable.networks.convolutional.resnet import ResNet18
 from solvable.networks.convolutional.vgg import VGG16
 from solvable.networks.data import Images, data_folder, fetch_images, image_sets, load_images
-from solvable.networks.data.augmentation import crops_and_flips, heavy, streamed
+from solvable.networks.data.augmentation import crops_and_flips, heavy_augmentation, stream_images
 from solvable.networks.data.text import Text, load_text, windows
 from solvable.networks.forecast import forecast
 from solvable.networks.forecast_report import ForecastReport
@@ -18,8 +15,8 @@ from solvable.networks.linearised import Linearised, linearised
 from solvable.networks.measures import feature_metrics, feature_record, kernel_metrics
 from solvable.networks.mlp import MLP, centred
 from solvable.networks.parts import Constant, Running, trainable
+from solvable.networks.program import log_steps
 from solvable.networks.results import Training
-from solvable.networks.schedule import log_steps
 from solvable.networks.sources import Fixed, Fresh
 from solvable.networks.tasks.circle import circle, fourier_decay
 from solvable.networks.tasks.circle_kernel import circle_spectrum, lazy_loss
@@ -60,7 +57,7 @@ __all__ = [
     "forecast",
     "fourier_decay",
     "heaviside",
-    "heavy",
+    "heavy_augmentation",
     "image_sets",
     "kernel_metrics",
     "lazy_loss",
@@ -69,7 +66,7 @@ __all__ = [
     "load_text",
     "log_steps",
     "next_token_loss",
-    "streamed",
+    "stream_images",
     "train",
     "trainable",
     "windows",

@@ -1,4 +1,4 @@
-"""Checkpoints of a training: one file of plain arrays, written whole or not at all, and checked when it is read."""
+"""Checkpoints of a training: one file of plain arrays, written atomically, and verified by a checksum when read."""
 
 import hashlib
 import io
@@ -10,12 +10,13 @@ import jax
 import numpy as np
 
 from solvable.files import write_atomically
+from solvable.files.sealing import SEAL_LENGTH, check_seal, seal
 
 PyTree = Any
 
 
 def fingerprint(settings: dict[str, Any], program: str, *trees: PyTree) -> str:
-    """What must be equal for a training to go on: settings, the compiled program, and the arrays it starts from."""
+    """Hash of all that must be equal for a training to be resumed: settings, compiled program and initial arrays."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     digest.update(program.encode())
     for leaf in jax.tree.leaves(trees):
@@ -32,45 +33,34 @@ def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(leaf)
 
 
-def _checksum(arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """SHA-256 of all names, types, shapes and values, as bytes."""
-    digest = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return np.frombuffer(digest.digest(), np.uint8)
-
-
-def write(path: Path, mark: str, step: int, state: PyTree, found: dict[str, np.ndarray]) -> None:
-    """The state at a step, and what was measured before it."""
+def write(path: Path, fingerprint: str, step: int, state: PyTree, found: dict[str, np.ndarray]) -> None:
+    """Write the state at a step, and all measurements until then."""
     arrays = {f"state/{index}": _plain(leaf) for index, leaf in enumerate(jax.tree.leaves(state))}
     arrays |= {f"found/{name}": values for name, values in found.items()}
-    arrays["step"] = np.asarray(step)
-    arrays["mark"] = np.frombuffer(mark.encode(), np.uint8)
-    arrays["checksum"] = _checksum(arrays)
     content = io.BytesIO()
-    np.savez(content, **arrays)  # type: ignore[arg-type]
-    write_atomically(path, content.getvalue())
+    np.savez(content, step=step, fingerprint=fingerprint, **arrays)  # type: ignore[arg-type]
+    write_atomically(path, seal(content.getvalue()))
 
 
-def read(path: Path, mark: str, state: PyTree) -> tuple[int, PyTree, dict[str, np.ndarray]] | None:
-    """What was written, in the shape of ``state``; None if there is no file. A file of another training is refused."""
+def read(path: Path, fingerprint: str, state: PyTree) -> tuple[int, PyTree, dict[str, np.ndarray]] | None:
+    """Step, state (in the structure of ``state``) and measurements; None if there is no file.
+
+    A checkpoint of another training, or of another version of this package, is rejected.
+    """
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        content = path.read_bytes()
+        check_seal(content)
+        with np.load(io.BytesIO(content[:-SEAL_LENGTH]), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        if not np.array_equal(arrays.pop("checksum"), _checksum(arrays)):
-            raise ValueError("its contents do not match its checksum")
-        written = arrays.pop("mark").tobytes().decode()
-        step = int(arrays.pop("step"))
-    except Exception as error:  # a damaged archive makes its readers raise almost anything
-        reason = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else error
-        raise ValueError(f"{path} is not a checkpoint that can be read ({reason}): delete it to train anew") from error
-    if written != mark:
+        step, written = int(arrays["step"]), str(arrays["fingerprint"])
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{path} is not a readable checkpoint ({error}): delete it to start again") from error
+    if written != fingerprint:
         raise ValueError(
             f"{path} belongs to a training with other settings, data, code or device: choose another path, or delete "
-            "it to train anew"
+            "it to start again"
         )
     leaves, structure = jax.tree.flatten(state)
     restored = [jax.device_put(arrays[f"state/{index}"]) for index in range(len(leaves))]

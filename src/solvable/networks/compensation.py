@@ -1,4 +1,4 @@
-"""Steps smaller than the rounding of a weight, kept until they are large enough to be taken."""
+"""Compensated summation for optimisers: updates below the rounding of a weight are accumulated instead of lost."""
 
 from typing import Any, NamedTuple
 
@@ -9,15 +9,20 @@ import optax
 
 class _Compensated(NamedTuple):
     inner: Any
-    owed: Any
+    remainder: Any
 
 
 def compensated(optimiser: Any) -> optax.GradientTransformationExtraArgs:
-    """The same optimiser, with the part of each step that rounding takes away added to the next one (Kahan).
+    """An optimiser that adds the part of each update that rounding removes to the next update (Kahan summation).
 
-    Late in training, and always where networks are lazy, a step is less than half a unit in the last place of a
-    float32 weight: it is lost, and descent stalls at a loss that depends on neither width nor task. With this it goes
-    on, at the cost of one more array of each weight's shape.
+    Late in training, and always in lazy networks, an update is smaller than half a unit in the last place of a float32
+    weight: it is lost, and gradient descent stalls at a loss that depends on neither width nor task. With compensation
+    it continues, at the cost of one more array of the shape of each weight.
+
+    Parameters
+    ----------
+    optimiser
+        An Optax transformation.
 
     >>> import jax.numpy as jnp, optax, solvable.networks.compensation as compensation
     >>> optimiser = compensation.compensated(optax.sgd(1.0))
@@ -38,9 +43,9 @@ def compensated(optimiser: Any) -> optax.GradientTransformationExtraArgs:
     def update(gradients: Any, state: _Compensated, parameters: Any = None, **extra: Any) -> tuple[Any, _Compensated]:
         if parameters is None:
             raise ValueError("a compensated optimiser needs the parameters: update(gradients, state, parameters)")
-        steps, kept = inner.update(gradients, state.inner, parameters, **extra)
-        wanted = jax.tree.map(lambda step, debt: step + debt, steps, state.owed)
-        owed = jax.tree.map(lambda step, weight: step - ((weight + step) - weight), wanted, parameters)
-        return wanted, _Compensated(kept, owed)
+        updates, inner_state = inner.update(gradients, state.inner, parameters, **extra)
+        updates = jax.tree.map(jnp.add, updates, state.remainder)
+        remainder = jax.tree.map(lambda step, weight: step - ((weight + step) - weight), updates, parameters)
+        return updates, _Compensated(inner_state, remainder)
 
     return optax.GradientTransformationExtraArgs(init, update)

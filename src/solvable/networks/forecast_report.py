@@ -1,4 +1,4 @@
-"""What a kernel at initialisation says of the training to come, for people, plots, tables and files."""
+"""The report of a forecast: exponents with errors, summary, dataset, JSON and picture."""
 
 import dataclasses
 import functools
@@ -10,7 +10,9 @@ import numpy as np
 import xarray as xr
 
 from solvable._version import __version__
-from solvable.diagnostics.lines import Lines
+from solvable.checks import check_choice
+from solvable.dataset import Meaning, make_dataset
+from solvable.display import Report
 from solvable.models.feature_scaling import exponents
 from solvable.timegrid import check_times
 
@@ -20,10 +22,46 @@ if TYPE_CHECKING:
 QUANTITIES = (*exponents.QUANTITIES, "optimal-features")
 _RESAMPLES = 2000
 _ONE_SIGMA = (0.1587, 0.8413)
+_ROWS = {
+    "loss against time": "time",
+    "loss against compute": "compute",
+    "best size against compute": "optimal-features",
+}
+_ATTRIBUTES = ("phase", "points", "outputs", "networks", "parameters", "landmarks", "initial_outputs", "precision")
+_SCALARS = {
+    "capacity": Meaning("capacity", "1", "α"),
+    "capacity_error": Meaning("error of the capacity", "1"),
+    "source": Meaning("source", "1", "β"),
+    "source_error": Meaning("error of the source", "1"),
+    "first_mode": Meaning("first mode of the fit of the eigenvalues", "1"),
+    "last_mode": Meaning("last mode of the fit of the eigenvalues", "1"),
+    "power_first_mode": Meaning("first mode of the fit of the power", "1"),
+    "power_last_mode": Meaning("last mode of the fit of the power", "1"),
+    "scatter": Meaning("scatter of the logarithms of the eigenvalues about their line", "1"),
+    "bend": Meaning("difference of slope between the halves of the window", "1"),
+    "noise": Meaning("fraction of the targets' mean square that is equal in all modes", "1"),
+    "kernel_fluctuation": Meaning("relative distance of a kernel from the mean over initialisations", "1"),
+    "output_share": Meaning("mean square of the untrained outputs over that of the targets", "1"),
+}
+_MEANINGS = {
+    **_SCALARS,
+    "eigenvalue": Meaning("eigenvalue of the kernel", "1", "λ_k"),
+    "power": Meaning("part of the targets' mean square", "1", "p_k"),
+    "outside": Meaning("part of the targets' mean square in no mode", "1"),
+    "exponent": Meaning("exponent of the loss", "1"),
+    "exponent_low": Meaning("lower end of its interval", "1"),
+    "exponent_high": Meaning("upper end of its interval", "1"),
+    "mode": Meaning("mode", "1", "k"),
+    "quantity": Meaning("quantity in which the loss falls", ""),
+    "regime": Meaning("training regime", ""),
+    "train_loss": Meaning("training loss, lazy", "1"),
+    "train_loss_spread": Meaning("standard deviation over initialisations", "1"),
+    "time": Meaning("learning rate times steps on half the squared error", "1", "t"),
+}
 
 
 class Interval(NamedTuple):
-    """A number and the ends of an interval that holds it with about two chances in three."""
+    """A number and its one-sigma interval."""
 
     value: float
     low: float
@@ -34,19 +72,19 @@ class Interval(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class ForecastReport(Lines):
-    """Capacity, source and what follows, with one-sigma errors taken apart by where they come from.
+class ForecastReport(Report):
+    """Capacity, source and their consequences, with one-sigma errors by origin.
 
     - ``capacity`` α and ``source`` β: eigenvalues ``λ_k ~ k^-α`` and target power ``~ k^(-αβ-1)`` in the modes
-      ``first_mode … last_mode`` and ``power_first_mode … power_last_mode``;
-    - ``capacity_errors`` and ``source_errors``: of the *fit*, of the choice of *window*, of the finite *sample*, of the
-      *initialisation* (NaN where not measured);
-    - ``eigenvalues`` and ``power``, one row a network: λ_k of the kernel of one output over the inputs, and the part of
-      the targets' mean square in mode k; ``outside`` is what lies in no mode and is never learned;
-    - ``noise``, the share of the mean square that is spread over all modes alike, as noise in the targets is;
-    - ``kernel_fluctuation``, how far kernels of single networks are from their mean, relatively;
-    - ``output_share``, the mean square of the untrained network's outputs over that of the targets;
-    - ``notes`` say in words what to mind.
+      ``first_mode … last_mode`` and ``power_first_mode … power_last_mode``.
+    - ``capacity_errors`` and ``source_errors``: those of the *fit*, of the choice of *window*, of the finite *sample*,
+      and of the *initialisation* (NaN if not measured).
+    - ``eigenvalues`` and ``power``, one row per network: λ_k of the kernel of one output over the inputs, and the part
+      of the targets' mean square in mode k; ``outside`` is the part in no mode, which is never learned.
+    - ``noise``: the fraction of the mean square that is equal in all modes, as that of noise in the targets is.
+    - ``kernel_fluctuation``: the relative distance of the kernels of single networks from their mean.
+    - ``output_share``: the mean square of the untrained network's outputs over that of the targets.
+    - ``notes``: warnings.
     """
 
     capacity: float
@@ -69,19 +107,19 @@ class ForecastReport(Lines):
     outputs: int
     parameters: int
     landmarks: int | None
-    start: str
+    initial_outputs: str
     precision: str
     notes: tuple[str, ...] = ()
 
     @property
     def capacity_error(self) -> float:
-        """All errors of the capacity together."""
-        return _together(self.capacity_errors)
+        """The error of the capacity from all origins."""
+        return _total(self.capacity_errors)
 
     @property
     def source_error(self) -> float:
-        """All errors of the source together."""
-        return _together(self.source_errors)
+        """The error of the source from all origins."""
+        return _total(self.source_errors)
 
     @property
     def networks(self) -> int:
@@ -90,118 +128,120 @@ class ForecastReport(Lines):
 
     @property
     def power_law(self) -> bool:
-        """Whether the theory has something to say: α > 1 and β > 0."""
+        """Whether the theory applies: α > 1 and β > 0."""
         return self.capacity > 1 and self.source > 0
 
     @property
     def phase(self) -> str | None:
-        """Hard (β < 1), easy or super-easy (β > 2 - 1/α) task; None without power law."""
+        """Hard (β < 1), easy or super-easy (β > 2 - 1/α) task; None without a power law."""
         if not self.power_law:
             return None
         return exponents.PHASES[int(exponents.phase_number(np.asarray(self.capacity), np.asarray(self.source)))]
 
     @property
     def phase_chances(self) -> dict[str, float]:
-        """How likely each phase is, given the errors."""
+        """The probability of each phase, given the errors."""
         if not self.power_law:
             return {}
-        numbers = exponents.phase_number(*self._drawn)
+        numbers = exponents.phase_number(*self._resampled)
         return {name: float(np.mean(numbers == number)) for number, name in enumerate(exponents.PHASES)}
 
     @property
     def times(self) -> tuple[float, float]:
-        """Between which times the fitted modes are learned, ``1 / λ``: before and after, the power law is a guess."""
+        """The times ``1 / λ`` between which the fitted modes are learned; the power law is extrapolated beyond them."""
         if not math.isfinite(self.power_last_mode):
             return math.nan, math.nan
         levels = np.exp(np.log(self.eigenvalues).mean(axis=0))
-        places = [min(levels.size, max(1, round(mode))) for mode in (self.power_first_mode, self.power_last_mode)]
-        return float(1 / levels[places[0] - 1]), float(1 / levels[places[1] - 1])
+        modes = [min(levels.size, max(1, round(mode))) for mode in (self.power_first_mode, self.power_last_mode)]
+        return float(1 / levels[modes[0] - 1]), float(1 / levels[modes[1] - 1])
 
     def exponent(self, quantity: str = "time", regime: str = "lazy") -> Interval:
-        """The exponent with which the loss falls in ``quantity``, and its one-sigma interval; NaN without power law.
+        """The exponent with which the loss falls, and its one-sigma interval; NaN without a power law.
 
-        A source above 0 is enough for ``"time"``; the others need a capacity above 1 too. Quantities are those of
-        :meth:`solvable.FeatureScaling.exponents`, of which ``"time"`` and ``"compute"`` matter most, and
-        ``"optimal-features"``, the exponent of the best number of features at given compute.
+        Parameters
+        ----------
+        quantity
+            One of the quantities of :meth:`solvable.FeatureScaling.exponents`, such as ``"time"`` (for which a source
+            above 0 is enough) and ``"compute"``; or ``"optimal-features"``, for the exponent of the optimal number of
+            features at given compute.
+        regime
+            ``"lazy"`` or ``"rich"``.
         """
-        for name, value, known in (("quantity", quantity, QUANTITIES), ("regime", regime, exponents.REGIMES)):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+        check_choice("quantity", quantity, QUANTITIES)
+        check_choice("regime", regime, exponents.REGIMES)
         if not (self.power_law or (quantity == "time" and self.source > 0)):
             return Interval(math.nan, math.nan, math.nan)
         rich = regime == "rich"
-        (value,) = _table(np.array([self.capacity]), np.array([self.source]), rich, quantity)
-        low, high = np.quantile(_table(*self._drawn, rich, quantity), _ONE_SIGMA)
+        (value,) = _exponents(np.array([self.capacity]), np.array([self.source]), rich, quantity)
+        low, high = np.quantile(_exponents(*self._resampled, rich, quantity), _ONE_SIGMA)
         return Interval(float(value), min(float(low), float(value)), max(float(high), float(value)))
 
     @functools.cached_property
-    def _drawn(self) -> tuple[np.ndarray, np.ndarray]:
-        """Capacities and sources within the errors, where the theory holds."""
+    def _resampled(self) -> tuple[np.ndarray, np.ndarray]:
+        """Capacities and sources drawn within their errors, where the theory holds."""
         drawn = np.random.default_rng(0).normal(size=(2, _RESAMPLES))
-        capacities = self.capacity + _known(self.capacity_error) * drawn[0]
-        sources = self.source + _known(self.source_error) * drawn[1]
+        errors = [error if math.isfinite(error) else 0.0 for error in (self.capacity_error, self.source_error)]
+        capacities, sources = self.capacity + errors[0] * drawn[0], self.source + errors[1] * drawn[1]
         return np.maximum(capacities, 1 + 1e-6), np.maximum(sources, 1e-6)
 
     def lazy_curve(self, times: Any, *, learning_rate: float | None = None) -> xr.Dataset:
-        """The loss on these very inputs if the network stays lazy, with nothing fitted: ``sum_k p_k exp(-2 λ_k t)``.
+        """The loss on these inputs if the network stays lazy, without any fit: ``sum_k p_k exp(-2 λ_k t)``.
 
-        The loss is the mean over inputs of the squared error, summed over outputs. Time is learning rate times steps
-        of gradient descent on *half* of it; on the whole of it (and with ``loss="mse"`` of
-        :func:`solvable.networks.train`) a step counts twice. A loss that is a mean over C outputs divides times by C.
-        With ``learning_rate`` the steps are finite, ``(1 - η λ_k)^(2 t / η)``, and times should be whole steps.
+        The loss is the mean over inputs of the squared error, summed over outputs. For networks of several
+        initialisations it is the mean, with the standard deviation as ``train_loss_spread``.
 
-        Networks of several initialisations give the mean, and their spread (standard deviation).
+        Parameters
+        ----------
+        times
+            Learning rate times steps of gradient descent on *half* of this loss. On the whole of it (and with
+            ``loss="mse"`` of :func:`solvable.networks.train`) a step counts twice; a loss that is a mean over C outputs
+            divides times by C.
+        learning_rate
+            Use finite steps, ``(1 - η λ_k)^(2 t / η)``; times should then be whole steps. By default gradient flow.
         """
         times = check_times(times)
         if learning_rate is None:
-            faded = np.exp(-2 * self.eigenvalues[:, None] * times[:, None])
+            decay = np.exp(-2 * self.eigenvalues[:, None] * times[:, None])
         else:
             steps = 2 * times / float(learning_rate)
             if not 0 < learning_rate * self.eigenvalues.max() < 2:
-                most = 2 / self.eigenvalues.max()
-                raise ValueError(f"learning_rate must be positive and below {most:.3g}, or descent diverges")
-            faded = np.abs(1 - learning_rate * self.eigenvalues[:, None]) ** steps[:, None]
-        losses = np.sum(self.power[:, None] * faded, axis=-1) + self.outside[:, None]
+                largest = 2 / self.eigenvalues.max()
+                raise ValueError(f"learning_rate must be positive and below {largest:.3g}, or descent diverges")
+            decay = np.abs(1 - learning_rate * self.eigenvalues[:, None]) ** steps[:, None]
+        losses = np.sum(self.power[:, None] * decay, axis=-1) + self.outside[:, None]
         spread = losses.std(axis=0, ddof=1) if self.networks > 1 else np.full(times.size, np.nan)
-        variables = {
-            "train_loss": ("time", losses.mean(axis=0), {"long_name": "training loss, lazy", "units": "1"}),
-            "train_loss_spread": ("time", spread, {"long_name": "spread over initialisations", "units": "1"}),
-        }
-        axis = {"long_name": "learning rate times steps on half the squared error", "units": "1", "symbol": "t"}
-        return xr.Dataset(variables, {"time": ("time", times, axis)}, {"method": "tangent kernel", "start": self.start})
+        variables = {"train_loss": (("time",), losses.mean(axis=0)), "train_loss_spread": (("time",), spread)}
+        attributes = {"method": "tangent kernel", "initial_outputs": self.initial_outputs}
+        return make_dataset(variables, {"time": times}, attributes, _MEANINGS)
 
-    def noting(self, *more: str) -> "ForecastReport":
-        """The same report with more notes."""
-        return dataclasses.replace(self, notes=(*self.notes, *more))
-
-    def _lines(self) -> list[tuple[str, str]]:
+    def _rows(self) -> list[tuple[str, str]]:
         outputs, networks = (
             f"{count} {name}{'s' * (count > 1)}"
             for count, name in ((self.outputs, "output"), (self.networks, "network"))
         )
-        approximated = f" by {self.landmarks} landmarks" if self.landmarks else ""
-        lines = [
+        approximation = f" by {self.landmarks} landmarks" if self.landmarks else ""
+        rows = [
             ("capacity α", _with_errors(self.capacity, self.capacity_error, self.capacity_errors)),
             ("source β", _with_errors(self.source, self.source_error, self.source_errors)),
             ("fitted modes", _modes(self.first_mode, self.last_mode)),
             ("fitted modes of the power", _modes(self.power_first_mode, self.power_last_mode)),
-            ("measured on", f"{self.points} points{approximated}, {outputs}, {networks} of "
+            ("measured on", f"{self.points} points{approximation}, {outputs}, {networks} of "
              f"{self.parameters} parameters, in {self.precision}"),
         ]  # fmt: skip
         if self.power_law:
             chances = ", ".join(f"{name} {100 * chance:.0f} %" for name, chance in self.phase_chances.items())
-            lines.append(("task", f"{self.phase}   ({chances})"))
-        for name, quantity in _LINES.items():
+            rows.append(("task", f"{self.phase}   ({chances})"))
+        for name, quantity in _ROWS.items():
             found = [(f"{name}, {regime}", self.exponent(quantity, regime)) for regime in exponents.REGIMES]
-            lines += [(text, str(one)) for text, one in found if math.isfinite(one.value)]
+            rows += [(text, str(one)) for text, one in found if math.isfinite(one.value)]
         if self.source > 0:
             begin, end = self.times
-            lines.append(("times of the fitted modes", f"{begin:.3g} … {end:.3g}   (learning rate times steps)"))
+            rows.append(("times of the fitted modes", f"{begin:.3g} … {end:.3g}   (learning rate times steps)"))
         if not self.power_law:
-            lines.append(("no power law", "for want of " + ("a capacity above 1" if self.source > 0 else "a source")))
+            rows.append(("no power law", "for lack of " + ("a capacity above 1" if self.source > 0 else "a source")))
         if self.noise > 0:
-            lines.append(("noise in the targets", f"{100 * self.noise:.2g} % of their mean square"))
-        return [*lines, *(("note", note) for note in self.notes)]
+            rows.append(("noise in the targets", f"{100 * self.noise:.2g} % of their mean square"))
+        return [*rows, *(("note", note) for note in self.notes)]
 
     def __repr__(self) -> str:
         return (
@@ -211,105 +251,127 @@ class ForecastReport(Lines):
         )
 
     def to_dataset(self) -> xr.Dataset:
-        """Spectra over networks and modes, exponents with their intervals, and the numbers, each with its meaning."""
+        """Spectra over networks and modes, exponents with their intervals, and the numbers, with names and symbols."""
         found = np.array([[self.exponent(name, regime) for regime in exponents.REGIMES] for name in QUANTITIES])
         variables: dict[str, Any] = {
-            "eigenvalue": (("network", "mode"), self.eigenvalues, _meaning("eigenvalue of the kernel", "λ_k")),
-            "power": (("network", "mode"), self.power, _meaning("part of the targets' mean square", "p_k")),
-            "outside": ("network", self.outside, _meaning("part of the targets' mean square in no mode")),
+            "eigenvalue": (("network", "mode"), self.eigenvalues),
+            "power": (("network", "mode"), self.power),
+            "outside": (("network",), self.outside),
         }
-        for place, name in enumerate(("exponent", "exponent_low", "exponent_high")):
-            text = ("exponent of the loss", "lower end of its interval", "upper end of its interval")[place]
-            variables[name] = (("quantity", "regime"), found[..., place], _meaning(text))
-        for name, (text, symbol) in _SCALARS.items():
-            variables[name] = ((), getattr(self, name), _meaning(text, symbol))
+        for i, name in enumerate(("exponent", "exponent_low", "exponent_high")):
+            variables[name] = (("quantity", "regime"), found[..., i])
+        variables |= {name: ((), getattr(self, name)) for name in _SCALARS}
+        meanings = dict(_MEANINGS)
         for name in ("capacity", "source"):
-            parts = getattr(self, f"{name}_errors")
-            variables |= {f"{name}_error_{part}": ((), value, _meaning(f"{name}: error of the {part}"))
-                          for part, value in parts.items()}  # fmt: skip
+            for part, value in getattr(self, f"{name}_errors").items():
+                variables[f"{name}_error_{part}"] = ((), value)
+                meanings[f"{name}_error_{part}"] = Meaning(f"{name}: error of the {part}", "1")
         modes = np.arange(1, self.eigenvalues.shape[1] + 1)
-        coordinates = {
-            "mode": ("mode", modes, _meaning("mode", "k")),
-            "quantity": list(QUANTITIES),
-            "regime": list(exponents.REGIMES),
-        }
+        coordinates = {"mode": modes, "quantity": list(QUANTITIES), "regime": list(exponents.REGIMES)}
         attributes = {name: getattr(self, name) for name in _ATTRIBUTES if getattr(self, name) is not None}
         attributes |= {"notes": "; ".join(self.notes), "version": __version__}
-        return xr.Dataset(variables, coordinates, attributes)
+        return make_dataset(variables, coordinates, attributes, meanings)
 
     def to_json(self) -> str:
-        """All numbers as JSON text; what is not known is null."""
-        content: dict[str, Any] = {
-            name: getattr(self, name) for name in (*_SCALARS, "capacity_errors", "source_errors", *_ATTRIBUTES)
-        }
-        content["power_law"], content["phase_chances"] = self.power_law, self.phase_chances
-        content["times"] = self.times
+        """All numbers as a JSON string; unknown ones are null."""
+        names = (*_SCALARS, "capacity_errors", "source_errors", *_ATTRIBUTES, "power_law", "phase_chances", "times")
+        content: dict[str, Any] = {name: getattr(self, name) for name in (*names, "notes")}
         content["exponents"] = {
             regime: {name: self.exponent(name, regime)._asdict() for name in QUANTITIES} for regime in exponents.REGIMES
         }
-        content["notes"] = self.notes
         content |= {name: getattr(self, name).tolist() for name in ("eigenvalues", "power", "outside")}
         return json.dumps(_without_nan(content))
 
     def plot(self) -> "Figure":
-        """Eigenvalues and target power with the fitted laws, and the lazy loss with both forecasts."""
-        from solvable.networks.forecast_picture import three_panels
+        """Eigenvalues and the targets' power in all weaker modes against k, and the lazy loss with both forecasts."""
+        from solvable.plotting import COLOURS, log_losses, new_figure
 
-        return three_panels(self)
+        figure, axes = new_figure(3, width=4.6)
+        modes = np.arange(1, self.eigenvalues.shape[1] + 1)
+        tails = np.cumsum(self.power[:, ::-1], axis=1)[:, ::-1]
+        spectra = (
+            ("eigenvalue, λ_k", self.eigenvalues, "k^{-α}", -self.capacity, (self.first_mode, self.last_mode)),
+            ("target power in modes ≥ k", tails, "k^{-αβ}", -self.capacity * self.source,
+             (self.power_first_mode, self.power_last_mode)),
+        )  # fmt: skip
+        for ax, (label, curves, symbol, slope, window) in zip(axes[:2], spectra, strict=True):
+            for row, values in enumerate(curves):
+                name = "measured" if row == 0 else None
+                ax.plot(modes, values, ".", markersize=3, color=COLOURS[0], alpha=0.6, label=name)
+            if np.isfinite(slope):
+                _draw_law(ax, modes, np.exp(np.log(curves).mean(0)), window, slope, f"${symbol}$, exponent {slope:.2f}")
+            if np.isfinite(window[1]):
+                ax.axvspan(*window, color=COLOURS[4], alpha=0.15, linewidth=0, label="fitted modes")
+            ax.set(xscale="log", xlabel="mode, k", ylabel=label)
+        _draw_losses(axes[2], self)
+        for ax in axes:
+            log_losses(ax)
+            ax.legend(fontsize="small")
+        # The last modes of a kernel are rounding errors, which would compress the rest.
+        for ax, (_, curves, *_) in zip(axes[:2], spectra, strict=True):
+            ax.set_ylim(bottom=max(ax.get_ylim()[0], curves[:, int(0.9 * modes.size)].min() / 10))
+        figure.suptitle(
+            f"capacity α = {self.capacity:.2f} ± {self.capacity_error:.2f}, "
+            f"source β = {self.source:.2f} ± {self.source_error:.2f}"
+            + (f": a {self.phase} task" if self.power_law else ": no power law")
+        )
+        return figure
 
 
-_LINES = {
-    "loss against time": "time",
-    "loss against compute": "compute",
-    "best size against compute": "optimal-features",
-}
-_SCALARS: dict[str, tuple[str, str]] = {
-    "capacity": ("capacity", "α"),
-    "capacity_error": ("error of the capacity", ""),
-    "source": ("source", "β"),
-    "source_error": ("error of the source", ""),
-    "first_mode": ("first mode of the fit of the eigenvalues", ""),
-    "last_mode": ("last mode of the fit of the eigenvalues", ""),
-    "power_first_mode": ("first mode of the fit of the power", ""),
-    "power_last_mode": ("last mode of the fit of the power", ""),
-    "scatter": ("scatter of the logarithms of the eigenvalues about their line", ""),
-    "bend": ("difference of slope between the halves of the window", ""),
-    "noise": ("share of the targets' mean square that is spread over all modes alike", ""),
-    "kernel_fluctuation": ("relative distance of a kernel from the mean over initialisations", ""),
-    "output_share": ("mean square of the untrained outputs over that of the targets", ""),
-}
-_ATTRIBUTES = ("phase", "points", "outputs", "networks", "parameters", "landmarks", "start", "precision")
+def _draw_law(ax: Any, x: np.ndarray, y: np.ndarray, window: tuple[float, float], slope: float, label: str) -> None:
+    """A power law through the middle of the curve in its window, drawn a little beyond it."""
+    from solvable.plotting import COLOURS
+
+    inside = (x >= window[0]) & (x <= window[1]) & (y > 0)
+    if inside.any():
+        centre, height = np.log(x[inside]).mean(), np.log(y[inside]).mean()
+        ends = np.array([window[0] / 2, window[1] * 2])
+        ax.plot(ends, np.exp(height + slope * (np.log(ends) - centre)), color=COLOURS[1], label=label)
 
 
-def _table(capacities: np.ndarray, sources: np.ndarray, rich: bool, quantity: str) -> np.ndarray:
+def _draw_losses(ax: Any, report: ForecastReport) -> None:
+    from solvable.plotting import COLOURS
+
+    begin, end = report.times
+    usable = np.isfinite(begin) and end > begin
+    if not usable:
+        begin, end = 1 / float(report.eigenvalues.max()), 1 / float(report.eigenvalues.min())
+    times = np.geomspace(begin / 30, end * 3, 121)
+    curve = report.lazy_curve(times).train_loss.values
+    ax.plot(times, curve, color=COLOURS[0], label="lazy, from this kernel")
+    if report.source > 0 and usable:
+        ax.axvspan(begin, end, color=COLOURS[4], alpha=0.15, linewidth=0, label="fitted modes are learned")
+        inside = times[(times >= begin) & (times <= 3 * end)]
+        first = np.interp(begin, times, curve)
+        for regime, colour in (("lazy", COLOURS[1]), ("rich", COLOURS[2])):
+            found = report.exponent("time", regime)
+            middle, *ends = (first * (inside / begin) ** -power for power in found)
+            ax.fill_between(inside, *ends, color=colour, alpha=0.2, linewidth=0)
+            ax.plot(inside, middle, "--", color=colour, label=f"{regime}, $t^{{-{found.value:.2f}}}$")
+    ax.set(xscale="log", xlabel="learning rate × steps, t", ylabel="training loss")
+
+
+def _exponents(capacities: np.ndarray, sources: np.ndarray, rich: bool, quantity: str) -> np.ndarray:
     if quantity == "optimal-features":
         pairs = zip(capacities.tolist(), sources.tolist(), strict=True)
         return np.array([exponents.features_share(capacity, source, rich) for capacity, source in pairs])
     return exponents.table(capacities, sources, rich)[quantity]
 
 
-def _together(errors: dict[str, float]) -> float:
+def _total(errors: dict[str, float]) -> float:
     known = [value for value in errors.values() if math.isfinite(value)]
-    return math.sqrt(sum(value**2 for value in known)) if known else math.nan
-
-
-def _known(error: float) -> float:
-    return error if math.isfinite(error) else 0.0
+    return math.hypot(*known) if known else math.nan
 
 
 def _with_errors(value: float, error: float, parts: dict[str, float]) -> str:
     if not math.isfinite(value):
-        return "not to be told"
-    told = ", ".join(f"{name} {part:.3f}" if math.isfinite(part) else f"{name} ?" for name, part in parts.items())
-    return f"{value:.3f} ± {error:.3f}   ({told})"
+        return "unknown"
+    listed = ", ".join(f"{name} {part:.3f}" if math.isfinite(part) else f"{name} ?" for name, part in parts.items())
+    return f"{value:.3f} ± {error:.3f}   ({listed})"
 
 
 def _modes(first: float, last: float) -> str:
     return f"{first:.0f} … {last:.0f}" if math.isfinite(last) else "none"
-
-
-def _meaning(text: str, symbol: str = "") -> dict[str, str]:
-    return {"long_name": text, "units": "1"} | ({"symbol": symbol} if symbol else {})
 
 
 def _without_nan(value: Any) -> Any:

@@ -1,6 +1,5 @@
-"""A decoder-only transformer that says at every place what comes next, with an output scaled by its richness."""
+"""A decoder-only transformer that predicts the next token at every position, with an output scaled by its richness."""
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -8,15 +7,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from solvable.checks import check_count, is_traced
+from solvable.checks import check_count
+from solvable.networks.mlp import check_positive
 from solvable.networks.parts import Constant
+from solvable.networks.transformer import causal_attention
 
 
 class LanguageBlock(eqx.Module):
-    """Causal attention, then a two-layer network at each place; both read the normalised stream and add to it.
+    """Causal attention, then a two-layer network at each position; both read the normalised residual stream.
 
-    Every matrix has entries of unit variance and is divided by √fan_in where it is used, so that one learning rate
-    suits all of them at every width.
+    Every matrix has entries of unit variance and is divided by √fan_in where it is used, so that one learning rate is
+    suitable for all of them at every width.
     """
 
     query: Float[Array, "width width"]
@@ -26,52 +27,61 @@ class LanguageBlock(eqx.Module):
     first: Float[Array, "width hidden"]
     second: Float[Array, "hidden width"]
     heads: int = eqx.field(static=True)
-    share: float = eqx.field(static=True)
+    residual_scale: float = eqx.field(static=True)
 
-    def __init__(self, width: int, heads: int, hidden: int, share: float, *, key: PRNGKeyArray) -> None:
+    def __init__(self, width: int, heads: int, hidden: int, residual_scale: float, *, key: PRNGKeyArray) -> None:
         shapes = [(width, width)] * 4 + [(width, hidden), (hidden, width)]
         keys = jax.random.split(key, len(shapes))
         drawn = [jax.random.normal(k, shape, jnp.float32) for k, shape in zip(keys, shapes, strict=True)]
         self.query, self.key, self.value, self.mix, self.first, self.second = drawn
-        self.heads, self.share = heads, share
+        self.heads, self.residual_scale = heads, residual_scale
 
-    def __call__(self, stream: Float[Array, "place width"]) -> Float[Array, "place width"]:
-        stream = stream + self.share * self._attention(normalised(stream))
-        hidden = jax.nn.gelu(_through(normalised(stream), self.first))
-        return stream + self.share * _through(hidden, self.second)
-
-    def _attention(self, states: Float[Array, "place width"]) -> Float[Array, "place width"]:
-        places, width = states.shape
-        query, key, value = (
-            _through(states, matrix).reshape(places, self.heads, width // self.heads)
-            for matrix in (self.query, self.key, self.value)
-        )
-        scores = jnp.einsum("qhd,khd->hqk", query, key) * (width // self.heads) ** -0.5
-        seen = jnp.tril(jnp.ones((places, places), bool))
-        # Sums in 32 bits, whatever the products have.
-        scores = jnp.where(seen, scores.astype(jnp.promote_types(scores.dtype, jnp.float32)), -jnp.inf)
-        weights = jax.nn.softmax(scores, axis=-1).astype(states.dtype)
-        return _through(jnp.einsum("hqk,khd->qhd", weights, value).reshape(places, width), self.mix)
+    def __call__(self, stream: Float[Array, "position width"]) -> Float[Array, "position width"]:
+        states = normalised(stream)
+        query, key, value = (_product(states, matrix) for matrix in (self.query, self.key, self.value))
+        attended = _product(causal_attention(query, key, value, self.heads), self.mix)
+        stream = stream + self.residual_scale * attended
+        hidden = jax.nn.gelu(_product(normalised(stream), self.first))
+        return stream + self.residual_scale * _product(hidden, self.second)
 
 
-def _through(states: Array, matrix: Array) -> Array:
+def _product(states: Array, matrix: Array) -> Array:
     return states @ (matrix * matrix.shape[0] ** -0.5)
 
 
 def normalised(states: Array) -> Array:
-    """Rows with mean 0 and variance 1: a LayerNorm without parameters."""
+    """Rows with mean 0 and variance 1: a LayerNorm without parameters, in float32 at least."""
     exact = states.astype(jnp.promote_types(states.dtype, jnp.float32))
     exact = exact - jnp.mean(exact, axis=-1, keepdims=True)
     return (exact * jax.lax.rsqrt(jnp.mean(exact**2, axis=-1, keepdims=True) + 1e-5)).astype(states.dtype)
 
 
 class LanguageModel(eqx.Module):
-    """Tokens (places,) to logits (places, vocabulary) of the token after each: ``f = W h / (γ₀ width)``.
+    """A transformer from tokens (positions,) to logits of the next token (positions, vocabulary), ``W h / (γ₀ width)``.
 
-    h are the normalised states after ``layers`` blocks, and W has entries of unit variance. A step of gradient descent
-    is to be multiplied by :attr:`learning_rate_scale`, γ₀² width: then the logits move at a speed that depends on
-    neither width nor γ₀, while features move in proportion to ``richness`` γ₀ (as in :class:`solvable.networks.MLP`
-    with ``parameterisation="mean-field"``). The richness may be traced.
+    h are the normalised states after all blocks, and W has entries of unit variance. The learning rate of gradient
+    descent is to be multiplied by :attr:`learning_rate_scale`, γ₀² width: then the logits move at a speed that depends
+    on neither width nor γ₀, while features move in proportion to γ₀ (as in :class:`solvable.networks.MLP` with
+    ``parameterisation="mean-field"``).
+
+    Parameters
+    ----------
+    vocabulary
+        Number of different tokens.
+    length
+        Largest length of a sequence.
+    key
+        JAX key of the initial weights.
+    width
+        Dimension of the residual stream; a multiple of ``heads``.
+    layers
+        Number of blocks.
+    heads
+        Number of attention heads.
+    expansion
+        Width of the two-layer networks, in units of ``width``.
+    richness
+        The richness γ₀, which may be traced.
 
     >>> import jax
     >>> from solvable.networks.language import LanguageModel
@@ -104,47 +114,53 @@ class LanguageModel(eqx.Module):
             check_count(name, value)
         if width % heads:
             raise ValueError(f"width must be a multiple of heads, not {width} with {heads} heads")
-        if not is_traced(richness) and not 0 < float(richness) < math.inf:
-            raise ValueError(
-                f"richness must be a positive finite number, not {richness!r}: for the lazy limit train "
-                "networks.linearised.linearised(network)"
-            )
-        for_embedding, for_positions, for_blocks, for_last = jax.random.split(key, 4)
-        self.embedding = jax.random.normal(for_embedding, (vocabulary, width), jnp.float32)
-        self.positions = jax.random.normal(for_positions, (length, width), jnp.float32)
+        check_positive("richness", richness, ": for the lazy limit train networks.linearised(network)")
+        embedding_key, positions_key, blocks_key, last_key = jax.random.split(key, 4)
+        self.embedding = jax.random.normal(embedding_key, (vocabulary, width), jnp.float32)
+        self.positions = jax.random.normal(positions_key, (length, width), jnp.float32)
         self.blocks = tuple(
             LanguageBlock(width, heads, expansion * width, (2 * layers) ** -0.5, key=block_key)
-            for block_key in jax.random.split(for_blocks, layers)
+            for block_key in jax.random.split(blocks_key, layers)
         )
-        self.last = jax.random.normal(for_last, (width, vocabulary), jnp.float32)
+        self.last = jax.random.normal(last_key, (width, vocabulary), jnp.float32)
         richness = jnp.asarray(richness, jnp.float32)
         self.output_scale = Constant(1 / (richness * width))
         self.learning_rate = Constant(richness**2 * width)
 
     @property
     def learning_rate_scale(self) -> Array:
-        """What the step of gradient descent must be multiplied by."""
+        """The factor by which the learning rate of gradient descent is to be multiplied."""
         return self.learning_rate.value
 
-    def features(self, tokens: Int[Array, " place"]) -> Float[Array, "place width"]:
-        """What the last layer reads at every place, which depends on this token and those before it."""
-        places = tokens.shape[0]
-        if places > self.positions.shape[0]:
-            raise ValueError(f"there are {self.positions.shape[0]} positions, but {places} tokens")
-        # As a product and not as rows picked by index: its gradient is then no scatter, which is slow on a GPU.
+    def features(self, tokens: Int[Array, " position"]) -> Float[Array, "position width"]:
+        """The inputs of the last layer at every position, which depend on this token and those before it."""
+        positions = tokens.shape[0]
+        if positions > self.positions.shape[0]:
+            raise ValueError(f"there are {self.positions.shape[0]} positions, but {positions} tokens")
+        # A product instead of indexing, whose gradient is a scatter, which is slow on a GPU.
         stream = jax.nn.one_hot(tokens, self.embedding.shape[0], dtype=self.embedding.dtype) @ self.embedding
-        stream = stream + self.positions[:places]
+        stream = stream + self.positions[:positions]
         for block in self.blocks:
             stream = block(stream)
         return normalised(stream)
 
-    def __call__(self, tokens: Int[Array, " place"]) -> Float[Array, "place vocabulary"]:
+    def __call__(self, tokens: Int[Array, " position"]) -> Float[Array, "position vocabulary"]:
         return (self.features(tokens) @ self.last) * self.output_scale.held
 
 
-def next_token_loss(outputs: Float[Array, "point place vocabulary"], targets: Int[Array, "point place"]) -> Array:
-    """Cross entropy of the next token, nats, the mean over all places of each window: for ``train(loss=...)``."""
-    # A comparison in place of an index, whose gradient would be a scatter.
-    right = targets[..., None] == jnp.arange(outputs.shape[-1])
-    found = jax.nn.log_softmax(outputs, axis=-1)
-    return -jnp.mean(jnp.sum(jnp.where(right, found, 0), axis=-1), axis=-1)
+def next_token_loss(
+    outputs: Float[Array, "sample position vocabulary"], targets: Int[Array, "sample position"]
+) -> Float[Array, " sample"]:
+    """Cross entropy of the next token in nats, averaged over the positions of each sequence: for ``train(loss=...)``.
+
+    Parameters
+    ----------
+    outputs
+        Logits at each position.
+    targets
+        The token after each position.
+    """
+    # A comparison instead of indexing, whose gradient would be a scatter.
+    correct = targets[..., None] == jnp.arange(outputs.shape[-1])
+    logarithms = jax.nn.log_softmax(outputs, axis=-1)
+    return -jnp.mean(jnp.sum(jnp.where(correct, logarithms, 0), axis=-1), axis=-1)

@@ -1,4 +1,4 @@
-"""The tangent model of a network: what lazy training gives in the limit, trained like any network."""
+"""The tangent model of a network, trained like any network: the limit of lazy training."""
 
 from typing import Any
 
@@ -11,9 +11,10 @@ from solvable.networks.parts import Constant, trainable
 
 
 class Linearised(eqx.Module):
-    """A network to first order in its parameters, about those it was made with; see :func:`linearised`.
+    """A network to first order in its parameters, about its initial ones; see :func:`linearised`.
 
-    What is trained is how far they ``moved``: small numbers, which keep their digits in any precision.
+    The trained arrays are the displacements ``moved`` of the parameters: small numbers, which are accurate in any
+    precision.
     """
 
     initial: Constant
@@ -30,11 +31,17 @@ class Linearised(eqx.Module):
 
 
 def linearised(network: Any) -> Linearised:
-    """``J(x) (θ - θ₀)``: the derivative of the network at its parameters θ₀ as they are now, and zero to begin with.
+    """``J(x) (θ - θ₀)`` with the Jacobian J of the network at its current parameters θ₀; it is zero at first.
 
-    A centred network of vanishing richness becomes this; trained as it is, its output would be a small difference of
-    large numbers, which needs many digits. This one needs none to spare, and costs about two forward passes. Descent,
-    momentum and adaptive rates act on it as on the network; weight decay would pull towards θ₀, and not towards zero.
+    A centred network becomes this in the limit of vanishing richness, but its output is then a small difference of
+    large numbers, which rounding spoils. The tangent model is exact, and costs about two forward passes. Gradient
+    descent, momentum and adaptive learning rates act on it as on the network; weight decay would pull towards θ₀
+    instead of zero.
+
+    Parameters
+    ----------
+    network
+        A network of one input.
 
     >>> import equinox, jax, solvable.networks
     >>> from solvable.networks.linearised import linearised

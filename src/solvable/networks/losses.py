@@ -1,4 +1,4 @@
-"""Losses by name, each as the loss of every point."""
+"""Losses by name, each as a loss per sample."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -8,14 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 LossName = Literal["mse", "half-mse", "cross-entropy"]
-PointLoss = Callable[[Array, Array], Array]
+SampleLoss = Callable[[Array, Array], Array]
 
 
-def point_loss(loss: LossName | PointLoss) -> PointLoss:
-    """The loss of each point of a batch of outputs (points, outputs).
+def sample_loss(loss: LossName | SampleLoss) -> SampleLoss:
+    """The loss of each sample, given the outputs (samples, outputs) and targets of a batch.
 
-    ``"mse"`` is the mean of squares over the outputs, ``"half-mse"`` half their sum (as the theory of this package has
-    it), ``"cross-entropy"`` takes class numbers or one-hot rows. Your own function gets outputs and targets of a batch.
+    ``"mse"`` is the mean square over the outputs, ``"half-mse"`` half the sum of squares (as in the theory of this
+    package), ``"cross-entropy"`` takes class numbers or one-hot rows. A function is returned unchanged.
     """
     if callable(loss):
         return loss
@@ -24,13 +24,6 @@ def point_loss(loss: LossName | PointLoss) -> PointLoss:
             f"loss must be one of {', '.join(_LOSSES)}, or a function of outputs and targets, not {loss!r}"
         )
     return _LOSSES[loss]
-
-
-def as_outputs(targets: Array, outputs: Array) -> Array:
-    """Targets shaped like outputs: a list of numbers is a column."""
-    if targets.ndim < outputs.ndim:
-        targets = targets.reshape(*targets.shape, *([1] * (outputs.ndim - targets.ndim)))
-    return jnp.broadcast_to(targets, outputs.shape).astype(outputs.dtype)
 
 
 def _mse(outputs: Array, targets: Array) -> Array:
@@ -42,7 +35,11 @@ def _half_mse(outputs: Array, targets: Array) -> Array:
 
 
 def _squares(outputs: Array, targets: Array) -> Array:
-    return ((outputs - as_outputs(targets, outputs)) ** 2).reshape(outputs.shape[0], -1)
+    """Squared errors (samples, outputs). Targets without an axis for the outputs are a column."""
+    if targets.ndim < outputs.ndim:
+        targets = targets.reshape(*targets.shape, *([1] * (outputs.ndim - targets.ndim)))
+    targets = jnp.broadcast_to(targets, outputs.shape).astype(outputs.dtype)
+    return ((outputs - targets) ** 2).reshape(outputs.shape[0], -1)
 
 
 def _cross_entropy(outputs: Array, targets: Array) -> Array:
@@ -52,15 +49,15 @@ def _cross_entropy(outputs: Array, targets: Array) -> Array:
     return -jnp.sum(targets * logarithms, axis=1)
 
 
-_LOSSES: dict[Any, PointLoss] = {"mse": _mse, "half-mse": _half_mse, "cross-entropy": _cross_entropy}
+_LOSSES: dict[Any, SampleLoss] = {"mse": _mse, "half-mse": _half_mse, "cross-entropy": _cross_entropy}
 
 
 def is_classification(outputs: int, targets: Array) -> bool:
-    """Class numbers, or rows of several outputs of which one is the largest."""
+    """Whether targets are class numbers, or rows of several outputs, the largest of which marks the class."""
     return bool(jnp.issubdtype(targets.dtype, jnp.integer)) or (outputs > 1 and targets.ndim == 2)
 
 
 def correct(outputs: Array, targets: Array) -> Array:
-    """1 where the largest output is that of the class."""
+    """1 where the largest output is that of the class, else 0."""
     classes = targets if jnp.issubdtype(targets.dtype, jnp.integer) else jnp.argmax(targets, axis=1)
     return (jnp.argmax(outputs, axis=1) == classes).astype(outputs.dtype)

@@ -1,4 +1,4 @@
-"""What can be measured of a network along its training, beyond losses."""
+"""Measurements of a network during training, beyond losses."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -7,17 +7,30 @@ import jax.numpy as jnp
 import numpy as np
 
 from solvable import diagnostics
-from solvable.networks.losses import LossName, PointLoss, correct, is_classification, point_loss
-from solvable.networks.sources import Fixed, Source, equal_pieces
+from solvable.networks.losses import LossName, SampleLoss, correct, is_classification, sample_loss
+from solvable.networks.sources import Fixed, Source, equal_batch_size
 from solvable.precision import in_float64
+
+_COLLAPSE = (
+    "within_class", "mean_norms", "mean_angles", "weight_norms", "weight_angles", "self_duality", "nearest_class",
+)  # fmt: skip
+# Number of inputs that are evaluated at once.
+_BATCH_SIZE = 1000
 
 
 @in_float64
 def feature_metrics(network: Any, data: Source, initial: Any = None) -> dict[str, float]:
     """Effective dimensions and κ_CKA of the last-layer features: for ``train(inspect=feature_metrics)``.
 
-    The eigenbasis is that of the training set, overlaps are taken on the test set (on the training set if there is
-    none). The network must end in a linear layer, as those of this package do.
+    Parameters
+    ----------
+    network
+        A network that ends in a linear layer, as those of this package do.
+    data
+        The eigenbasis is that of the training set, and overlaps are taken on the test set (on the training set if there
+        is none).
+    initial
+        The initial network, which is not used.
     """
     del initial
     from solvable.equinox import diagnose
@@ -28,35 +41,44 @@ def feature_metrics(network: Any, data: Source, initial: Any = None) -> dict[str
 
 
 def feature_record(
-    points: int | None = None,
+    samples: int | None = None,
     *,
     last_layer: Callable[[Any], Any] | None = None,
-    loss: LossName | PointLoss = "mse",
+    loss: LossName | SampleLoss = "mse",
     precision: Literal["default", "highest"] = "default",
 ) -> Callable[[Any, Source, Any], dict[str, Any]]:
-    """Everything the diagnostics tell of a network, for ``train(inspect=feature_record(...))``.
+    """All feature metrics of a network, for ``train(inspect=feature_record(...))``. Each set is read once.
 
-    Gives losses and accuracies of the training and the test set; ``intensity``, ``quality`` and ``utilisation`` of all
-    modes, NaN beyond the rank; κ_CKA as ``mp_distance`` and the effective dimensions; and for classes the measures of
-    neural collapse on the training set, NC1 to NC4, under their names in
-    :class:`~solvable.diagnostics.CollapseReport`. The first ``points`` of each set are used, or all. Each set is passed
-    once. ``last_layer`` picks the last linear layer, as in :func:`equinox.tree_at`; without it, it is found once.
-    ``precision="default"`` lets an accelerator shorten the products below the last layer, as it does in training.
+    They are losses and accuracies of the training and the test set; ``intensity``, ``quality`` and ``utilisation`` of
+    all modes, NaN beyond the rank; κ_CKA as ``mp_distance`` and the effective dimensions; and for classes the measures
+    of neural collapse on the training set, NC1 to NC4, under their names in
+    :class:`~solvable.diagnostics.CollapseReport`.
+
+    Parameters
+    ----------
+    samples
+        Use the first samples of each set only; by default all.
+    last_layer
+        A function that picks the last linear layer, as in :func:`equinox.tree_at`. It is found if not given.
+    loss
+        The loss, as in :func:`train`.
+    precision
+        With ``"default"`` an accelerator may shorten the products below the last layer, as it does in training.
     """
     where = last_layer
-    of_points = point_loss(loss)
+    loss_of = sample_loss(loss)
 
     @in_float64
     def inspect(network: Any, data: Source, initial: Any = None) -> dict[str, Any]:
         nonlocal where
         del initial
-        train, test = _sets(data, points)
+        train, test = _sets(data, samples)
         if where is None:
             from solvable.equinox import find_last_layer
 
             where = find_last_layer(network, train[0])
-        passed = [_passed(network, *one, where, of_points, precision) for one in (train, test)]
-        (statistics, kept, numbers), (test_statistics, _, test_numbers) = passed
+        measured = [_measure(network, *one, where, loss_of, precision) for one in (train, test)]
+        (statistics, batches, numbers), (test_statistics, _, test_numbers) = measured
         report = diagnostics.features(statistics, test_statistics)
         found: dict[str, Any] = {f"train_{name}": value for name, value in numbers.items()}
         found |= {f"test_{name}": value for name, value in test_numbers.items()}
@@ -67,79 +89,75 @@ def feature_record(
         found |= {f"effective_dimension_{name}": value for name, value in report.effective_dimensions.items()}
         if statistics.classes is not None:
             layer = where(network)
-            collapse = diagnostics.collapse(statistics, layer.weight, layer.bias, batches=kept)
+            collapse = diagnostics.collapse(statistics, layer.weight, layer.bias, batches=batches)
             found |= {name: getattr(collapse, name) for name in _COLLAPSE}
         return found
 
     return inspect
 
 
-_COLLAPSE = (
-    "within_class", "mean_norms", "mean_angles", "weight_norms", "weight_angles", "self_duality", "nearest_class",
-)  # fmt: skip
-# Points that are passed through a network at a time.
-_BATCH = 1000
-
-
-def _sets(data: Source, points: int | None) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Training and test set, as far as they are measured; the training set twice if there is no other."""
+def _sets(data: Source, samples: int | None) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """The first samples of the training and the test set; the training set twice if there is no other."""
     if not isinstance(data, Fixed):
-        raise ValueError("feature metrics need a fixed training set: for new points every step write your own inspect")
+        raise ValueError("feature metrics need a fixed training set: with networks.Fresh, write your own inspect")
     count = data.size if data.count is None else int(data.count)
-    count = count if points is None else min(count, points)
+    count = count if samples is None else min(count, samples)
     train = data.inputs[:count], data.targets[:count]
     if data.test_inputs is None:
         return train, train
-    return train, (data.test_inputs[:points], data.test_targets[:points])
+    return train, (data.test_inputs[:samples], data.test_targets[:samples])
 
 
-def _passed(
-    network: Any, inputs: Any, targets: Any, where: Callable[[Any], Any], loss: PointLoss, precision: str
+def _measure(
+    network: Any, inputs: Any, targets: Any, where: Callable[[Any], Any], loss: SampleLoss, precision: str
 ) -> tuple[diagnostics.FeatureStatistics, list[Any], dict[str, float]]:
-    """Statistics of one set, its features piece by piece, its mean loss and accuracy."""
+    """Statistics of one set, its features batch by batch, its mean loss and accuracy."""
     from solvable.equinox import features_and_outputs
 
-    look = features_and_outputs(network, where, precision=precision)
-    step = equal_pieces(len(inputs), _BATCH)
-    # Nothing is asked of an accelerator until it has all pieces to work on.
-    passed = [look(inputs[first : first + step]) for first in range(0, len(inputs), step)]
-    features, outputs = (jnp.concatenate(pieces) for pieces in zip(*passed, strict=True))
+    run = features_and_outputs(network, where, precision=precision)
+    step = equal_batch_size(len(inputs), _BATCH_SIZE)
+    # All batches are dispatched to the accelerator before any result is read.
+    batches = [run(inputs[first : first + step]) for first in range(0, len(inputs), step)]
+    features, outputs = (jnp.concatenate(parts) for parts in zip(*batches, strict=True))
     numbers = {"loss": float(jnp.mean(loss(outputs, targets), dtype=jnp.float64))}
     labelled = is_classification(outputs.shape[1], targets)
     if labelled:
         numbers["accuracy"] = float(jnp.mean(correct(outputs, targets), dtype=jnp.float64))
-    named = jnp.argmax(targets, axis=1) if labelled and targets.ndim == 2 else targets
-    return diagnostics.FeatureStatistics().update(features, outputs, named), [piece for piece, _ in passed], numbers
+    labels = jnp.argmax(targets, axis=1) if labelled and targets.ndim == 2 else targets
+    statistics = diagnostics.FeatureStatistics().update(features, outputs, labels)
+    return statistics, [batch for batch, _ in batches], numbers
 
 
-def kernel_metrics(points: int = 64) -> Callable[[Any, Source, Any], dict[str, float]]:
-    """The tangent kernel on the first points of the data: how far it is from where it began, and how well it fits.
+def kernel_metrics(samples: int = 64) -> Callable[[Any, Source, Any], dict[str, float]]:
+    """The tangent kernel during training, for ``train(inspect=kernel_metrics(64))``.
 
     ``kernel_distance`` is one minus the alignment with the kernel of the initial network, ``kernel_alignment`` the
-    alignment with the targets, both centred (CKA). For ``train(inspect=kernel_metrics(64))``.
+    alignment with the targets, both centred (CKA), and ``kernel_trace`` the mean of the diagonal.
+
+    Parameters
+    ----------
+    samples
+        The kernel is computed for this many samples: the first of the training set, or of the test set of
+        :class:`Fresh` data.
     """
 
     @in_float64
     def inspect(network: Any, data: Source, initial: Any) -> dict[str, float]:
-        inputs, targets = _some(data, points)
+        if isinstance(data, Fixed):
+            inputs, targets = data.inputs, data.targets
+        elif data.test_inputs is not None:
+            inputs, targets = data.test_inputs, data.test_targets
+        else:
+            raise ValueError("kernel_metrics needs a fixed set of samples: give the source a test set")
+        inputs, targets = inputs[:samples], np.asarray(targets[:samples])
+        if np.issubdtype(targets.dtype, np.integer):
+            targets = np.eye(int(targets.max()) + 1)[targets]
         now, before = (diagnostics.ntk(one, inputs, progress=False).values for one in (network, initial))
-        wanted = np.asarray(targets, float).reshape(len(targets), -1)
+        goal = targets.astype(float).reshape(len(targets), -1)
         return {
             "kernel_distance": 1 - float(diagnostics.cka(now, before)),
-            "kernel_alignment": float(diagnostics.cka(now, wanted @ wanted.T)),
+            "kernel_alignment": float(diagnostics.cka(now, goal @ goal.T)),
             "kernel_trace": float(np.trace(now)) / len(now),
         }
 
     return inspect
-
-
-def _some(data: Source, points: int) -> tuple[Any, Any]:
-    if isinstance(data, Fixed):
-        inputs, targets = data.inputs[:points], data.targets[:points]
-    elif data.test_inputs is not None:
-        inputs, targets = data.test_inputs[:points], data.test_targets[:points]
-    else:
-        raise ValueError("kernel_metrics needs a fixed set of points: give the source a test set")
-    if jnp.issubdtype(jnp.asarray(targets).dtype, jnp.integer):
-        targets = np.eye(int(np.max(targets)) + 1)[np.asarray(targets)]
-    return inputs, targets

@@ -1,4 +1,4 @@
-"""Fully connected networks in three parameterisations."""
+"""Fully connected networks in three parameterisations, and their tangent kernels."""
 
 import math
 from collections.abc import Callable
@@ -7,10 +7,11 @@ from typing import Any, Literal, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from solvable.checks import check_choice, check_count, is_traced
 from solvable.networks.parts import Constant
+from solvable.precision import in_float64
 
 Parameterisation = Literal["standard", "ntk", "mean-field"]
 Initialisation = Literal["normal", "uniform"]
@@ -34,15 +35,13 @@ class Dense(eqx.nn.Linear):
         self.out_features, self.in_features = weight.shape
         self.use_bias = bias is not None
         self.weight, self.bias = weight, bias
-        # A factor of one is no factor: nothing is multiplied by it.
         self.input_factor, self.output_factor = (
-            None if factor is None or (isinstance(factor, float | int) and factor == 1) else Constant(factor)
-            for factor in (input_factor, output_factor)
+            None if factor is None or is_one(factor) else Constant(factor) for factor in (input_factor, output_factor)
         )
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
-        # The factors go to the small side: a batch of activations is not read once more for them.
-        # They are kept in full precision also where the rest is not, and must not widen what they multiply.
+        # The factors multiply weights and outputs, so that a batch of activations is not read once more for them.
+        # They are stored in full precision also where the rest is not, and must not widen what they multiply.
         weight = self.weight
         if self.input_factor is not None:
             weight = weight * jnp.asarray(self.input_factor.held, weight.dtype)
@@ -53,7 +52,7 @@ class Dense(eqx.nn.Linear):
 
 
 class PowerReLU(eqx.Module):
-    """``max(h, 0)^q``; the derivative at zero is zero, also where q < 1."""
+    """``max(h, 0)^q``; the derivative at zero is zero, also for q < 1."""
 
     power: Constant
 
@@ -63,21 +62,54 @@ class PowerReLU(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """A fully connected network of one input vector; ``depth`` counts its linear layers, so 2 has one hidden layer.
+    """A fully connected network of one input vector.
 
-    In each parameterisation a layer computes ``h = W φ / factor + b`` of the layer below, with φ its activations:
+    In each parameterisation a layer computes ``h = W φ / factor + b`` from the activations φ of the layer below:
 
-    * ``"standard"``: weights of variance ``weight_scale² / fan_in``, no factor. ``initialisation="uniform"`` draws
-      weights and biases uniformly within ``weight_scale / sqrt(fan_in)``, as PyTorch does.
+    * ``"standard"``: weights of variance ``weight_scale² / fan_in``, no factor.
     * ``"ntk"``: weights of variance ``weight_scale²`` and the factor ``sqrt(fan_in)``.
     * ``"mean-field"``: the same, and the output divided by ``richness sqrt(width)`` (γ₀ of the feature-scaling paper).
-      A step of gradient descent is to be multiplied by :attr:`learning_rate_scale`, which is richness² width: then
-      the function moves at a speed that depends on neither, while features move in proportion to the richness.
+      The learning rate of gradient descent is to be multiplied by :attr:`learning_rate_scale`, which is
+      richness² width: then the function moves at a speed that depends on neither, while features move in proportion
+      to the richness.
 
-    ``std`` overrides all this: every weight and bias is Gaussian with that standard deviation. Biases start at zero,
-    or with the standard deviation ``bias_scale``. The input is multiplied by ``input_scale``, the output by
-    ``output_scale``. Neurons from ``active_width`` on are dead and stay so: networks of many widths train side by side
-    in arrays of one size. All scales may be traced.
+    All scales may be traced.
+
+    Parameters
+    ----------
+    inputs, outputs
+        Numbers of inputs and outputs.
+    width
+        Number of neurons of every hidden layer.
+    depth
+        Number of linear layers: 2 is one hidden layer.
+    key
+        JAX key of the initial weights.
+    activation
+        A name, or a function.
+    power
+        With ``activation="relu"``, the exponent q of ``max(h, 0)^q``.
+    parameterisation
+        ``"standard"``, ``"ntk"`` or ``"mean-field"``, as above.
+    richness
+        The richness γ₀ of mean-field parameterisation.
+    weight_scale
+        Scale of the initial weights, as above.
+    bias
+        Whether layers have biases.
+    bias_scale
+        Standard deviation of the initial biases.
+    initialisation
+        ``"normal"``, or ``"uniform"``: weights and biases within ``±weight_scale / sqrt(fan_in)``, as in PyTorch.
+    std
+        Standard deviation of all weights and biases; overrides the scales above.
+    input_scale, output_scale
+        Factors that multiply the input and the output.
+    active_width
+        Neurons from this one on are always zero, so that networks of many widths train side by side in arrays of one
+        size.
+    dtype
+        Type of the weights.
 
     >>> import jax, solvable.networks
     >>> network = solvable.networks.MLP(2, 1, width=64, depth=3, key=jax.random.key(0), parameterisation="mean-field")
@@ -117,54 +149,54 @@ class MLP(eqx.Module):
     ) -> None:
         for name, value in (("inputs", inputs), ("outputs", outputs), ("width", width), ("depth", depth)):
             check_count(name, value)
-        check_choice("parameterisation", parameterisation, get_args(Parameterisation))
         check_choice("initialisation", initialisation, get_args(Initialisation))
-        positive = {"richness": richness, "power": power, "std": std, "active_width": active_width}
-        for name, value in positive.items():
-            if not is_traced(value) and value is not None and not 0 < float(value) < math.inf:
-                raise ValueError(f"{name} must be a positive finite number, not {value!r}")
-        if not is_traced(active_width) and active_width is not None and active_width > width:
+        check_parameterisation(parameterisation, richness)
+        for name, value in (("power", power), ("std", std), ("active_width", active_width)):
+            if value is not None:
+                check_positive(name, value)
+        if active_width is not None and not is_traced(active_width) and active_width > width:
             raise ValueError(f"active_width must be at most the width of {width}, not {active_width}")
-        plain = parameterisation == "standard"
-        if plain and not (isinstance(richness, float | int) and richness == 1):
-            raise ValueError(f"richness belongs to parameterisation='mean-field', not to {parameterisation!r}")
         self.width, self.parameterisation = width, parameterisation
-        self.activation = _activation(activation, power)
-        scale = _factor(input_scale, dtype)
-        self.input_scale = None if scale is None else Constant(scale)
+        self.activation = make_activation(activation, power)
+        self.input_scale = None if is_one(input_scale) else Constant(jnp.asarray(input_scale, dtype))
         used = width if active_width is None else active_width
         self.mask = None if active_width is None else Constant((jnp.arange(width) < active_width).astype(dtype))
-        below = [inputs] + [used] * (depth - 1)
-        shapes = list(zip([inputs] + [width] * (depth - 1), [width] * (depth - 1) + [outputs], strict=True))
+        plain = parameterisation == "standard"
+        uniform = initialisation == "uniform" and std is None
+        columns, rows = [inputs] + [width] * (depth - 1), [width] * (depth - 1) + [outputs]
         layers = []
-        for index, (fan_in, (columns, rows)) in enumerate(zip(below, shapes, strict=True)):
+        for index, fan_in in enumerate([inputs] + [used] * (depth - 1)):
             weight_key, bias_key = jax.random.split(jax.random.fold_in(key, index))
             root = jnp.sqrt(jnp.asarray(fan_in, dtype))
             spread = jnp.asarray(weight_scale, dtype) / root if plain else jnp.asarray(weight_scale, dtype)
-            bias_spread = jnp.asarray(bias_scale, dtype)
-            if initialisation == "uniform":
-                bias_spread = spread
+            bias_spread = spread if uniform else jnp.asarray(bias_scale, dtype)
             if std is not None:
                 spread = bias_spread = jnp.asarray(std, dtype)
-            draw = _uniform if initialisation == "uniform" and std is None else jax.random.normal
-            weight = spread * draw(weight_key, (rows, columns), dtype)
-            offset = bias_spread * draw(bias_key, (rows,), dtype) if bias else None
-            last = index == depth - 1
-            factor = _factor(output_scale, dtype) if last else None
-            if last and parameterisation == "mean-field":
+            draw = _uniform if uniform else jax.random.normal
+            weight = spread * draw(weight_key, (rows[index], columns[index]), dtype)
+            offset = bias_spread * draw(bias_key, (rows[index],), dtype) if bias else None
+            factor = None
+            if index == depth - 1 and parameterisation == "mean-field":
                 factor = jnp.asarray(output_scale, dtype) / (jnp.asarray(richness, dtype) * root)
+            elif index == depth - 1 and not is_one(output_scale):
+                factor = jnp.asarray(output_scale, dtype)
             layers.append(Dense(weight, offset, None if plain else 1 / root, factor))
         self.layers = tuple(layers)
-        rate = jnp.asarray(richness, dtype) ** 2 * used if parameterisation == "mean-field" else 1.0
-        self.learning_rate = Constant(jnp.asarray(rate, dtype))
+        self.learning_rate = learning_rate_constant(parameterisation, richness, used, dtype)
 
     @property
     def learning_rate_scale(self) -> Array:
-        """What the step of gradient descent must be multiplied by in this parameterisation."""
+        """The factor by which the learning rate of gradient descent is to be multiplied in this parameterisation."""
         return self.learning_rate.value
 
     def features(self, x: Array) -> Array:
-        """The activations of the last hidden layer."""
+        """The activations of the last hidden layer.
+
+        Parameters
+        ----------
+        x
+            One input.
+        """
         hidden = x if self.input_scale is None else x * self.input_scale.held
         for layer in self.layers[:-1]:
             hidden = self.activation(layer(hidden))
@@ -176,27 +208,49 @@ class MLP(eqx.Module):
         return self.layers[-1](self.features(x))
 
 
-def _uniform(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    return jax.random.uniform(key, shape, dtype, -1, 1)
+def is_one(value: Any) -> bool:
+    """Whether a factor is the plain number 1, which is left out of computations."""
+    return isinstance(value, float | int) and value == 1
 
 
-def _factor(value: Any, dtype: Any) -> Array | None:
-    return None if isinstance(value, float | int) and value == 1 else jnp.asarray(value, dtype)
+def check_positive(name: str, value: Any, advice: str = "") -> None:
+    """Raise a ValueError unless a number is positive and finite, or traced."""
+    if not is_traced(value) and not 0 < float(value) < math.inf:
+        raise ValueError(f"{name} must be a positive finite number, not {value!r}{advice}")
 
 
-def _activation(activation: Any, power: Any) -> Callable[[Array], Array]:
+def check_parameterisation(parameterisation: str, richness: Any) -> None:
+    """Check the name of a parameterisation, and that only the mean-field one has a richness."""
+    check_choice("parameterisation", parameterisation, get_args(Parameterisation))
+    check_positive("richness", richness)
+    if parameterisation != "mean-field" and not is_one(richness):
+        raise ValueError(f"richness belongs to parameterisation='mean-field', not to {parameterisation!r}")
+
+
+def learning_rate_constant(parameterisation: str, richness: Any, width: Any, dtype: Any) -> Constant:
+    """The ``learning_rate_scale`` of a parameterisation."""
+    rate = jnp.asarray(richness, dtype) ** 2 * width if parameterisation == "mean-field" else 1.0
+    return Constant(jnp.asarray(rate, dtype))
+
+
+def make_activation(activation: Any, power: Any = 1) -> Callable[[Array], Array]:
+    """An activation function from its name; functions are returned unchanged."""
     if not isinstance(activation, str):
         return activation
     check_choice("activation", activation, get_args(Activation))
-    if isinstance(power, float | int) and power == 1:
+    if is_one(power):
         return _ACTIVATIONS[activation]
     if activation != "relu":
         raise ValueError(f"power belongs to activation='relu', not to {activation!r}")
     return PowerReLU(Constant(jnp.asarray(power)))
 
 
+def _uniform(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    return jax.random.uniform(key, shape, dtype, -1, 1)
+
+
 class Centred(eqx.Module):
-    """A network less what it was when it was made; see :func:`centred`."""
+    """A network minus its initial function; see :func:`centred`."""
 
     network: Any
     initial: Constant
@@ -210,9 +264,14 @@ class Centred(eqx.Module):
 
 
 def centred(network: Any) -> Centred:
-    """The network minus its own copy as it is now, so that the function starts at zero.
+    """The network minus a copy of itself, which is not trained, so that the function starts at zero.
 
-    A lazy network starts with an output far larger than what it learns, which would hide it. The copy is not trained.
+    The initial output of a lazy network is far larger than what it learns, and would hide it.
+
+    Parameters
+    ----------
+    network
+        A network of one input.
 
     >>> import jax, solvable.networks
     >>> network = solvable.networks.MLP(2, 1, width=8, depth=2, key=jax.random.key(0))
@@ -220,3 +279,55 @@ def centred(network: Any) -> Centred:
     0.0
     """
     return Centred(network, Constant(jax.tree.map(lambda leaf: leaf, network)))
+
+
+@in_float64
+def layer_kernel(network: MLP, inputs: Any) -> Float[Array, "input input"]:
+    """The tangent kernel of an MLP, traced over outputs, layer by layer and in float64.
+
+    It is ``sum_l (δ_l δ_l^T) ∘ (φ_l φ_l^T + [bias])`` over layers l with inputs φ_l, where δ_l are the derivatives of
+        the outputs with respect to the layer's outputs. No gradient with respect to weights is formed, which
+    :func:`solvable.diagnostics.ntk` needs once to find such layers. Networks with ``active_width`` are rejected.
+
+    >>> import jax, numpy as np
+    >>> from solvable import diagnostics, networks
+    >>> from solvable.networks.mlp import layer_kernel
+    >>> network, inputs = networks.MLP(3, 1, width=8, depth=2, key=jax.random.key(0)), np.eye(3)
+    >>> bool(np.allclose(layer_kernel(network, inputs), diagnostics.ntk(network, inputs), atol=1e-6))
+    True
+    """
+    if network.mask is not None:
+        raise ValueError("a network with active_width has no tangent kernel here: make one of that width")
+    return _kernel(network, jnp.asarray(inputs, jnp.float64))
+
+
+@eqx.filter_jit
+def _kernel(network: MLP, inputs: Array) -> Array:
+    def wide(value: Any, missing: float) -> Array:
+        value = value.value if isinstance(value, Constant) else value
+        return jnp.asarray(missing if value is None else value, jnp.float64)
+
+    # Weights, biases, input and output factors of each layer.
+    layers = [
+        (wide(layer.weight, 0), wide(layer.bias, 0), wide(layer.input_factor, 1), wide(layer.output_factor, 1))
+        for layer in network.layers
+    ]
+    below, derivatives = [inputs * wide(network.input_scale, 1)], []
+    for weight, bias, inward, outward in layers[:-1]:
+        sums = outward * (inward * below[-1] @ weight.T + bias)
+        hidden, derivative = jax.jvp(network.activation, (sums,), (jnp.ones_like(sums),))
+        below.append(hidden)
+        derivatives.append(derivative)
+    points, outputs = inputs.shape[0], layers[-1][0].shape[0]
+    kernel = jnp.zeros((points, points))
+    # δ: derivatives of every output with respect to the outputs of a layer, (outputs, points, width).
+    delta = jnp.broadcast_to(jnp.eye(outputs)[:, None], (outputs, points, outputs))
+    for index in reversed(range(len(layers))):
+        weight, _, inward, outward = layers[index]
+        delta = outward * delta
+        similarity = inward**2 * below[index] @ below[index].T + (network.layers[index].bias is not None)
+        flat = jnp.moveaxis(delta, 0, 1).reshape(points, -1)
+        kernel = kernel + (flat @ flat.T) * similarity
+        if index:
+            delta = inward * (delta @ weight) * derivatives[index - 1]
+    return kernel

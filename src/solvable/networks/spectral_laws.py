@@ -1,8 +1,8 @@
-"""Capacity and source of a measured spectrum: where power laws may be fitted, two ways to fit each, and their errors.
+"""Capacity and source of a measured spectrum: windows in which power laws are fitted, two fits of each, their errors.
 
 On n points the eigenvalues of a kernel and the target's power in its modes follow ``lambda_k ~ k^-alpha`` and
-``p_k ~ k^(-alpha beta - 1)`` only between the first modes, which are not asymptotic, and the last, which too few points
-bend. So the default window is the last decade of what can be trusted.
+``p_k ~ k^(-alpha beta - 1)`` only between the first modes, which are not asymptotic, and the last, which the finite
+number of points distorts. So the default window is the last decade of modes that can be trusted.
 """
 
 import math
@@ -12,14 +12,14 @@ import numpy as np
 
 from solvable.numerics.fits import straight_line
 
-# Modes beyond this share of the points are not trusted: there, eigenvalues of n random points on a circle are off by 5
-# to 10 % of those of infinitely many (capacity 1.5 to 3), which moves a slope over a decade by 0.02 to 0.04.
+# Modes beyond this fraction of the points are not trusted: there, eigenvalues of n random points on a circle differ by
+# 5 to 10 % from those of infinitely many (capacity 1.5 to 3), which changes a slope over a decade by 0.02 to 0.04.
 TRUSTED = 0.1
-# Below so many modes there is nothing to fit a power to.
+# A power law is not fitted to fewer modes.
 FEWEST_MODES = 12
 _BINS = 6
 _MOST_WEIGHT = 30.0
-# A target's power falls at least like 1/k if its sum is to converge: what falls more slowly than this is a floor.
+# The sum of a target's power converges, so it falls at least like 1/k: a slower fall than this is a noise floor.
 _FLAT = 0.5
 _ABOVE_FLOOR = 3.0
 _LEAKED = 0.3
@@ -27,7 +27,7 @@ _SHIFTS = np.linspace(-0.8, 1.0, 91)
 
 
 class Modes(NamedTuple):
-    """Eigenvalues in falling order and the share of the target in each mode."""
+    """Eigenvalues in decreasing order and the power of the target in each mode."""
 
     eigenvalues: np.ndarray
     power: np.ndarray
@@ -48,7 +48,7 @@ class Window(NamedTuple):
 
 
 class Clearance(NamedTuple):
-    """White noise adds the same ``floor`` to the power of every mode; ``last`` is the last mode that stands clear."""
+    """White noise adds the same ``floor`` to the power of every mode; ``last`` is the last mode above it."""
 
     floor: float
     last: float
@@ -72,12 +72,13 @@ class _Line(NamedTuple):
 
 
 def clearance(modes: Modes, size: int, width_noise: float = 0.0) -> Clearance:
-    """The floor of the power, if it stops falling, and the last mode before power is lost in it or in what leaks.
+    """The floor of the power, if it stops falling, and the last mode whose power is above this floor and above leakage.
 
-    Stronger modes leak into mode k. Sampled eigenfunctions are not quite orthogonal, which gives ``lambda_k^2 / n
-    sum_(j<k) p_j / lambda_j^2`` and hides targets with ``beta > 2 - 1 / alpha``. A kernel of finite width mixes modes
-    with amplitude ``sqrt(width_noise lambda_k / lambda_j)``, which gives ``width_noise lambda_k sum_(j<k) p_j /
-    lambda_j`` and hides those with ``beta > 1 - 1 / alpha``, as the 1/N term of the loss does in the theory.
+    Power of stronger modes leaks into mode k. Sampled eigenfunctions are not exactly orthogonal, which gives
+    ``lambda_k^2 / n sum_(j<k) p_j / lambda_j^2`` and hides targets with ``beta > 2 - 1 / alpha``. A kernel of finite
+    width mixes modes with amplitude ``sqrt(width_noise lambda_k / lambda_j)``, which gives ``width_noise lambda_k
+    sum_(j<k) p_j / lambda_j`` and hides those with ``beta > 1 - 1 / alpha``, as the 1/N term of the loss does in the
+    theory.
     """
     eigenvalues, power = modes
     labels, ranks, counts = _bins(power.size)
@@ -104,7 +105,7 @@ def _leak(strengths: np.ndarray, power: np.ndarray) -> np.ndarray:
 
 
 def trusted_modes(rank: int, size: int) -> int:
-    """How many modes a kernel of this rank on ``size`` points (or landmarks) is good for."""
+    """The number of modes that can be trusted of a kernel of this rank on ``size`` points (or landmarks)."""
     return min(rank, max(FEWEST_MODES, int(TRUSTED * min(rank, size))))
 
 
@@ -114,18 +115,18 @@ def last_decade(last: float) -> Window:
 
 
 def neighbours(window: Window, power_window: Window, most: float) -> list[tuple[Window, Window]]:
-    """Pairs of windows that somebody else could have chosen. Power that is covered from some mode on stays so."""
-    covered = power_window.last < window.last
+    """Pairs of windows that could have been chosen as well. Power that is hidden from some mode on remains hidden."""
+    hidden = power_window.last < window.last
     found = []
     for first, last in ((0.5, 1.0), (2.0, 1.0), (1.0, 0.5), (0.5, 0.5), (1.0, 1.5), (2.0, 1.5)):
-        one, powers = window.scaled(first, last), power_window.scaled(first, min(last, 1.0) if covered else last)
+        one, powers = window.scaled(first, last), power_window.scaled(first, min(last, 1.0) if hidden else last)
         if one.decades >= 0.65 * min(1.0, window.decades) and one.last <= most:
             found.append((one, powers))
     return found
 
 
 def estimate(modes: Modes, window: Window, power_window: Window, floor: float = 0.0) -> Estimate:
-    """Capacity and source in windows, each the middle of two estimates whose half difference is part of the error.
+    """Capacity and source, each the mean of two estimates, half the difference of which is part of the error.
 
     Capacity: the slopes of ``log lambda_k`` against ``log k`` and against ``log(k + k_0)`` with the k_0 that fits best:
     eigenvalues approach their power law from above, and the first correction is a shift of the rank. Source: from the
@@ -163,19 +164,32 @@ def estimate(modes: Modes, window: Window, power_window: Window, floor: float = 
     return found._replace(source=(by_power + by_tail) / 2, source_error=math.hypot(error, (by_power - by_tail) / 2))
 
 
+def pairs_of(estimates: list[Estimate]) -> np.ndarray:
+    """Capacities and sources, (estimates, 2)."""
+    return np.array([(one.capacity, one.source) for one in estimates]).reshape(-1, 2)
+
+
+def distance_from(central: Estimate, estimates: list[Estimate]) -> tuple[float, float]:
+    """Root mean square distance of estimates from a central one, in capacity and source."""
+    differences = pairs_of(estimates) - pairs_of([central])
+    known = [column[np.isfinite(column)] for column in differences.T]
+    capacity, source = (math.sqrt(np.mean(column**2)) if column.size else math.nan for column in known)
+    return capacity, source
+
+
 def _tail_exponent(modes: Modes, window: Window, floor: float) -> float:
     """The slope of the power in mode k and all weaker ones against the eigenvalue, in the logarithms."""
-    places = np.unique(np.round(np.geomspace(max(2, window.first), window.last, 12)).astype(int)) - 1
-    places = places[places < modes.power.size]
-    tails = np.cumsum((modes.power - floor)[::-1])[::-1][places]
-    # A mode's own power is in its tail, so its place is between it and the one before.
-    levels = np.sqrt(modes.eigenvalues[places] * modes.eigenvalues[places - 1])
+    indices = np.unique(np.round(np.geomspace(max(2, window.first), window.last, 12)).astype(int)) - 1
+    indices = indices[indices < modes.power.size]
+    tails = np.cumsum((modes.power - floor)[::-1])[::-1][indices]
+    # The tail includes the mode itself, so it belongs between this mode and the one before.
+    levels = np.sqrt(modes.eigenvalues[indices] * modes.eigenvalues[indices - 1])
     good = tails > 0
     return float(straight_line(np.log(levels[good]), np.log(tails[good]))[0]) if good.sum() >= 3 else math.nan
 
 
 def _bins(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Bins of equal length in the logarithm of the rank: the bin of each mode, the bins' mean ranks and sizes."""
+    """Bins of equal length in the logarithm of the rank: the bin of each mode, mean ranks and sizes of the bins."""
     ranks = np.arange(1.0, size + 1)
     edges = np.unique(np.round(10 ** np.arange(0, np.log10(size) + 1 / _BINS, 1 / _BINS)))
     labels = np.searchsorted(edges, ranks, side="right") - 1

@@ -1,4 +1,4 @@
-"""A small decoder-only transformer that reads a sequence of tokens and answers at the last position."""
+"""A small decoder-only transformer that reads a sequence of tokens and predicts at the last position."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,8 +16,25 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+def causal_attention(
+    query: Float[Array, "last width"],
+    key: Float[Array, "position width"],
+    value: Float[Array, "position width"],
+    heads: int,
+) -> Float[Array, "last width"]:
+    """softmax(q kᵀ/√d_head) v in several heads. Queries are those of the last positions; none sees a later position."""
+    positions, last = len(key), len(query)
+    queries, keys, values = (part.reshape(len(part), heads, -1) for part in (query, key, value))
+    scores = jnp.einsum("qhd,khd->hqk", queries, keys) * queries.shape[-1] ** -0.5
+    visible = jnp.arange(positions) <= jnp.arange(positions - last, positions)[:, None]
+    # The softmax is computed in float32 at least, whatever the precision of the products.
+    scores = jnp.where(visible, scores.astype(jnp.promote_types(scores.dtype, jnp.float32)), -jnp.inf)
+    weights = jax.nn.softmax(scores, axis=-1).astype(query.dtype)
+    return jnp.einsum("hqk,khd->qhd", weights, values).reshape(last, -1)
+
+
 class Attention(eqx.Module):
-    """Causal self-attention in ``heads`` heads, without biases: softmax(q kᵀ/√d_head) v, then a mixing of the heads."""
+    """Causal self-attention in several heads, without biases, followed by a linear map that mixes the heads."""
 
     query: Float[Array, "width width"]
     key: Float[Array, "width width"]
@@ -31,24 +48,14 @@ class Attention(eqx.Module):
         self.query, self.key, self.value, self.mix = matrices
         self.heads = heads
 
-    def __call__(
-        self, states: Float[Array, "place width"], asking: Float[Array, "last width"]
-    ) -> Float[Array, "last width"]:
-        """``asking`` are the last rows of ``states``: each looks at all places up to its own."""
-        places, width = states.shape
-        last = asking.shape[0]
-        query, key, value = (
-            (rows @ matrix).reshape(-1, self.heads, width // self.heads)
-            for rows, matrix in ((asking, self.query), (states, self.key), (states, self.value))
-        )
-        scores = jnp.einsum("qhd,khd->hqk", query, key) * (width // self.heads) ** -0.5
-        seen = jnp.arange(places) <= jnp.arange(places - last, places)[:, None]
-        weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1)
-        return jnp.einsum("hqk,khd->qhd", weights, value).reshape(last, width) @ self.mix
+    def __call__(self, states: Float[Array, "position width"], last: int) -> Float[Array, "last width"]:
+        """Attention at the ``last`` positions."""
+        query, key, value = states[-last:] @ self.query, states @ self.key, states @ self.value
+        return causal_attention(query, key, value, self.heads) @ self.mix
 
 
 class Block(eqx.Module):
-    """Attention, then a two-layer network at each place; both add to the stream, and read it through a LayerNorm."""
+    """Attention, then a two-layer network at each position; both read the residual stream through a LayerNorm."""
 
     attention: Attention
     first: eqx.nn.Linear
@@ -67,30 +74,53 @@ class Block(eqx.Module):
         key: PRNGKeyArray,
         dtype: jnp.dtype,
     ) -> None:
-        for_attention, for_first, for_second = jax.random.split(key, 3)
-        self.attention = Attention(width, heads, key=for_attention, dtype=dtype)
-        self.first = eqx.nn.Linear(width, hidden, key=for_first, dtype=dtype)
-        self.second = eqx.nn.Linear(hidden, width, key=for_second, dtype=dtype)
+        attention_key, first_key, second_key = jax.random.split(key, 3)
+        self.attention = Attention(width, heads, key=attention_key, dtype=dtype)
+        self.first = eqx.nn.Linear(width, hidden, key=first_key, dtype=dtype)
+        self.second = eqx.nn.Linear(hidden, width, key=second_key, dtype=dtype)
         norms = [eqx.nn.LayerNorm(width, dtype=dtype) for _ in range(2)]
         self.norms = (norms[0], norms[1]) if normalise else None
         self.activation = activation
 
-    def __call__(self, states: Float[Array, "place width"], last: int) -> Float[Array, "last width"]:
-        """The stream after this block, at the ``last`` places."""
+    def __call__(self, states: Float[Array, "position width"], last: int) -> Float[Array, "last width"]:
+        """The residual stream after this block, at the ``last`` positions."""
         read = jax.vmap(self.norms[0])(states) if self.norms else states
-        states = states[-last:] + self.attention(read, read[-last:])
+        states = states[-last:] + self.attention(read, last)
         read = jax.vmap(self.norms[1])(states) if self.norms else states
         hidden = ACTIVATIONS[self.activation](jax.vmap(self.first)(read))
         return states + jax.vmap(self.second)(hidden)
 
 
 class Transformer(eqx.Module):
-    """Tokens in, ``outputs`` logits out, read off at the last position.
+    """A transformer that maps tokens to logits, read off at the last position.
 
-    Learned embeddings of tokens and places are added up; ``layers`` blocks of causal attention and a ``expansion``
-    times wider network (activation ``"relu"`` or ``"gelu"``) follow; with ``normalise`` each block reads the stream
-    through a LayerNorm, and so does the last layer, an :class:`equinox.nn.Linear`. What enters it are the features:
-    :func:`solvable.equinox.diagnose` works as it is.
+    Learned embeddings of tokens and positions are added; blocks of causal attention and two-layer networks follow. The
+    last layer is an :class:`equinox.nn.Linear`, whose inputs are the features for :func:`solvable.equinox.diagnose`.
+
+    Parameters
+    ----------
+    tokens
+        Number of different tokens.
+    outputs
+        Number of logits.
+    length
+        Largest length of a sequence.
+    key
+        JAX key of the initial weights.
+    width
+        Dimension of the residual stream; a multiple of ``heads``.
+    layers
+        Number of blocks.
+    heads
+        Number of attention heads.
+    expansion
+        Width of the two-layer networks, in units of ``width``.
+    activation
+        ``"relu"`` or ``"gelu"``.
+    normalise
+        Whether blocks and the last layer read the residual stream through a LayerNorm.
+    dtype
+        Type of the weights.
 
     >>> import equinox, jax
     >>> from solvable.networks.transformer import Transformer
@@ -120,39 +150,38 @@ class Transformer(eqx.Module):
         normalise: bool = True,
         dtype: jnp.dtype = jnp.float32,  # type: ignore[assignment]
     ) -> None:
-        for name, value in (("tokens", tokens), ("outputs", outputs), ("length", length), ("width", width)):
-            check_count(name, value)
-        for name, value in (("layers", layers), ("heads", heads), ("expansion", expansion)):
+        sizes = {"tokens": tokens, "outputs": outputs, "length": length, "width": width, "layers": layers}
+        for name, value in (sizes | {"heads": heads, "expansion": expansion}).items():
             check_count(name, value)
         check_choice("activation", activation, tuple(ACTIVATIONS))
         if width % heads:
             raise ValueError(f"width must be a multiple of heads, not {width} with {heads} heads")
-        for_embedding, for_positions, for_blocks, for_last = jax.random.split(key, 4)
+        embedding_key, positions_key, blocks_key, last_key = jax.random.split(key, 4)
         size = jnp.sqrt(width).astype(dtype)
-        self.embedding = jax.random.normal(for_embedding, (tokens, width), dtype) / size
-        self.positions = jax.random.normal(for_positions, (length, width), dtype) / size
+        self.embedding = jax.random.normal(embedding_key, (tokens, width), dtype) / size
+        self.positions = jax.random.normal(positions_key, (length, width), dtype) / size
         self.blocks = tuple(
             Block(width, heads, expansion * width, activation, normalise, key=block_key, dtype=dtype)
-            for block_key in jax.random.split(for_blocks, layers)
+            for block_key in jax.random.split(blocks_key, layers)
         )
         self.norm = eqx.nn.LayerNorm(width, dtype=dtype) if normalise else None
-        self.last = eqx.nn.Linear(width, outputs, key=for_last, dtype=dtype)
+        self.last = eqx.nn.Linear(width, outputs, key=last_key, dtype=dtype)
 
-    def states(self, tokens: Int[Array, " place"], last: int | None = None) -> Float[Array, "last width"]:
-        """What the last layer reads, at the ``last`` places (all, if not given). Places see only earlier ones."""
-        places = tokens.shape[0]
-        if places > self.positions.shape[0]:
-            raise ValueError(f"there are {self.positions.shape[0]} positions, but {places} tokens")
-        last = places if last is None else last
-        # As a product and not as rows picked by index: the gradient is then no scatter, whose sums a GPU makes in any
-        # order, and a training that goes on from a checkpoint stays the same bit for bit.
-        picked = jax.nn.one_hot(tokens, self.embedding.shape[0], dtype=self.embedding.dtype)
-        stream = jnp.matmul(picked, self.embedding, precision="highest") + self.positions[:places]
+    def states(self, tokens: Int[Array, " position"], last: int | None = None) -> Float[Array, "last width"]:
+        """The features: inputs of the last layer at the ``last`` positions (all if None), independent of later ones."""
+        positions = tokens.shape[0]
+        if positions > self.positions.shape[0]:
+            raise ValueError(f"there are {self.positions.shape[0]} positions, but {positions} tokens")
+        last = positions if last is None else last
+        # A product instead of indexing: the gradient of indexing is a scatter, whose sums a GPU takes in any order, and
+        # a training that is resumed from a checkpoint would not be the same bit for bit.
+        one_hot = jax.nn.one_hot(tokens, self.embedding.shape[0], dtype=self.embedding.dtype)
+        stream = jnp.matmul(one_hot, self.embedding, precision="highest") + self.positions[:positions]
         for block in self.blocks[:-1]:
-            stream = block(stream, places)
-        # Nobody looks at the other places after the last block: at four tokens that spares almost half the work.
+            stream = block(stream, positions)
+        # Other positions are not used after the last block: for four tokens this saves almost half the work.
         stream = self.blocks[-1](stream, last)
         return jax.vmap(self.norm)(stream) if self.norm else stream
 
-    def __call__(self, tokens: Int[Array, " place"]) -> Float[Array, " outputs"]:
+    def __call__(self, tokens: Int[Array, " position"]) -> Float[Array, " outputs"]:
         return self.last(self.states(tokens, last=1)[0])

@@ -2,42 +2,56 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from solvable.checks import check_choice, check_count
+from solvable.checks import check_count
 from solvable.networks.convolutional.layers import (
     Convolution,
     Shape,
     check_images,
-    check_positive,
     check_shape,
     gaussians,
-    halved,
+    max_pool,
     relu,
 )
-from solvable.networks.mlp import Activation, Dense, Parameterisation, _activation
+from solvable.networks.mlp import (
+    Activation,
+    Dense,
+    Parameterisation,
+    check_parameterisation,
+    learning_rate_constant,
+    make_activation,
+)
 from solvable.networks.parts import Constant
 
 
 class CNN(eqx.Module):
-    """For each of ``channels`` a 3x3 convolution, the activation and a 2x2 max pool; a hidden layer; the last layer.
+    """A convolutional network: 3x3 convolutions, each with activation and 2x2 max pooling, and two linear layers.
 
-    Each layer computes ``h = W φ / factor + b`` as in :class:`MLP`, where the fan-in of a convolution is nine times the
-    channels below it:
+    The parameterisations are those of :class:`MLP`, where the fan-in of a convolution is nine times the channels below
+    it, and the width is that of the hidden linear layer. Biases start at zero. Scales may be traced.
 
-    * ``"standard"``: weights of variance ``weight_scale² / fan_in``, no factor.
-    * ``"ntk"``: weights of variance ``weight_scale²`` and the factor ``sqrt(fan_in)``.
-    * ``"mean-field"``: the same, and the output divided by ``richness sqrt(width)``. With steps of gradient descent
-      multiplied by :attr:`learning_rate_scale`, which is richness² width, the function moves at a speed that depends on
-      neither, while features move in proportion to the richness. ``width`` is that of the hidden layer.
-
-    Biases start at zero. ``weight_scale`` of sqrt(2) keeps the size of the activations of a deep ReLU network. Scales
-    may be traced.
+    Parameters
+    ----------
+    shape
+        Rows, columns and channels of an image.
+    outputs
+        Number of outputs.
+    key
+        JAX key of the initial weights.
+    channels
+        Channels of each convolution.
+    width
+        Number of neurons of the hidden linear layer.
+    weight_scale
+        Scale of the initial weights; sqrt(2) preserves the size of activations in a deep ReLU network.
+    parameterisation, richness, activation, bias, dtype
+        As in :class:`MLP`.
 
     >>> import jax
     >>> from solvable.networks.convolutional.cnn import CNN
@@ -72,17 +86,14 @@ class CNN(eqx.Module):
         rows, columns, below = self.shape = check_shape(shape)
         outputs, width = check_count("outputs", outputs), check_count("width", width)
         channels = tuple(check_count("each of channels", number) for number in channels)
-        check_choice("parameterisation", parameterisation, get_args(Parameterisation))
-        check_positive("richness", richness)
+        check_parameterisation(parameterisation, richness)
         if min(rows, columns) < 2 ** len(channels):
             raise ValueError(
                 f"images of {rows} by {columns} are too small to be halved {len(channels)} times: "
                 f"give fewer channels than {channels}, or images of {2 ** len(channels)} or more"
             )
-        if parameterisation != "mean-field" and not (isinstance(richness, float | int) and richness == 1):
-            raise ValueError(f"richness belongs to parameterisation='mean-field', not to {parameterisation!r}")
         self.parameterisation = parameterisation
-        self.activation = relu if activation == "relu" else _activation(activation, 1)
+        self.activation = relu if activation == "relu" else make_activation(activation)
         plain = parameterisation == "standard"
         shapes: list[tuple[int, ...]] = []
         for number in channels:
@@ -100,22 +111,20 @@ class CNN(eqx.Module):
         ]
         self.convolutions = tuple(Convolution(*part) for part in parts[:-2])
         self.hidden = Dense(*parts[-2])
-        mean_field = parameterisation == "mean-field"
         divisor = jnp.asarray(richness, dtype) * jnp.sqrt(jnp.asarray(width, dtype))
-        self.last = Dense(*parts[-1], 1 / divisor if mean_field else None)
-        rate = jnp.asarray(richness, dtype) ** 2 * width if mean_field else 1.0
-        self.learning_rate = Constant(jnp.asarray(rate, dtype))
+        self.last = Dense(*parts[-1], 1 / divisor if parameterisation == "mean-field" else None)
+        self.learning_rate = learning_rate_constant(parameterisation, richness, width, dtype)
 
     @property
     def learning_rate_scale(self) -> Array:
-        """What the step of gradient descent must be multiplied by in this parameterisation."""
+        """The factor by which the learning rate of gradient descent is to be multiplied in this parameterisation."""
         return self.learning_rate.value
 
     def features(self, x: Array) -> Array:
-        """The activations of the hidden layer, which the last layer reads."""
+        """The activations of the hidden linear layer, which are the inputs of the last layer."""
         images = check_images(jnp.asarray(x)[None], self.shape)
         for convolution in self.convolutions:
-            images = halved(self.activation(convolution(images)))
+            images = max_pool(self.activation(convolution(images)))
         return self.activation(self.hidden(images.ravel()))
 
     def __call__(self, x: Array) -> Array:

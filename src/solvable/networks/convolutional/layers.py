@@ -1,34 +1,36 @@
-"""Layers of image networks: convolution, batch normalisation, pools. They take batches (image, row, column, channel).
+"""Layers of image networks: convolution, batch normalisation, pooling, and the base class of these networks.
 
-They compute in the type of their input; sums over a batch are float32, or wider where the input is.
+They take batches (image, row, column, channel) and compute in the type of their input; sums over a batch are float32,
+or wider where the input is.
 """
 
+import abc
 import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from solvable.checks import check_count, is_traced
-from solvable.networks.mlp import Dense
+from solvable.checks import check_count
+from solvable.networks.mlp import Dense, check_positive
 from solvable.networks.parts import Constant, Running
 
 Shape = tuple[int, int, int]
 
 _EPSILON = 1e-5
-# How much of a running value a batch leaves; PyTorch calls one minus this the momentum.
-_KEPT = 0.9
+# Decay of running values per batch; PyTorch calls one minus this the momentum.
+_DECAY = 0.9
 _DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 _WITHIN_CHANNELS = (0, 1, 2)
 
 
 class Convolution(eqx.Module):
-    """A convolution with zeros around the image, so that only the stride makes it smaller; ``factor`` as in Dense."""
+    """A convolution with zero padding, so that only the stride shrinks the image; ``factor`` is as in Dense."""
 
     weight: Array  # row, column, channel below, channel
     bias: Array | None
@@ -53,10 +55,10 @@ class Convolution(eqx.Module):
 
 
 class BatchNorm(eqx.Module):
-    """Each channel with mean ``shift`` and standard deviation ``scale``: over the batch while learning, else as it was.
+    """Batch normalisation: each channel gets the mean ``shift`` and the standard deviation ``scale``.
 
-    The running mean and variance keep 0.9 of what they were at each batch; the variance among them is the unbiased one.
-    Both are as in PyTorch, where this number is called ``momentum=0.1``.
+    In training, the statistics are those of the batch; otherwise the running ones, which keep 0.9 of their value at
+    each batch (``momentum=0.1`` in PyTorch). The running variance is the unbiased one.
     """
 
     scale: Array
@@ -69,27 +71,27 @@ class BatchNorm(eqx.Module):
         self.mean, self.variance = Running(jnp.zeros(channels, dtype)), Running(jnp.ones(channels, dtype))
 
     def __call__(self, images: Array) -> Array:
-        """With the running mean and variance: one product and one sum."""
+        """Normalise with the running mean and variance: one product and one sum."""
         wide = _sums(images.dtype)
         factor = self.scale.astype(wide) * jax.lax.rsqrt(self.variance.held.astype(wide) + _EPSILON)
         offset = self.shift.astype(wide) - self.mean.held.astype(wide) * factor
         return (images.astype(wide) * factor + offset).astype(images.dtype)
 
-    def learning(self, images: Array, bias: Array | None = None) -> tuple[Array, "BatchNorm"]:
-        """With the mean and variance of this batch; and the layer with the running values after it.
+    def training_forward(self, images: Array, bias: Array | None = None) -> tuple[Array, "BatchNorm"]:
+        """Normalise with the mean and variance of this batch; also returns the layer with updated running values.
 
-        A ``bias`` of the layer below moves the running mean and nothing else, so it need not be added to the images.
+        A ``bias`` of the layer below changes only the running mean, so it need not be added to the images.
         """
         count = images.size // images.shape[-1]
         if count < 2:
-            raise ValueError("batch normalisation needs more than one number a channel: take a batch of 2 or more")
+            raise ValueError("batch normalisation needs more than one number per channel: take a batch of 2 or more")
         normalised, mean, variance = _normalised(images, self.scale, self.shift, self.mean.held)
         mean, variance = jax.lax.stop_gradient((mean, variance))
         if bias is not None:
             mean = mean + jax.lax.stop_gradient(bias).astype(mean.dtype)
         fresh = mean, variance * (count / (count - 1))
         values = tuple(
-            (_KEPT * old.held + (1 - _KEPT) * new).astype(old.value.dtype)
+            (_DECAY * old.held + (1 - _DECAY) * new).astype(old.value.dtype)
             for old, new in zip((self.mean, self.variance), fresh, strict=True)
         )
         return normalised, eqx.tree_at(lambda norm: (norm.mean.value, norm.variance.value), self, values)
@@ -107,9 +109,9 @@ def _normalised(images: Array, scale: Array, shift: Array, about: Array) -> tupl
 def _normalise(images: Array, scale: Array, shift: Array, about: Array) -> tuple[tuple[Array, Array, Array], Any]:
     """Normalised images, mean and variance of the batch, from one pass for both sums and one to normalise.
 
-    The variance is that ``about`` a number near the mean, less the distance squared: nothing cancels if it is near,
-    as the running mean is. The derivatives are written out because the general ones would keep the images a second
-    time in float32. Those of mean and variance by themselves are not given: running values have no gradient.
+    The variance is computed ``about`` the running mean, which is near the mean, so that little cancels. The derivatives
+    are written out because automatic ones would store the images a second time in float32. Mean and variance themselves
+    have no derivative: they are for running values only.
     """
     wide = _sums(images.dtype)
     about = about.astype(wide)
@@ -122,8 +124,8 @@ def _normalise(images: Array, scale: Array, shift: Array, about: Array) -> tuple
     return (normalised.astype(images.dtype), mean, variance), (images, scale, shift, mean, inverse)
 
 
-def _normalise_backward(kept: Any, slopes: tuple[Array, Array, Array]) -> tuple[Array, Array, Array, None]:
-    images, scale, shift, mean, inverse = kept
+def _normalise_backward(saved: Any, slopes: tuple[Array, Array, Array]) -> tuple[Array, Array, Array, None]:
+    images, scale, shift, mean, inverse = saved
     wide = mean.dtype
     slope = slopes[0].astype(wide)
     unit = (images.astype(wide) - mean) * inverse
@@ -138,25 +140,53 @@ def _normalise_backward(kept: Any, slopes: tuple[Array, Array, Array]) -> tuple[
 _normalised.defvjp(_normalise, _normalise_backward)
 
 
+class ImageNetwork(eqx.Module):
+    """A network that ends in the mean over pixels and one linear layer: of one image, or of a batch in training."""
+
+    last: eqx.AbstractVar[Dense]
+    learning_rate: eqx.AbstractVar[Constant]
+
+    @abc.abstractmethod
+    def _forward(self, images: Array, training: bool) -> tuple[Array, Self]:
+        """The features of a batch, and the network with updated running values."""
+
+    @property
+    def learning_rate_scale(self) -> Array:
+        """The factor for the learning rate of gradient descent: richness² features, or 1 without a richness."""
+        return self.learning_rate.value
+
+    def features(self, x: Array) -> Array:
+        """The inputs of the last layer: the mean over pixels of the layer below."""
+        return self._forward(jnp.asarray(x)[None], training=False)[0][0]
+
+    def __call__(self, x: Array) -> Array:
+        return self.last(self.features(x))
+
+    def training_forward(self, inputs: Array) -> tuple[Array, Self]:
+        """The outputs of a batch in training, and the network with updated running values."""
+        features, after = self._forward(inputs, training=True)
+        return jax.vmap(self.last)(features), after
+
+
 class ConvolutionLayer(eqx.Module):
-    """A convolution, normalised or not. Calling it gives the images and the layer as it is after a batch."""
+    """A convolution, optionally with batch normalisation. It returns the images and the updated layer."""
 
     convolution: Convolution
     norm: BatchNorm | None
 
-    def __call__(self, images: Array, learning: bool) -> tuple[Array, "ConvolutionLayer"]:
+    def __call__(self, images: Array, training: bool) -> tuple[Array, "ConvolutionLayer"]:
         if self.norm is None:
             return self.convolution(images), self
-        if not learning:
+        if not training:
             return self.norm(self.convolution(images)), self
-        images, norm = self.norm.learning(self.convolution.without_bias(images), self.convolution.bias)
+        images, norm = self.norm.training_forward(self.convolution.without_bias(images), self.convolution.bias)
         return images, ConvolutionLayer(self.convolution, norm)
 
 
 def he_layers(
     key: jax.Array, plan: Sequence[tuple[int, int, int, int]], *, bias: bool, norm: bool, dtype: Any
 ) -> list[ConvolutionLayer]:
-    """Layers as planned: channels below, channels, size of the filter, stride.
+    """Layers by a plan of (channels below, channels, size of the filter, stride).
 
     Weights are Gaussian with variance 2/(size² channels), "fan out" as torchvision draws them; biases are zero.
     """
@@ -172,24 +202,24 @@ def he_layers(
 
 @functools.partial(jax.jit, static_argnums=(1, 3))
 def gaussians(key: jax.Array, shapes: tuple[tuple[int, ...], ...], spreads: Sequence[Any], dtype: Any) -> list[Array]:
-    """Gaussian arrays with these standard deviations, cut from one draw.
+    """Gaussian arrays with these standard deviations, split from one array of random numbers.
 
-    A draw for each of twenty layers takes longer to compile than all the rest of the network.
+    Random numbers for each of twenty layers take longer to compile than the rest of the network.
     """
     sizes = [math.prod(shape) for shape in shapes]
-    pieces = jnp.split(jax.random.normal(key, (sum(sizes),), dtype), list(itertools.accumulate(sizes))[:-1])
+    parts = jnp.split(jax.random.normal(key, (sum(sizes),), dtype), list(itertools.accumulate(sizes))[:-1])
     return [
-        piece.reshape(shape) * jnp.asarray(spread, dtype)
-        for piece, shape, spread in zip(pieces, shapes, spreads, strict=True)
+        part.reshape(shape) * jnp.asarray(spread, dtype)
+        for part, shape, spread in zip(parts, shapes, spreads, strict=True)
     ]
 
 
 def last_layer(key: jax.Array, features: int, outputs: int, richness: Any, dtype: Any) -> tuple[Dense, Constant]:
-    """The linear layer at the end, and what a step of gradient descent must be multiplied by.
+    """The last linear layer, and the ``learning_rate_scale``.
 
-    Without a richness, weights and biases are uniform within 1/sqrt(features), as PyTorch draws them. With one, the
-    layer is that of a mean-field MLP: ``f = (W φ / sqrt(features) + b) / (richness sqrt(features))`` with weights of
-    variance 1 and b = 0, and steps are to be multiplied by richness² features.
+    Without a richness, weights and biases are uniform within ±1/sqrt(features), as in PyTorch. With one, the layer is
+    that of a mean-field MLP: ``f = (W φ / sqrt(features) + b) / (richness sqrt(features))`` with weights of variance 1
+    and b = 0, and the scale is richness² features.
     """
     if richness is None:
         bound = features**-0.5
@@ -205,7 +235,7 @@ def last_layer(key: jax.Array, features: int, outputs: int, richness: Any, dtype
 
 @jax.custom_jvp
 def relu(inputs: Array) -> Array:
-    """``max(h, 0)``; the derivative is read off the output, which is kept anyway, so that the input need not be."""
+    """``max(h, 0)``; the derivative uses the output, which is stored anyway, so that the input need not be."""
     return jnp.maximum(inputs, 0)
 
 
@@ -220,16 +250,16 @@ def larger(first: Array, second: Array) -> Array:
 
 @larger.defjvp
 def _larger_slope(values: tuple[Array, Array], slopes: tuple[Array, Array]) -> tuple[Array, Array]:
-    # JAX's own derivative of a maximum asks which inputs equal the output. Compiled, the inputs may be computed twice
-    # with different rounding: then none does, and the derivative is 0/0.
+    # JAX's own derivative of a maximum tests which inputs equal the output. In compiled code, inputs may be computed
+    # twice with different rounding: then none does, and the derivative is 0/0.
     return larger(*values), jnp.where(values[0] >= values[1], *slopes)
 
 
-def halved(images: Array) -> Array:
-    """The largest of each two by two pixels; an odd row or column at the end is left out."""
+def max_pool(images: Array) -> Array:
+    """2x2 max pooling; an odd row or column at the end is dropped."""
     count, rows, columns, channels = images.shape
     even = images[:, : rows // 2 * 2, : columns // 2 * 2]
-    # Not reduce_window: on accelerators its derivative is slow, and not the same from run to run.
+    # Not reduce_window: on accelerators its derivative is slow and not deterministic.
     squares = even.reshape(count, rows // 2, 2, columns // 2, 2, channels)
     upper, lower = (larger(squares[:, :, row, :, 0], squares[:, :, row, :, 1]) for row in (0, 1))
     return larger(upper, lower)
@@ -237,11 +267,6 @@ def halved(images: Array) -> Array:
 
 def mean_of_pixels(images: Array) -> Array:
     return jnp.mean(images.astype(_sums(images.dtype)), (1, 2)).astype(images.dtype)
-
-
-def check_positive(name: str, value: Any) -> None:
-    if not is_traced(value) and not 0 < float(value) < float("inf"):
-        raise ValueError(f"{name} must be a positive finite number, not {value!r}")
 
 
 def check_shape(shape: Any) -> Shape:
@@ -256,11 +281,11 @@ def check_shape(shape: Any) -> Shape:
 
 
 def check_images(images: Any, shape: Shape) -> Array:
-    """Images as an array of real numbers with the shape that the network was made for."""
+    """Images as an array of real numbers, with the shape that the network was made for."""
     images = jnp.asarray(images)
     if images.ndim != 4 or images.shape[1:] != shape:
         raise ValueError(
             f"this network takes images (rows, columns, channels) of {shape}, not of {images.shape[1:]}: "
-            "one by one, or a batch of them to `learning`"
+            "pass them one by one, or as a batch to `training_forward`"
         )
     return images if jnp.issubdtype(images.dtype, jnp.inexact) else images.astype(jnp.float32)

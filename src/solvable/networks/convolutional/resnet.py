@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from solvable.checks import check_count
-from solvable.networks.convolutional.base import ImageNetwork
 from solvable.networks.convolutional.layers import (
     ConvolutionLayer,
+    ImageNetwork,
     Shape,
     check_images,
     check_shape,
@@ -24,36 +24,54 @@ from solvable.networks.parts import Constant
 
 
 class Block(eqx.Module):
-    """Two 3x3 convolutions, added to what went in; through a 1x1 convolution where the size changes."""
+    """Two 3x3 convolutions and a residual connection, with a 1x1 convolution where the size changes."""
 
     first: ConvolutionLayer
     second: ConvolutionLayer
     shortcut: ConvolutionLayer | None
 
-    def __call__(self, images: Array, learning: bool) -> tuple[Array, "Block"]:
-        within, first = self.first(images, learning)
-        within, second = self.second(relu(within), learning)
+    def __call__(self, images: Array, training: bool) -> tuple[Array, "Block"]:
+        within, first = self.first(images, training)
+        within, second = self.second(relu(within), training)
         shortcut = self.shortcut
         if shortcut is not None:
-            images, shortcut = shortcut(images, learning)
+            images, shortcut = shortcut(images, training)
         return relu(within + images), Block(first, second, shortcut)
 
 
 class ResNet18(ImageNetwork):
-    """The residual network of 18 layers in its form for small images: a 3x3 stem of stride 1 and no pool after it.
+    """The residual network of 18 layers for small images: a 3x3 stem of stride 1 without pooling.
 
-    Four groups of ``blocks`` with 1, 2, 4 and 8 times ``width`` channels; each but the first halves the image. Then the
-    mean over pixels and one linear layer. Weights start as torchvision's: convolutions with variance 2/(9 channels),
-    the last layer uniform. With ``batch_norm=False`` convolutions have biases instead.
+    Groups of blocks have 1, 2, 4 and 8 times ``width`` channels, and each but the first halves the image. The mean over
+    pixels and one linear layer follow. Convolutions are initialised as in torchvision, with variance 2/(9 channels).
 
-    With a ``richness`` γ₀ the last layer is that of a mean-field network with n features,
-    ``f = (W φ / sqrt(n) + b) / (richness sqrt(n))`` with weights of variance 1; the layers below stay as they are.
-    :attr:`learning_rate_scale` is richness² n then, else 1: with steps multiplied by it, the function's first steps are
-    as fast at any richness, while features move in proportion to the richness.
+    The last layer is uniform within ±1/sqrt(features), or with a richness γ₀ that of a mean-field network with n
+    features, ``f = (W φ / sqrt(n) + b) / (richness sqrt(n))`` with weights of variance 1. With learning rates times
+    :attr:`learning_rate_scale` (richness² n, or 1 without richness), the function moves at first at a speed that does
+    not depend on the richness, while features move in proportion to it.
 
-    ``network(x)`` of one image is the network in use, with the running means and variances of batch normalisation;
-    ``network.learning(images)`` gives the outputs of a batch as they are in training, and the network with new running
-    values.
+    ``network(x)`` of one image uses the running means and variances of batch normalisation;
+    ``network.training_forward(images)`` returns the outputs of a batch in training, and the network with updated
+    running values.
+
+    Parameters
+    ----------
+    shape
+        Rows, columns and channels of an image.
+    outputs
+        Number of outputs.
+    key
+        JAX key of the initial weights.
+    width
+        Channels of the first group.
+    blocks
+        Number of blocks of each group.
+    batch_norm
+        Whether convolutions are followed by batch normalisation; otherwise they have biases.
+    richness
+        The richness γ₀ of the last layer; None for the initialisation of PyTorch.
+    dtype
+        Type of the weights.
 
     >>> import jax
     >>> from solvable.networks.convolutional.resnet import ResNet18
@@ -100,12 +118,12 @@ class ResNet18(ImageNetwork):
         self.blocks = tuple(Block(next(layers), next(layers), next(layers) if halving else None) for halving in halves)
         self.last, self.learning_rate = last_layer(last_key, below, outputs, richness, dtype)
 
-    def _forward(self, images: Array, learning: bool) -> tuple[Array, Self]:
-        images, stem = self.stem(check_images(images, self.shape), learning)
+    def _forward(self, images: Array, training: bool) -> tuple[Array, Self]:
+        images, stem = self.stem(check_images(images, self.shape), training)
         images = relu(images)
         blocks = []
         for block in self.blocks:
-            images, block = block(images, learning)
+            images, block = block(images, training)
             blocks.append(block)
         after = eqx.tree_at(lambda network: (network.stem, network.blocks), self, (stem, tuple(blocks)))
         return mean_of_pixels(images), after

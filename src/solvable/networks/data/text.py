@@ -1,10 +1,11 @@
-"""A text for language models that needs no download: the documentation that comes with Python and its packages.
+"""A text for language models that needs no download: the documentation of Python and of installed packages.
 
-Files are read and never run: docstrings are taken out of the syntax tree. Versions differ between machines and so does
-the text; a :class:`Text` says of which versions it is made, and its sha256.
+Files are read and never run: docstrings are extracted from the syntax tree. Versions differ between machines and so
+does the text; a :class:`Text` states the versions and its sha256.
 """
 
 import ast
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
@@ -26,25 +27,25 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 
 from solvable.checks import check_count
-from solvable.networks.data.cache import data_folder, new_file
+from solvable.networks.data.cache import data_folder, write_archive
 from solvable.networks.sources import Fresh
 
 Bytes = NDArray[np.uint8]
 TEXTS = {"python-docs": "documentation of Python, its standard library, and packages written in it"}
 VOCABULARY = 256  # tokens are bytes of UTF-8
-_RECIPE = 1  # to be raised when the same files give another text
+_RECIPE = 1  # to be increased when the same files give another text
 _SHORTEST = 100  # characters of a docstring: shorter ones are mostly labels
-_ONE_IN = 10  # documents go to the test set
-_APART = b"\n\n"
-_NOT_OURS = {"site-packages", "dist-packages", "test", "tests", "testing", "idlelib", "lib2to3", "__pycache__"}
+_TEST_ONE_IN = 10  # documents are in the test set
+_SEPARATOR = b"\n\n"
+_SKIPPED_FOLDERS = {"site-packages", "dist-packages", "test", "tests", "testing", "idlelib", "lib2to3", "__pycache__"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Text:
     """Bytes of a training and of a test text, which share no document.
 
-    ``versions`` are those of Python and of the packages read, ``documents`` how many there are in either part,
-    ``sha256`` is of the training text followed by the test text.
+    ``versions`` are those of Python and of the packages, ``documents`` the number of documents in each part, and
+    ``sha256`` is the hash of the training text followed by the test text.
     """
 
     name: str
@@ -56,16 +57,15 @@ class Text:
 
     @property
     def unigram_entropy(self) -> float:
-        """Cross entropy of the test text, nats a byte, under the frequencies of bytes in the training text."""
-        return _cross_entropy(
-            np.bincount(self.train, minlength=VOCABULARY)[None], self.test[None, 1:] * 0, self.test[1:]
-        )
+        """Cross entropy of the test text in nats per byte, under the byte frequencies of the training text."""
+        counts = np.bincount(self.train, minlength=VOCABULARY)[None]
+        return _cross_entropy(counts, np.zeros(self.test.size - 1, int), self.test[1:])
 
     @property
     def bigram_entropy(self) -> float:
-        """The same for a byte that knows the one before it."""
+        """The same under the frequencies of bytes given the byte before."""
         pairs = np.bincount(self.train[:-1].astype(int) * VOCABULARY + self.train[1:], minlength=VOCABULARY**2)
-        return _cross_entropy(pairs.reshape(VOCABULARY, VOCABULARY), self.test[None, :-1], self.test[1:])
+        return _cross_entropy(pairs.reshape(VOCABULARY, VOCABULARY), self.test[:-1], self.test[1:])
 
     def __repr__(self) -> str:
         sizes = " and ".join(f"{part.size / 1e6:.2f} MB" for part in (self.train, self.test))
@@ -78,29 +78,40 @@ def load_text(
     packages: Sequence[str] = ("numpy", "scipy", "jax"),
     folder: str | os.PathLike[str] | None = None,
 ) -> Text:
-    """The documentation of Python and of installed ``packages`` as bytes, about 11 MB by default.
+    """The documentation of Python and of installed packages as bytes, about 11 MB by default.
 
-    It holds Python's own manual of the language (the topics of ``help()``) and all docstrings of 100 characters or more
-    in the standard library and the packages, each once, in the order of their files. All the docstrings of a file are a
-    document; by the hash of its name, one document in ten belongs to the test text, the same in every version. What was
-    read is kept in the data folder (see :func:`solvable.networks.data_folder`) for the versions that it was read from.
+    It contains the manual of the language (the topics of ``help()``) and all docstrings of 100 characters or more in
+    the standard library and the packages, each once, in the order of their files. The docstrings of a file are one
+    document; by the hash of its name, one document in ten belongs to the test text, the same in every version.
+
+    Parameters
+    ----------
+    name
+        ``"python-docs"``.
+    packages
+        Names of installed packages.
+    folder
+        Folder of the cache, which has one file for each set of versions; see :func:`solvable.networks.data_folder`.
     """
     if name not in TEXTS:
         raise ValueError(f"there is no text called {name!r}: choose one of {', '.join(TEXTS)}")
     folders = {package: _folder_of(package) for package in packages}
     versions = {"python": platform.python_version()}
     versions |= {package: importlib.metadata.version(package) for package in packages}
-    mark = hashlib.sha256(json.dumps([_RECIPE, name, versions]).encode()).hexdigest()[:12]
-    path = data_folder(folder) / "text" / f"{name}-{mark}.npz"
+    digest = hashlib.sha256(json.dumps([_RECIPE, name, versions]).encode()).hexdigest()[:12]
+    path = data_folder(folder) / "text" / f"{name}-{digest}.npz"
     text = _read(path, name, versions)
     if text is None:
         text = _joined(name, versions, _documents(folders))
-        _keep(path, text)
+        parts = {"train": text.train, "test": text.test, "documents": np.asarray(text.documents)}
+        # Without a cache the text is read again, which only costs time.
+        with contextlib.suppress(OSError, ValueError):
+            write_archive(path, sha256=np.asarray(text.sha256), **parts)
     return text
 
 
 class Windows(eqx.Module):
-    """Random windows of a text for :class:`solvable.networks.Fresh`: tokens, and at each place the next one."""
+    """Random windows of a text for :class:`solvable.networks.Fresh`: tokens, and the next token at each position."""
 
     tokens: Array
     length: int = eqx.field(static=True)
@@ -112,10 +123,19 @@ class Windows(eqx.Module):
 
 
 def windows(text: Text, length: int, *, test: int = 256) -> Fresh:
-    """A source of random windows of ``length`` bytes of the training text; the test set is ``test`` fixed windows.
+    """A source of random windows of the training text, with fixed windows of the test text as test set.
 
-    Inputs and targets are both (n, length) integers: the target at a place is the byte after it. The windows of the
-    test set do not overlap and are spread over the whole test text.
+    Inputs and targets are (n, length) integers: the target at a position is the byte after it. The windows of the test
+    set do not overlap and are spread over the whole test text.
+
+    Parameters
+    ----------
+    text
+        The text.
+    length
+        Number of bytes of a window.
+    test
+        Number of windows of the test set.
     """
     check_count("length", length)
     check_count("test", test)
@@ -130,11 +150,11 @@ def windows(text: Text, length: int, *, test: int = 256) -> Fresh:
     return Fresh(Windows(jnp.asarray(text.train), int(length)), jnp.asarray(rows[:, :-1]), jnp.asarray(rows[:, 1:]))
 
 
-def _cross_entropy(counts: np.ndarray, before: Bytes, after: Bytes) -> float:
-    """Of bytes given counts of bytes after each state, with half a count more for each: what never came can come."""
+def _cross_entropy(counts: np.ndarray, before: np.ndarray, after: Bytes) -> float:
+    """Cross entropy of bytes, given counts of bytes after each state; half a count is added for unseen ones."""
     weights = counts + 0.5
     logarithms = np.log(weights / weights.sum(axis=1, keepdims=True))
-    return float(-logarithms[before[0], after].mean())
+    return float(-logarithms[before, after].mean())
 
 
 def _folder_of(package: str) -> Path:
@@ -154,14 +174,14 @@ def _documents(folders: dict[str, Path]) -> Iterator[tuple[str, str]]:
     for package, folder in [("python", library), *folders.items()]:
         for path in sorted(folder.rglob("*.py")):
             inside = path.relative_to(folder)
-            if _NOT_OURS.isdisjoint(inside.parts):
+            if _SKIPPED_FOLDERS.isdisjoint(inside.parts):
                 new = [words for words in docstrings(path) if not (words in seen or seen.add(words))]  # type: ignore[func-returns-value]
                 if new:
                     yield f"{package}/{inside.as_posix()}", "\n\n".join(new)
 
 
 def _topics(path: Path) -> dict[str, str]:
-    """Python's manual of the language, a dictionary that is written out in a file; none where Python comes without."""
+    """The manual of the language, a dictionary literal in a file; empty if this Python does not have it."""
     try:
         tree = ast.parse(path.read_bytes())
     except OSError:
@@ -189,9 +209,9 @@ def docstrings(path: Path) -> list[str]:
 def _joined(name: str, versions: dict[str, str], documents: Iterator[tuple[str, str]]) -> Text:
     parts: tuple[list[bytes], list[bytes]] = ([], [])
     for title, words in documents:
-        drawn = int.from_bytes(hashlib.sha256(title.encode()).digest()[:4], "big") % _ONE_IN == 0
-        parts[drawn].append(words.encode(errors="replace"))
-    train, test = (np.frombuffer(_APART.join(part), np.uint8) for part in parts)
+        in_test = int.from_bytes(hashlib.sha256(title.encode()).digest()[:4], "big") % _TEST_ONE_IN == 0
+        parts[in_test].append(words.encode(errors="replace"))
+    train, test = (np.frombuffer(_SEPARATOR.join(part), np.uint8) for part in parts)
     return Text(name, train, test, (len(parts[0]), len(parts[1])), versions, _digest(train, test))
 
 
@@ -200,7 +220,7 @@ def _digest(train: Bytes, test: Bytes) -> str:
 
 
 def _read(path: Path, name: str, versions: dict[str, str]) -> Text | None:
-    """What was kept, if it is whole."""
+    """The cached text, if it is intact."""
     try:
         with np.load(path, allow_pickle=False) as kept:
             train, test, documents, digest = (kept[part] for part in ("train", "test", "documents", "sha256"))
@@ -209,18 +229,3 @@ def _read(path: Path, name: str, versions: dict[str, str]) -> Text | None:
             return Text(name, train, test, (int(documents[0]), int(documents[1])), versions, str(digest))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
         return None
-
-
-def _keep(path: Path, text: Text) -> None:
-    try:
-        with new_file(path) as stream:
-            np.savez_compressed(
-                stream,
-                allow_pickle=False,
-                train=text.train,
-                test=text.test,
-                documents=np.asarray(text.documents),
-                sha256=np.asarray(text.sha256),
-            )
-    except OSError:
-        return  # it can be read again: a cache that cannot be written costs time and nothing else

@@ -1,1 +1,1 @@
-"""Tasks that networks are trained on, one a file."""
+"""Tasks that networks are trained on, one per file."""

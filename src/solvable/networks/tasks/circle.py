@@ -1,7 +1,7 @@
-r"""Functions on the circle whose Fourier coefficients fall as a power: a task whose source and capacity are known.
+r"""Functions on the circle whose Fourier coefficients decay as a power: a task of known source and capacity.
 
 The target is ``y(θ) = sum_k k^-q cos(k θ + phase_k)`` of the input ``(cos θ, sin θ)`` (feature-scaling, eq. 13). The
-kernel of a wide network with activations ``max(0, h)^power`` has the waves as eigenfunctions, with eigenvalues
+kernel of a wide network with activations ``max(0, h)^power`` has Fourier modes as eigenfunctions, with eigenvalues
 ``~ k^(-2 power)``; so the capacity is ``α = 2 power`` and the source ``β = (2 q - 1) / (2 power)`` (eq. 14).
 """
 
@@ -13,22 +13,30 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from solvable.checks import check_choice, check_count, is_traced
+from solvable.networks.mlp import check_positive
 from solvable.networks.sources import Fixed, Fresh
 from solvable.precision import in_float64
 
 Kind = Literal["population", "fresh"]
-_HARMONICS_AT_ONCE = 256
+# Fourier modes that are summed at once, to save memory.
+_MODES_AT_ONCE = 256
 
 
 def fourier_decay(source: Any, capacity: Any = 2.0) -> Any:
-    """``q = (1 + α β) / 2``: how fast coefficients must fall for this source, given the capacity of the kernel.
+    """``q = (1 + α β) / 2``: the decay of the Fourier coefficients for a source, given the capacity of the kernel.
+
+    Parameters
+    ----------
+    source
+        β.
+    capacity
+        α.
 
     >>> fourier_decay(0.5, capacity=2.0)
     1.0
     """
-    for name, value in (("source", source), ("capacity", capacity)):
-        if not is_traced(value) and not 0 < float(value) < math.inf:
-            raise ValueError(f"{name} must be a positive finite number, not {value!r}")
+    check_positive("source", source)
+    check_positive("capacity", capacity)
     return (1 + capacity * source) / 2
 
 
@@ -45,12 +53,30 @@ def circle(
     key: jax.Array | None = None,
     dtype: Any = jnp.float32,
 ) -> Fixed | Fresh:
-    """The task, given by the decay q of its coefficients, or by its source (and capacity) instead.
+    """The task, given by the decay q of its Fourier coefficients, or by its source and capacity.
 
-    ``kind="population"`` trains on a grid of ``points`` angles, which integrates products of waves below ``points / 2``
-    exactly: descent on it is descent on the population. ``kind="fresh"`` draws new angles every step and tests on the
-    grid. The target has the first ``modes`` waves, by default all that the grid resolves. With ``random_phases`` they
-    are drawn from ``key``; otherwise the target is even and largest at 0. Decay, source and capacity may be traced.
+    Decay, source and capacity may be traced.
+
+    Parameters
+    ----------
+    decay
+        q.
+    source, capacity
+        β and α, instead of the decay.
+    kind
+        ``"population"`` trains on a grid of angles, which integrates products of Fourier modes below ``points / 2``
+        exactly, so that the training loss is the population loss. ``"fresh"`` draws new angles at every step and tests
+        on the grid.
+    points
+        Number of angles of the grid.
+    modes
+        Number of Fourier modes of the target; by default all that the grid resolves.
+    random_phases
+        Whether the modes have random phases; otherwise the target is even and largest at 0.
+    key
+        JAX key of the random phases.
+    dtype
+        Type of inputs and targets.
 
     >>> task = circle(source=0.5, points=8)
     >>> task.inputs.shape, task.targets.shape, round(float(task.targets[0, 0]), 4)
@@ -96,15 +122,15 @@ def circle_grid(points: int) -> Array:
 
 
 def circle_inputs(angles: Array) -> Array:
-    """Points ``(cos θ, sin θ)`` of the unit circle, one a row."""
+    """Points ``(cos θ, sin θ)`` of the unit circle, one per row."""
     return jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=-1)
 
 
 def circle_target(angles: Array, decay: Any, modes: int, phases: Array | None = None) -> Array:
-    """``sum_k k^-q cos(k θ + phase_k)``, k = 1 ... modes, some hundred waves at a time to save memory."""
+    """``sum_k k^-q cos(k θ + phase_k)``, k = 1 ... modes."""
     total = jnp.zeros_like(angles)
-    for first in range(1, modes + 1, _HARMONICS_AT_ONCE):
-        waves = jnp.arange(first, min(first + _HARMONICS_AT_ONCE, modes + 1), dtype=angles.dtype)
-        shift = 0.0 if phases is None else phases[first - 1 : first - 1 + waves.size]
-        total = total + jnp.cos(angles[:, None] * waves + shift) @ waves**-decay
+    for first in range(1, modes + 1, _MODES_AT_ONCE):
+        frequencies = jnp.arange(first, min(first + _MODES_AT_ONCE, modes + 1), dtype=angles.dtype)
+        shift = 0.0 if phases is None else phases[first - 1 : first - 1 + frequencies.size]
+        total = total + jnp.cos(angles[:, None] * frequencies + shift) @ frequencies**-decay
     return total

@@ -1,8 +1,8 @@
-r"""Tangent kernels of MLPs on the circle, infinitely wide or finite, and what they learn as long as they stay lazy.
+r"""Tangent kernels of MLPs on the circle, of infinite or finite width, and their lazy learning curves.
 
 All conventions are those of :class:`solvable.networks.MLP` with ``parameterisation="mean-field"`` and two inputs. The
-kernel is that of descent with a rate of ``η learning_rate_scale``: it depends on neither the richness nor, for wide
-networks, the width. Time is ``t = η × steps``, the loss half the mean square ("half-mse").
+kernel is that of gradient descent with a learning rate of ``η learning_rate_scale``: it depends on neither the richness
+nor, for wide networks, the width. Time is ``t = η × steps``, the loss half the mean square ("half-mse").
 """
 
 import math
@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from solvable.checks import check_count
-from solvable.networks.layer_kernel import layer_kernel
-from solvable.networks.mlp import MLP
+from solvable.networks.mlp import MLP, check_positive, layer_kernel
 from solvable.networks.tasks.circle import circle_grid, circle_inputs
 from solvable.precision import in_float64
 
@@ -38,7 +37,7 @@ def dual_activation(power: float, correlation: Any) -> np.ndarray:
 
 
 def he_scale(power: float = 1.0) -> float:
-    """The ``weight_scale`` that keeps the size of activations from layer to layer; sqrt(2) for ReLU."""
+    """The ``weight_scale`` that preserves the size of activations from layer to layer; sqrt(2) for ReLU."""
     return float(dual_activation(power, 1.0)) ** -0.5
 
 
@@ -56,12 +55,29 @@ def circle_spectrum(
 
     With covariance Σ of preactivations and tangent kernel Θ of layer l, as functions of the angle between inputs,
     ``A = E φ φ'`` and ``D = E φ̇ φ̇'`` under Σ: ``Σ -> s² A + s_b²`` and ``Θ -> A + [bias] + s² Θ D``. The eigenvalue
-    of cos(k θ) and sin(k θ) is the Fourier coefficient of the last Θ; that of a grid holds its aliases ``k ± points``
-    too, as the grid's own kernel matrix does. ``λ_k ~ k^(-2 power)``; without biases and depth, integer powers lack
-    every second one (see docs/errata).
+    of cos(k θ) and sin(k θ) is the Fourier coefficient of the last Θ; on a grid it includes its aliases ``k ± points``,
+    as the kernel matrix of the grid does. ``λ_k ~ k^(-2 power)``; for integer powers every second one vanishes without
+    biases and depth (see docs/errata).
+
+    Parameters
+    ----------
+    depth
+        Number of linear layers.
+    power
+        The exponent q of the activation ``max(h, 0)^q``.
+    weight_scale, bias, bias_scale, input_scale
+        As in :class:`solvable.networks.MLP`.
+    points
+        Number of angles of the grid.
     """
-    _check_network(depth, power, weight_scale, bias_scale, input_scale)
+    check_count("depth", depth)
     check_count("points", points)
+    check_positive("weight_scale", weight_scale)
+    check_positive("input_scale", input_scale)
+    if not 0.5 < power < math.inf:
+        raise ValueError(f"power must be above 1/2, or derivatives have no mean square, not {power!r}")
+    if not 0 <= bias_scale < math.inf:
+        raise ValueError(f"bias_scale must be a finite number, 0 or more, not {bias_scale!r}")
     cosine = np.cos(2 * np.pi * np.arange(points) / points)
     learned = float(bool(bias))
     noise = bias_scale**2 if bias else 0.0
@@ -78,22 +94,20 @@ def circle_spectrum(
     return np.fft.rfft(tangent).real / points
 
 
-def _check_network(depth: int, power: float, weight_scale: float, bias_scale: float, input_scale: float) -> None:
-    check_count("depth", depth)
-    if not 0.5 < power < math.inf:
-        raise ValueError(f"power must be above 1/2, or slopes have no mean square, not {power!r}")
-    for name, value in (("weight_scale", weight_scale), ("input_scale", input_scale)):
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name} must be a positive finite number, not {value!r}")
-    if not 0 <= bias_scale < math.inf:
-        raise ValueError(f"bias_scale must be a finite number, 0 or more, not {bias_scale!r}")
-
-
 def lazy_loss(times: Any, eigenvalues: Any, decay: float, modes: int | None = None) -> np.ndarray:
-    """``L(t) = 1/4 sum_k k^(-2q) exp(-2 λ_k t)``: half the mean square of what an infinitely wide lazy network lacks.
+    """``L(t) = 1/4 sum_k k^(-2q) exp(-2 λ_k t)``: the loss of an infinitely wide lazy network, half the mean square.
 
-    ``eigenvalues`` start at k = 0, as those of :func:`circle_spectrum`; the target has its first ``modes`` waves, by
-    default all below the last one, as :func:`solvable.networks.circle` has on the same grid.
+    Parameters
+    ----------
+    times
+        Times t, learning rate times steps.
+    eigenvalues
+        λ_k from k = 0 on, as from :func:`circle_spectrum`.
+    decay
+        The decay q of the Fourier coefficients of the target.
+    modes
+        Number of Fourier modes of the target; by default all below the last eigenvalue, as in
+        :func:`solvable.networks.circle` on the same grid.
     """
     values = np.asarray(eigenvalues, float)
     modes = values.size - 2 if modes is None else check_count("modes", modes)
@@ -106,20 +120,16 @@ def lazy_loss(times: Any, eigenvalues: Any, decay: float, modes: int | None = No
 
 @in_float64
 def mlp_tangent_kernel(network: MLP, points: int) -> jax.Array:
-    """The tangent kernel of an MLP of one output on the grid, times its ``learning_rate_scale``, in float64.
-
-    Layer by layer (:func:`solvable.networks.layer_kernel.layer_kernel`): gradients of all weights would not fit.
-    """
+    """The tangent kernel of an MLP of one output on the grid, times its ``learning_rate_scale``, in float64."""
     kernel = layer_kernel(network, circle_inputs(circle_grid(points)))
     return kernel * jnp.asarray(network.learning_rate_scale, jnp.float64)
 
 
 @in_float64
 def linearised_loss(times: Any, kernel: Any, targets: Any) -> np.ndarray:
-    """Losses of the model tangent to a centred network, at all times at once: ``1/2n |exp(-K t / n) y|²``.
+    """Losses (targets, times) of the tangent model of a centred network: ``1/2n |exp(-K t / n) y|²``.
 
-    ``targets`` is one target a column on the grid of the kernel; back come losses (targets, times). Exact for gradient
-    flow however long, where training costs one step after the other.
+    ``targets`` has one column per target, on the grid of the kernel. This is exact for gradient flow of any duration.
     """
     kernel, targets = jnp.asarray(kernel), jnp.asarray(targets, jnp.float64)
     points = kernel.shape[0]
@@ -136,7 +146,7 @@ def wave_spectrum(kernel: Any, waves: int | None = None) -> np.ndarray:
     """``λ_k`` of a kernel matrix on the grid, k = 0 ... waves - 1: its mean over cos(k θ) and sin(k θ).
 
     For an infinitely wide network these are its eigenvalues; for a finite one they fluctuate around them. By default
-    all that the grid resolves.
+    all that the grid resolves are returned.
     """
     matrix = jnp.asarray(kernel)
     points = matrix.shape[0]

@@ -1,4 +1,4 @@
-"""Modular arithmetic: every equation a ∘ b = c modulo p, as tokens to read and a class to tell."""
+"""Modular arithmetic: the equations a ∘ b = c modulo p, as sequences of tokens and classes."""
 
 import dataclasses
 import math
@@ -17,15 +17,23 @@ Operation = Literal["division", "addition", "subtraction", "multiplication"]
 
 @dataclasses.dataclass(frozen=True)
 class ModularArithmetic:
-    """The equations ``a ∘ b = c`` modulo ``modulus``, of which a share is for training and the others are the test set.
+    """The equations ``a ∘ b = c`` modulo p, split into a training and a test set.
 
-    A point is the sequence of tokens ``[a, ∘, b, =]``, its class is ``c``. The tokens 0 to p - 1 are the numbers,
-    ``p`` is the operation and ``p + 1`` the equals sign. Division has ``b`` from 1 to p - 1 and needs a prime p, or
-    quotients would not exist; there are then p (p - 1) equations, p² of the other operations. With ``label_noise``
-    that share of the training set is given a wrong answer, drawn evenly from all wrong ones.
+    An input is the sequence of tokens ``[a, ∘, b, =]``, its class is ``c``. The tokens 0 to p - 1 are the numbers,
+    ``p`` is the operation and ``p + 1`` the equals sign. The task is a function of a key, which decides the split and
+    the noise, so it can be given to :func:`solvable.networks.train` as ``data``: each seed then has its own split.
 
-    The task is a function of a key, which decides the split (and the noise), so it can be given to
-    :func:`solvable.networks.train` as ``data``: each seed then has a split of its own.
+    Parameters
+    ----------
+    modulus
+        p. Division needs a prime, because quotients would not exist otherwise.
+    operation
+        ``"division"``, with ``b`` from 1 to p - 1 and p (p - 1) equations; ``"addition"``, ``"subtraction"`` or
+        ``"multiplication"``, with p² equations.
+    train_fraction
+        Fraction of the equations in the training set.
+    label_noise
+        Fraction of the training set with a wrong answer, drawn uniformly from all wrong ones.
 
     >>> import jax
     >>> from solvable.networks.tasks.modular import ModularArithmetic
@@ -51,36 +59,36 @@ class ModularArithmetic:
         if not 0 < self.train_fraction < 1:
             raise ValueError(f"train_fraction must lie between 0 and 1, not {self.train_fraction!r}")
         if not 0 <= self.label_noise < 1:
-            raise ValueError(f"label_noise must be a share of the training set, 0 to below 1, not {self.label_noise!r}")
+            raise ValueError(f"label_noise must be a fraction of the training set, below 1, not {self.label_noise!r}")
         if not 0 < self.train_size < self.size:
             raise ValueError(
                 f"train_fraction = {self.train_fraction!r} of {self.size} equations leaves "
-                f"{self.train_size} to train on and {self.size - self.train_size} to test: both sets need some"
+                f"{self.train_size} to train on and {self.size - self.train_size} to test: neither may be empty"
             )
 
     @property
     def size(self) -> int:
-        """How many equations there are."""
+        """Number of equations."""
         return self.modulus * (self.modulus - (self.operation == "division"))
 
     @property
     def train_size(self) -> int:
-        """How many of them are for training."""
+        """Number of equations in the training set."""
         return round(self.train_fraction * self.size)
 
     @property
     def tokens(self) -> int:
-        """How many tokens there are: the numbers, the operation and the equals sign."""
+        """Number of different tokens: the numbers, the operation and the equals sign."""
         return self.modulus + 2
 
     @property
     def length(self) -> int:
-        """How many tokens a sequence has."""
+        """Length of a sequence."""
         return 4
 
     @property
     def outputs(self) -> int:
-        """How many answers there are."""
+        """Number of classes."""
         return self.modulus
 
     def equations(self) -> tuple[np.ndarray, np.ndarray]:
@@ -93,16 +101,22 @@ class ModularArithmetic:
         return sequences.astype(np.int32), answers.astype(np.int32)
 
     def __call__(self, key: PRNGKeyArray) -> Fixed:
-        """The equations, split by the key."""
-        for_split, for_noise = jax.random.split(key)
+        """The equations, split at random.
+
+        Parameters
+        ----------
+        key
+            A JAX key.
+        """
+        split_key, noise_key = jax.random.split(key)
         sequences, answers = (jnp.asarray(array) for array in self.equations())
-        order = jax.random.permutation(for_split, self.size)
+        order = jax.random.permutation(split_key, self.size)
         train, test = order[: self.train_size], order[self.train_size :]
-        taught = self._with_noise(answers[train], for_noise)
-        return Fixed(sequences[train], taught, sequences[test], answers[test])
+        noisy = self._with_noise(answers[train], noise_key)
+        return Fixed(sequences[train], noisy, sequences[test], answers[test])
 
     def _with_noise(self, answers: Array, key: PRNGKeyArray) -> Array:
-        """The rows are in random order already, so the first of them are as good as any."""
+        """The rows are in random order already, so the first of them are a random choice."""
         wrong = round(self.label_noise * self.train_size)
         shift = jax.random.randint(key, (wrong,), 1, self.modulus, dtype=answers.dtype)
         return answers.at[:wrong].set((answers[:wrong] + shift) % self.modulus)

@@ -1,7 +1,7 @@
 """Multitask sparse parity: control bits name a skill, and the target is the parity of the few bits this skill reads.
 
-Skills occur with power-law frequencies and read disjoint sets of bits (layerwise, Table 4.2 and appendix C.3). Skill
-bits come 32 in one random word, so that drawing fresh data costs two words a point and never dominates a step.
+Skills occur with power-law frequencies and read disjoint sets of bits (layerwise, Table 4.2 and appendix C.3). All
+skill bits are one random 32-bit word, so that a new sample costs two random words, which never dominates a step.
 """
 
 import math
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
-from solvable.checks import is_traced
+from solvable.checks import check_count, is_traced
 from solvable.networks.sources import Fixed, Fresh
 from solvable.precision import in_float64
 
@@ -23,11 +23,23 @@ _ENUMERATED = 12
 
 
 class SparseParity(eqx.Module):
-    """``n_s`` skills, each the parity of its own ``relevant`` bits out of ``skill_bits``, times ``target_scale``.
+    """Skills, each the parity of its own relevant bits. The defaults are those of the thesis.
 
     An input is ``(one-hot of the skill, skill bits)`` in zeros and ones; skill ``k`` (from 0 here) reads the bits
-    ``k m, ..., k m + m - 1``, and ``g_k = (-1)^(their sum)`` where the skill is ``k``, else 0. Frequencies are
-    ``P_k ~ (k + 1)^-(exponent + 1)``. The defaults are those of the thesis.
+    ``k m, ..., k m + m - 1``, and ``g_k = (-1)^(their sum)`` if the skill is ``k``, else 0.
+
+    Parameters
+    ----------
+    skills
+        Number of skills.
+    skill_bits
+        Number of skill bits, at most 32.
+    relevant
+        Number m of bits that each skill reads.
+    exponent
+        Skills have frequencies ``P_k ~ (k + 1)^-(exponent + 1)``.
+    target_scale
+        The scale S of the targets ``S g_k``.
 
     >>> from solvable.networks.tasks.parity import SparseParity
     >>> task = SparseParity(skills=3, skill_bits=9)
@@ -43,12 +55,11 @@ class SparseParity(eqx.Module):
 
     def __check_init__(self) -> None:
         for name in ("skills", "skill_bits", "relevant"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number from 1, not {value!r}")
+            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
+                raise ValueError(f"{name} must be a whole number, 1 or more, not {getattr(self, name)!r}")
         if self.skill_bits > _WORD:
             raise ValueError(
-                f"skill_bits must be at most {_WORD}, not {self.skill_bits}: they are drawn as one word a point"
+                f"skill_bits must be at most {_WORD}, not {self.skill_bits}: they are drawn as one word per sample"
             )
         if self.skills * self.relevant > self.skill_bits:
             raise ValueError(
@@ -67,7 +78,13 @@ class SparseParity(eqx.Module):
 
     @in_float64
     def frequencies(self, practised: int | Array | None = None) -> Array:
-        """``P_k``; with ``practised``, of a task in which only the first so many skills occur."""
+        """``P_k``, the frequencies of the skills.
+
+        Parameters
+        ----------
+        practised
+            Only this many skills, the most frequent, occur; by default all.
+        """
         rank = jnp.arange(1.0, self.skills + 1)
         weights = rank ** -(self.exponent + 1)
         if practised is not None:
@@ -75,13 +92,21 @@ class SparseParity(eqx.Module):
         return weights / weights.sum()
 
     def encode(self, skill: Int[Array, "*n"], word: UInt32[Array, "*n"]) -> Float[Array, "*n inputs"]:
-        """Inputs of the network: the control bits of the skill, then the lowest ``skill_bits`` bits of the word."""
+        """Inputs of the network: the control bits of the skill, then the skill bits.
+
+        Parameters
+        ----------
+        skill
+            Skills, counted from 0.
+        word
+            Random words, of which the lowest bits are the skill bits.
+        """
         control = skill[..., None] == jnp.arange(self.skills)
         bits = (word[..., None] >> jnp.arange(self.skill_bits, dtype=jnp.uint32)) & jnp.uint32(1)
         return jnp.concatenate([control.astype(jnp.float32), bits.astype(jnp.float32)], axis=-1)
 
     def parity(self, skill: Int[Array, "*n"], word: UInt32[Array, "*n"]) -> Float[Array, "*n"]:
-        """``g_k`` of the drawn skill: +1 where an even number of its bits is set, -1 where an odd number is."""
+        """``g_k`` of the skill: +1 if an even number of its bits is set, else -1; arguments as in :meth:`encode`."""
         mask = jnp.uint32(2**self.relevant - 1) << (self.relevant * skill).astype(jnp.uint32)
         odd = jax.lax.population_count(word & mask) & jnp.uint32(1)
         return 1 - 2 * odd.astype(jnp.float32)
@@ -89,13 +114,23 @@ class SparseParity(eqx.Module):
     def draw(
         self, key: Array, count: int, practised: int | Array | None = None
     ) -> tuple[Int[Array, " n"], UInt32[Array, " n"]]:
-        """Skills, by inverting their cumulative frequencies, and words of skill bits."""
+        """Random skills, by inversion of their cumulative frequencies, and random words of skill bits.
+
+        Parameters
+        ----------
+        key
+            A JAX key.
+        count
+            Number of samples.
+        practised
+            As in :meth:`frequencies`.
+        """
         words = jax.random.bits(key, (2, count), jnp.uint32)
         return self._skill_of(words[0], self._thresholds(practised), practised), words[1]
 
     @in_float64
     def _thresholds(self, practised: int | Array | None) -> UInt32[Array, " k"]:
-        """Cumulative frequencies as words; the last would be one. A frequency is off by less than 3e-10."""
+        """Cumulative frequencies as words, without the last, which is one. The error of a frequency is below 3e-10."""
         below = jnp.cumsum(self.frequencies(practised))[:-1] * 2.0**_WORD
         return jnp.minimum(below, 2.0**_WORD - 1).astype(jnp.uint32)
 
@@ -108,41 +143,60 @@ class SparseParity(eqx.Module):
     def sample(
         self, key: Array, count: int, practised: int | Array | None = None
     ) -> tuple[Float[Array, "n inputs"], Float[Array, " n"]]:
-        """Independent points: inputs, and targets ``S g_k``."""
-        return self._points(*self.draw(key, count, practised))
+        """Independent samples: inputs, and targets ``S g_k``; arguments as in :meth:`draw`."""
+        return self._samples(*self.draw(key, count, practised))
 
-    def _points(self, skill: Int[Array, " n"], word: UInt32[Array, " n"]) -> tuple[Array, Array]:
+    def _samples(self, skill: Int[Array, " n"], word: UInt32[Array, " n"]) -> tuple[Array, Array]:
         return self.encode(skill, word), jnp.asarray(self.target_scale, jnp.float32) * self.parity(skill, word)
 
     def fresh(self, practised: int | Array | None = None) -> Fresh:
-        """New points at every step: infinite data. ``practised`` may be traced, so that tasks run side by side."""
+        """New samples at every step: infinite data.
+
+        Parameters
+        ----------
+        practised
+            As in :meth:`frequencies`; it may be traced, so that different tasks are trained side by side.
+        """
         return Fresh(_Draws(self, self._thresholds(practised), practised))
 
     def fixed(
         self, key: Array, samples: int, *, count: int | Array | None = None, practised: int | Array | None = None
     ) -> Fixed:
-        """A training set of ``samples`` points, of which the first ``count`` are used.
+        """A training set. Those of one key are nested: a smaller one is part of a larger one.
 
-        Both ``count`` and ``practised`` may be traced. Training sets of one key are nested: the smaller is a part of
-        the larger.
+        Parameters
+        ----------
+        key
+            A JAX key.
+        samples
+            Number of samples that are drawn.
+        count
+            Use only this many of the samples, the first; it may be traced.
+        practised
+            As in :meth:`fresh`.
         """
-        if samples < 1:
-            raise ValueError(f"a training set needs at least one sample, not {samples}")
+        check_count("samples", samples)
         if count is not None and not is_traced(count) and not 1 <= count <= samples:
             raise ValueError(f"count must be from 1 to the {samples} samples drawn, not {count}")
         inputs, targets = self.sample(key, samples, practised)
         return Fixed(inputs, targets, count=count)
 
     def held_out(self, key: Array, points: int, *, complete: bool = True) -> "HeldOut":
-        """About ``points`` inputs of every skill, to measure skill strengths on.
+        """A held-out set to measure skill strengths on.
 
-        With ``complete`` every draw of the irrelevant bits comes with all ``2^m`` settings of the relevant ones. Then
-        what the network computes from other bits, or as a constant, cancels exactly and only the spread of the
-        strength itself over irrelevant bits is left: a few hundred points do better than 20 000 independent ones. With
-        at most 12 skill bits and enough points all inputs are taken, and the strength is exact.
+        Parameters
+        ----------
+        key
+            A JAX key.
+        points
+            Approximate number of inputs of every skill. If it is enough for all inputs, and there are at most 12 skill
+            bits, all inputs are taken, and the strength is exact.
+        complete
+            Combine every draw of the irrelevant bits with all ``2^m`` settings of the relevant ones. Then contributions
+            of other bits, and constants, cancel exactly, and only the spread of the strength itself over irrelevant
+            bits is left: a few hundred inputs are better than 20 000 independent ones.
         """
-        if points < 1:
-            raise ValueError(f"points must be a whole number from 1, not {points}")
+        check_count("points", points)
         if complete and self.skill_bits <= _ENUMERATED and points >= 2**self.skill_bits:
             every = jnp.arange(2**self.skill_bits, dtype=jnp.uint32)
             words = jnp.broadcast_to(every, (self.skills, every.size))
@@ -154,7 +208,7 @@ class SparseParity(eqx.Module):
         return HeldOut(skill, words, self)
 
     def _completed(self, key: Array, draws: int) -> UInt32[Array, "skill n"]:
-        """Words with the relevant bits of the skill replaced by each of their settings in turn."""
+        """Words with the relevant bits of the skill replaced by each of their settings."""
         shift = (self.relevant * jnp.arange(self.skills)).astype(jnp.uint32)[:, None, None]
         mask = jnp.uint32(2**self.relevant - 1) << shift
         setting = jnp.arange(2**self.relevant, dtype=jnp.uint32)[None, None, :] << shift
@@ -176,14 +230,14 @@ class HeldOut(eqx.Module):
 
     @in_float64
     def products(self, network: Callable[..., Any]) -> Float[Array, "skill point"]:
-        """``g_k f`` at every point; its spread gives the error of a strength on independent points."""
+        """``g_k f`` for every input; its spread gives the error of a strength on independent inputs."""
         outputs = jax.vmap(network)(self.task.encode(self.skill, self.word).reshape(-1, self.task.inputs))
         sign = self.task.parity(self.skill, self.word)
         return sign * outputs.reshape(sign.shape).astype(jnp.float64)
 
 
 class _Draws(eqx.Module):
-    """A sampler of points. What depends on the practised skills is an array: it may differ between runs."""
+    """A sampler. All that depends on the practised skills is an array, which may differ between runs."""
 
     task: SparseParity
     thresholds: UInt32[Array, " k"]
@@ -191,4 +245,4 @@ class _Draws(eqx.Module):
 
     def __call__(self, key: Array, count: int) -> tuple[Array, Array]:
         words = jax.random.bits(key, (2, count), jnp.uint32)
-        return self.task._points(self.task._skill_of(words[0], self.thresholds, self.practised), words[1])
+        return self.task._samples(self.task._skill_of(words[0], self.thresholds, self.practised), words[1])

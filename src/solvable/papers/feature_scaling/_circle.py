@@ -93,7 +93,7 @@ def training(
         lambda key, decay, **_: circle(decay, points=points, dtype=precision),
         optax.sgd(lambda step: (richness**2 * width * rate(step)).astype(precision)),
         steps=last,
-        at=measured_steps(last),
+        measure_at=measured_steps(last),
         loss="half-mse",
         variants={"decay": decays, "power": powers, "scale": [he_scale(power) for power in powers]},
         seeds=seeds,

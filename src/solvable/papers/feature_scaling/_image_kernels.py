@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.networks.convolutional.layers import halved
+from solvable.networks.convolutional.layers import max_pool
 from solvable.networks.spectral_laws import (
     Estimate,
     Modes,
@@ -58,7 +58,7 @@ def _gradients(network: Any, image: Array, output: Array) -> tuple[list[Array], 
         hidden, seen = image, []
         for layer, tap in zip(convolutions, taps, strict=False):
             seen.append(hidden)
-            hidden = halved(network.activation(layer(hidden[None]) + tap))[0]
+            hidden = max_pool(network.activation(layer(hidden[None]) + tap))[0]
         hidden = hidden.ravel()
         seen.append(hidden)
         hidden = network.activation(dense[0](hidden) + taps[-2])

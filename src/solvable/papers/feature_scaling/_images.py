@@ -19,9 +19,9 @@ from jaxtyping import Array
 
 from solvable.networks import Fresh, Training, centred, load_images, train
 from solvable.networks.convolutional.cnn import CNN
-from solvable.networks.data.augmentation import heavy, streamed
+from solvable.networks.data.augmentation import heavy_augmentation, stream_images
 from solvable.networks.linearised import linearised
-from solvable.networks.program import in_pieces
+from solvable.networks.program import outputs_in_batches
 
 # Variance 2 / fan_in, which keeps the size of activations from one ReLU layer to the next.
 _HE = 2**0.5
@@ -78,8 +78,8 @@ def stream(task: Task) -> Fresh:
     images = dataclasses.replace(
         images, train_targets=images.train_targets - mean, test_targets=images.test_targets - mean
     )
-    source = streamed(images, heavy())
-    test = jax.jit(heavy())(jax.random.key(_KEY), jnp.asarray(images.test_inputs))
+    source = stream_images(images, heavy_augmentation())
+    test = jax.jit(heavy_augmentation())(jax.random.key(_KEY), jnp.asarray(images.test_inputs))
     return Fresh(source.sample, test, images.test_targets)
 
 
@@ -120,22 +120,22 @@ def training(
     def stream_loss(network: Any, data: Fresh, key: jax.Array) -> Array:
         # The same images at all times and for all networks, so that sampling noise does not blur slopes.
         inputs, targets = data.sample(jax.random.key(_KEY), len(source.test_targets))
-        return 0.5 * jnp.mean(jnp.sum((in_pieces(network, inputs) - targets) ** 2, axis=1))
+        return 0.5 * jnp.mean(jnp.sum((outputs_in_batches(network, inputs) - targets) ** 2, axis=1))
 
     return train(
         network,
         source,
         lambda richness, rate: optax.sgd(rate * richness**2 * task.width),
         steps=steps,
-        batch=task.batch,
-        at=measured_steps(steps, per_decade),
+        batch_size=task.batch,
+        measure_at=measured_steps(steps, per_decade),
         loss="half-mse",
         measure={"stream_loss": stream_loss},
         variants={"richness": list(richness), "rate": list(rates)},
         seeds=seeds,
         key=_KEY,
         matmul_precision="highest",
-        at_once=1,
+        runs_per_group=1,
         # A run that diverges should not stop the others; a claim counts such runs.
         on_divergence="keep",
         progress=False,

@@ -74,13 +74,13 @@ def _trained(text: Text, scale: Scale) -> xr.DataArray:
 
     settings: dict[str, Any] = {
         "steps": STEPS[scale],
-        "batch": BATCH[scale],
+        "batch_size": BATCH[scale],
         "loss": next_token_loss,
         "seeds": SEEDS[scale],
-        "at": STOPS[scale],
+        "measure_at": STOPS[scale],
         "precision": PRECISION[scale],
         # On a GPU, products of many small stacks are slower than one run after the other.
-        "at_once": None if scale == "quick" else 1,
+        "runs_per_group": None if scale == "quick" else 1,
     }
     lazy = train(lambda key: linearised(network(key)), data, optax.sgd(RATE[scale] * width), **settings)
     rich = train(

@@ -96,11 +96,11 @@ def run(setting: Setting, rows: list[Row], key: int = 0) -> Training:
         _data(images, setting.points),
         optimiser,
         steps=setting.steps,
-        batch=setting.batch,
+        batch_size=setting.batch,
         variants=scales | decays,
         seeds=setting.seeds,
         key=key,
-        at=log_steps(setting.steps, per_decade=30),
+        measure_at=log_steps(setting.steps, per_decade=30),
         snapshots_at=(0, setting.early, setting.steps),
     )
 

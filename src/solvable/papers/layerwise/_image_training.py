@@ -131,16 +131,16 @@ def _train(experiment: Experiment) -> xr.Dataset:
         data,
         lambda **settings: optimiser_of(experiment, **settings),
         steps=experiment.steps,
-        batch=experiment.batch,
+        batch_size=experiment.batch,
         loss=experiment.loss,  # type: ignore[arg-type]
         variants={"rate": [experiment.rate], "decay": [experiment.decay], "length": [float(experiment.steps)]},
         seeds=experiment.seeds,
         key=experiment.key,
-        at=[],
+        measure_at=[],
         inspect=record(min(distinct, experiment.points)),
         inspect_at=sorted({0, *experiment.measured} - {experiment.steps}),
         precision=experiment.precision,  # type: ignore[arg-type]
-        at_once=1,
+        runs_per_group=1,
     )
     last = [record(None)(training.network(seed)) for seed in range(experiment.seeds)]
     return _dataset(training.curves, last, experiment, distinct)

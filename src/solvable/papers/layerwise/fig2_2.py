@@ -132,7 +132,7 @@ def run(setting: Setting, key: int = 0) -> Training:
         heaviside("fresh"),
         optimiser,
         steps=setting.steps,
-        batch=BATCH,
+        batch_size=BATCH,
         variants=variants,
         seeds=setting.seeds,
         key=key,

@@ -110,13 +110,13 @@ def _run(setting: Setting) -> xr.DataArray:
         lambda key, count, practised: task.fixed(key, max(counts), count=count, practised=practised),
         optax.sgd(rate),
         steps=steps,
-        batch=setting.batch,
+        batch_size=setting.batch,
         loss=shared.LOSS,
         variants={"count": counts, "practised": practised},
         seeds=setting.seeds,
         key=52,
         measure={"strength": shared.held_out(task, setting.points).strengths},
-        at=(0, steps // 2, steps),
+        measure_at=(0, steps // 2, steps),
     )
     return (training.curves.strength / task.target_scale).assign_attrs(training.curves.attrs)
 

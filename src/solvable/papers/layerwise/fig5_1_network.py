@@ -121,13 +121,13 @@ def _run(setting: Setting, practised: int, stds: tuple[float, ...] = (shared.STD
         setting.task.fresh(None if practised == setting.task.skills else practised),
         optax.sgd(setting.learning_rate),
         steps=steps,
-        batch=setting.batch,
+        batch_size=setting.batch,
         loss=shared.LOSS,
         variants={"std": stds},
         seeds=setting.seeds,
         key=51,
         measure={"strength": measure},
-        at=range(0, steps + 1, every),
+        measure_at=range(0, steps + 1, every),
     )
     curves = (training.curves[["strength"]] / setting.task.target_scale).assign_attrs(training.curves.attrs)
     return [curves.isel(variant=index) for index in range(len(stds))]

@@ -102,7 +102,7 @@ def _run(setting: Setting) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         # As in PyTorch's Adam, the decay is part of the gradient.
         optax.chain(optax.add_decayed_weights(setting.weight_decay), optax.adam(setting.learning_rate)),
         steps=setting.steps,
-        batch=setting.batch,
+        batch_size=setting.batch,
         loss=shared.LOSS,
         variants={
             "active_width": widths,
@@ -111,7 +111,7 @@ def _run(setting: Setting) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         seeds=setting.seeds,
         key=53,
         measure={"strength": shared.held_out(task, setting.points).strengths},
-        at=(0, setting.steps // 5, setting.steps),
+        measure_at=(0, setting.steps // 5, setting.steps),
     )
     strength = training.curves.strength.values / task.target_scale
     return strength[: len(setting.one)], strength[len(setting.one) :], dict(training.curves.attrs)

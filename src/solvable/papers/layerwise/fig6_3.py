@@ -143,10 +143,10 @@ def train_cases(setting: Setting, images: Images) -> Training:
         data,
         optimiser,
         steps=setting.steps,
-        batch=setting.batch,
+        batch_size=setting.batch,
         variants={name: [getattr(case, name) for case in CASES] for name in names},
         seeds=setting.seeds,
-        at=log_steps(setting.steps, 5),
+        measure_at=log_steps(setting.steps, 5),
         matmul_precision="highest",
     )
 
