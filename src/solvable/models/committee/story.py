@@ -64,8 +64,9 @@ def explain(model: Any, training: Any, curves: xr.Dataset) -> Explanation:
     turn = f"the largest alignment of a neuron with the teacher is {reached} by then"
     if not math.isfinite(train):
         return Explanation(f"The test loss falls to a tenth by time {readable(test)}: {turn}.", tuple(marks))
-    if test > train:
-        marks.append(Band(train, test, "grokking delay"))
+    if test <= train:
+        return Explanation(f"Both losses fall to a tenth by time {readable(train)}: {turn}.", tuple(marks))
+    marks.append(Band(train, test, "grokking delay"))
     before = readable(largest_alignment(curves, train))
     sentence = (
         f"The training loss falls to a tenth by time {readable(train)} and the test loss by {readable(test)}, while "
