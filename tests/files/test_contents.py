@@ -159,8 +159,8 @@ def test_every_dataset_of_every_model_comes_back(tmp_path: Path, name: str) -> N
         for ending in ENDINGS:
             loaded = solvable.load(solvable.save(dataset, tmp_path / f"{part}{ending}"))
             xr.testing.assert_identical(loaded, dataset)
-            # Older versions of pandas do not read all digits by default.
-            table = pd.read_csv(tmp_path / f"{part}.csv", comment="#", float_precision="round_trip")
+        # Older versions of pandas do not read all digits by default.
+        table = pd.read_csv(tmp_path / f"{part}.csv", comment="#", float_precision="round_trip")
         assert {*dataset.variables, *dataset.dims} == set(table.columns)
         for variable in dataset.data_vars:
             expected = dataset[variable].values.ravel()

@@ -83,7 +83,7 @@ class CurvePanel:
         dots = self.figure.scatter("x", "y", line_color="colour", fill_color="fill", size=6.5, source=self.points)
         # Bokeh's manual calls these data_x and data_y, which its browser code does not know. Its own formats of numbers
         # keep three digits of a small one; printf keeps all that are asked for.
-        printf = dict.fromkeys(("$snap_x", "$snap_y", "@x", "@y", "@error"), "printf")
+        printf: Any = dict.fromkeys(("$snap_x", "$snap_y", "@x", "@y", "@error"), "printf")
         mean = ("mean", "@y{%.6e} ± @error{%.1e}")
         self.figure.add_tools(
             HoverTool(

@@ -75,8 +75,13 @@ def make_server(workers: Any, model: str | None, host: str, port: int) -> Any:
         state, errors = read_state(pairs, model)
         view = View(state, errors, workers, _later(document), lambda: _held(document))
         pn.state.on_session_destroyed(lambda context: view.close())
+
         # Not when the page is served but when the browser has it: what changes in between may get lost.
-        document.on_event("document_ready", lambda event: (_end_when_closed(server, document), view.begin()))
+        def begin(event: Any) -> None:
+            _end_when_closed(server, document)
+            view.begin()
+
+        document.on_event("document_ready", begin)
         warn_when_lost(document)
         return make_page(view)
 

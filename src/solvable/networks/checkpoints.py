@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from solvable.files import write_atomically
-from solvable.files.sealing import SEAL_LENGTH, check_seal, seal
+from solvable.files import checksums
 
 PyTree = Any
 
@@ -39,7 +39,7 @@ def write(path: Path, fingerprint: str, step: int, state: PyTree, found: dict[st
     arrays |= {f"found/{name}": values for name, values in found.items()}
     content = io.BytesIO()
     np.savez(content, step=step, fingerprint=fingerprint, **arrays)  # type: ignore[arg-type]
-    write_atomically(path, seal(content.getvalue()))
+    write_atomically(path, checksums.append(content.getvalue()))
 
 
 def read(path: Path, fingerprint: str, state: PyTree) -> tuple[int, PyTree, dict[str, np.ndarray]] | None:
@@ -51,8 +51,8 @@ def read(path: Path, fingerprint: str, state: PyTree) -> tuple[int, PyTree, dict
         return None
     try:
         content = path.read_bytes()
-        check_seal(content)
-        with np.load(io.BytesIO(content[:-SEAL_LENGTH]), allow_pickle=False) as archive:
+        checksums.verify(content)
+        with np.load(io.BytesIO(content[: -checksums.LENGTH]), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         step, written = int(arrays["step"]), str(arrays["fingerprint"])
     except (OSError, ValueError, KeyError) as error:

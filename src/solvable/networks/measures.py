@@ -149,11 +149,11 @@ def kernel_metrics(samples: int = 64) -> Callable[[Any, Source, Any], dict[str, 
             inputs, targets = data.test_inputs, data.test_targets
         else:
             raise ValueError("kernel_metrics needs a fixed set of samples: give the source a test set")
-        inputs, targets = inputs[:samples], np.asarray(targets[:samples])
-        if np.issubdtype(targets.dtype, np.integer):
-            targets = np.eye(int(targets.max()) + 1)[targets]
+        inputs, labels = inputs[:samples], np.asarray(targets[:samples])
+        if np.issubdtype(labels.dtype, np.integer):
+            labels = np.eye(int(labels.max()) + 1)[labels]
         now, before = (diagnostics.ntk(one, inputs, progress=False).values for one in (network, initial))
-        goal = targets.astype(float).reshape(len(targets), -1)
+        goal = labels.astype(float).reshape(len(labels), -1)
         return {
             "kernel_distance": 1 - float(diagnostics.cka(now, before)),
             "kernel_alignment": float(diagnostics.cka(now, goal @ goal.T)),

@@ -170,5 +170,5 @@ def _position(slider: Place, text: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> float:
-    """A stop as a number; an empty text, which stands for None, is larger than all of them."""
-    return float(text) if text else math.inf
+    """A stop as a number, of a list its first entry; an empty text, which stands for None, is larger than all of them."""
+    return float(text.split(",")[0]) if text else math.inf
