@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from solvable.files import write_atomically
-from solvable.files import checksums
+from solvable.files import checksums, write_atomically
 
 PyTree = Any
 

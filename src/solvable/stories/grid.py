@@ -170,5 +170,5 @@ def _position(slider: Place, text: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> float:
-    """A stop as a number, of a list its first entry; an empty text, which stands for None, is larger than all of them."""
+    """A stop as a number, of a list its first entry. An empty text, which stands for None, is larger than all."""
     return float(text.split(",")[0]) if text else math.inf
