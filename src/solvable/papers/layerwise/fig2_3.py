@@ -175,5 +175,5 @@ def _draw_dimensions(panel: "Axes", runs: Mapping[str, xr.Dataset], printed: Map
     panel.set_yscale("log")
     panel.set_xticks(range(len(kinds)), [DIMENSIONS[kind].replace(" above", "\nabove") for kind in kinds])
     panel.set_xlim(-0.5, len(kinds) - 0.5)
-    panel.set_ylabel("effective number of features (one point per seed)")
-    panel.legend(fontsize="small")
+    panel.set_ylabel("effective number of features")
+    panel.legend(fontsize="small", title="one point per seed", title_fontsize="small")

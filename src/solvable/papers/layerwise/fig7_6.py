@@ -4,7 +4,8 @@ The network of Fig. 7.4(b), 4 layers of width 512, on MNIST in place of CIFAR-10
 epochs. The thesis only says that the network is similar and reaches the regime. The result depends on the loss: with
 cross-entropy the same network has as few features, but of unequal strength, and ended at κ_CKA = 0.18 to 0.21 in three
 seeds. We ran that first, having overlooked that the thesis takes the squared error where it names no other loss. At
-quick scale, a small network on 8 x 8 digits with squared error.
+quick scale, a small network on 8 x 8 digits with squared error, which ends near the threshold: of 20 seeds on a CPU, 11
+ended below κ_CKA = 0.1, and the largest was 0.109.
 """
 
 from collections.abc import Mapping
