@@ -17,7 +17,7 @@ def entries(docstring):
     found, name = {}, ""
     for line in section.split("\n"):
         if line.startswith("    "):
-            found[name] += line.strip()
+            found[name] = f"{found[name]} {line.strip()}".strip()
         else:
             name = line
             found[name] = ""
@@ -42,7 +42,7 @@ def test_missing_entries_are_added_in_order_and_written_ones_kept():
     found = entries(completed)
     assert list(found) == ["first", "second", "third"]
     assert found["first"] == "The first one."
-    assert found["second"] == "Described here,on two lines."
+    assert found["second"] == "Described here, on two lines."
     assert found["third"] == "The last."
     assert completed.endswith("Returns\n-------\nDataset\n    What came out.")
 

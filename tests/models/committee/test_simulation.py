@@ -11,7 +11,7 @@ from committees import ALIGNMENT, OVERLAP, paper_problem, problem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvable import GradientDescent, activations, teachers
+from solvable import Committee, GradientDescent, activations, teachers
 from solvable.models.committee import simulation
 from solvable.models.committee.problem import initial_weights
 from solvable.models.committee.simulation import (
@@ -392,10 +392,17 @@ class TestDivergence:
         (2.0, {"dtype": "float16"}, "dtype must be one of 'float32', 'float64'"),
         (2.0, {"form": "sideways"}, "form must be one of 'auto', 'primal', 'dual'"),
         (2.0, {"memory_limit": 1e3}, "one run needs about"),
-        (2.0, {"seeds": 0}, "seeds must be a whole number, 1 or more"),
-        (2.0, {"key": -1}, "key must be a whole number, 0 or more"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(ratio, changed, message):
     with pytest.raises(ValueError, match=message):
         simulate(paper_problem(ratio=ratio), [0, 1], **{"dimension": 20, "seeds": 2, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [({"seeds": 0}, "seeds must be a whole number, 1 or more"), ({"key": -1}, "key must be a whole number, 0 or more")],
+)
+def test_the_model_checks_seeds_and_key(changed, message):
+    with pytest.raises(ValueError, match=message):
+        Committee().simulate([0, 1], **changed)
