@@ -37,6 +37,8 @@ nitpick_ignore_regex = [("py:.*", r"(?!solvable\b).*")]
 
 autodoc_member_order = "bysource"
 napoleon_google_docstring = False
+# A parameter may be named like a field of the class and have another type: no types from annotations.
+napoleon_attr_annotations = False
 # Shapes of arrays are in the docstrings and in the source; in a signature they hide the arguments.
 autodoc_typehints = "none"
 

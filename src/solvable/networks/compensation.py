@@ -24,7 +24,8 @@ def compensated(optimiser: Any) -> optax.GradientTransformationExtraArgs:
     optimiser
         An Optax transformation.
 
-    >>> import jax.numpy as jnp, optax, solvable.networks.compensation as compensation
+    >>> import jax.numpy as jnp, optax
+    >>> from solvable.networks import compensation
     >>> optimiser = compensation.compensated(optax.sgd(1.0))
     >>> weight = jnp.float32(1.0)
     >>> state = optimiser.init(weight)

@@ -119,7 +119,8 @@ def train(
     progress
         Whether to show a progress bar; by default on a terminal.
 
-    >>> import jax, optax, solvable.networks as networks
+    >>> import jax, optax
+    >>> from solvable import networks
     >>> points = jax.numpy.linspace(-1, 1, 32)[:, None]
     >>> data = networks.Fixed(points, points**2)
     >>> def network(key):
