@@ -65,7 +65,7 @@ def test_a_failure_must_be_known(
     text = capsys.readouterr().out
     assert "(1 of these known)" in text
     # A figure that was not run says nothing about its failures.
-    assert text.endswith("take them out of known-failures.txt:\n  linear-grokking eq12: plateau\n")
+    assert text.endswith("remove them from known-failures.txt:\n  linear-grokking eq12: plateau\n")
 
 
 def test_figures_that_raise(judge: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
