@@ -237,7 +237,7 @@ for precision in ("float32", "float64"):
     found += [np.asarray(leaf) for leaf in jax.tree.leaves(training.network()) if hasattr(leaf, "shape")]
 parity = networks.SparseParity(skills=4, skill_bits=12)
 found += [np.asarray(part).astype(int) for part in parity.draw(jax.random.key(0), 100)]
-forecast = networks.forecast(network, task.inputs, task.targets, draws=2, progress=False)
+forecast = networks.forecast(network, task.inputs, task.targets, seeds=2, progress=False)
 found = [array.tobytes() for array in [*found, forecast.eigenvalues, forecast.power]]
 """
     assert in_new_process(script, folder=tmp_path) == in_this_process(script)
