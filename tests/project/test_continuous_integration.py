@@ -68,7 +68,6 @@ def test_a_failure_must_be_known(
     assert "(1 of these known)" in text
     # A figure that was not run says nothing about its failures.
     assert text.endswith("remove them from known-failures.txt:\n  linear-grokking eq12: plateau\n")
-<<<<<<< HEAD
 
 
 def test_bounds_are_told_as_bounds(judge: ModuleType) -> None:
@@ -76,8 +75,6 @@ def test_bounds_are_told_as_bounds(judge: ModuleType) -> None:
     where = {"paper": "linear-grokking", "figure": "eq12"}
     found = judge.failures({"figures": [], "claims": [{**where, **bound.to_dict()}]})
     assert found == {"linear-grokking eq12: ratio": "measured 1.5, expected ≥ 3"}
-=======
->>>>>>> english-a
 
 
 def test_figures_that_raise(judge: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
