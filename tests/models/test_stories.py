@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 from solvable import models
-from solvable.explorer.settings import Setting, theory_of
+from solvable.settings import Setting, theory_of
 from solvable.story import Band, Explanation, Level, Point, Slope, Step, Story, SystemView, Tick, crossing
 
 TOLD = [name for name in models.names() if models.get(name).controls.stories]

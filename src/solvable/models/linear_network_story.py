@@ -103,12 +103,12 @@ STORY = Story(
             play=True,
         ),
         Step(
-            "The rank grows by one",
-            "On each plateau the map is the best one of its rank, which then grows by one. For a time of {quiet:.2g} "
-            "the second direction is complete and the third has not begun.",
+            "One direction after the other",
+            "On each plateau the map is the best one of its rank: another direction has been learned. For a time "
+            "of {quiet:.2g} the second direction is complete and the third has not begun.",
             {"times": _TIMES},
             question="What sets the length of the plateaus?",
-            look_at="rank",
+            look_at="system",
             cursor=0.5,
         ),
         Step(
@@ -146,6 +146,6 @@ STORY = Story(
     challenge="How small must the start be for the second direction to be complete before the third begins?",
     answer="Smaller than {scale:.2g}.",
     sliders=("initial_scale", "width"),
-    variables=(("test_loss",), ("strength",), ("rank",)),
+    variables=(("test_loss",), ("strength",)),
     facts=facts,
 )

@@ -110,7 +110,7 @@ STORY = Story(
         Step(
             "From nothing to complete",
             "On an ordinary axis the fifth skill does nothing for long, and then goes from a tenth of its strength to "
-            "nine tenths between times {fifth_begins:.2g} and {fifth_ends:.2g}. What is learned helps to learn more, "
+            "nine tenths between times {fifth_begins:.0f} and {fifth_ends:.0f}. What is learned helps to learn more, "
             "so that its curve is a sigmoid.",
             {"skills": "inf", "times": "0:150:76"},
             question="Does the loss know about it?",
