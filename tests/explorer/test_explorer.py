@@ -92,7 +92,7 @@ def test_a_model_that_states_no_sliders_gets_them_from_its_rules() -> None:
         ("linear-estimator", "threshhold", "1", "did you mean 'threshold'"),
         ("linear-features", "intensities", "1:1:5000", "at most 2000 entries"),
         ("committee", "activation", "__import__('os').system('true')", "no activation is named"),
-        ("committee", "initial_overlap", "1,0;0", "no matrix"),
+        ("committee", "initial_overlap", "1,0;0", "is not a matrix"),
         ("skills", "kind", "other", "one of multilinear, linear"),
     ],
 )
