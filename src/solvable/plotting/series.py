@@ -13,8 +13,8 @@ _FAMILIES = {"loss": ("test_loss", "train_loss"), "accuracy": ("test_accuracy", 
 # Quantities for the second panel, in order of preference.
 _SECOND = ("accuracy", "strength", "output", "alignment", "kernel_growth", "signal_fit")
 _MOST_CURVES = 8
-# Losses below this fraction of the largest are rounding errors.
-_DEPTH = 1e-16
+# An axis of losses spans at most eight decades: what matters would be lost in more.
+_DEPTH = 1e-8
 
 
 @dataclasses.dataclass(frozen=True)
