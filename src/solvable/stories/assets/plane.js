@@ -77,7 +77,7 @@ class PlanePicture {
     if (!whole) return;
     svg.replaceChildren();
     svg.setAttribute("viewBox", `0 0 ${whole} ${tall}`);
-    Object.assign(this, { left: 50, top: 24, width: whole - 112, height: tall - 66 });
+    Object.assign(this, { left: 50, top: 24, width: whole - 124, height: tall - 66 });
     const { left, top, width, height } = this;
     const toX = (f) => left + f * width;
     const toY = (f) => top + (1 - f) * height;
