@@ -95,6 +95,8 @@ class Summary:
     over
         Function of the model, the training and a mapping from two parameters to grids, which gives the whole plane at
         once as a DataArray over them; None where it cannot.
+    undefined
+        What it means where there is no number, such as "never groks": the name of that region of a plane.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Summary:
     unit: str = ""
     planar: bool = True
     over: Callable[[Any, Any, Mapping[str, np.ndarray]], xr.DataArray | None] | None = None
+    undefined: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +127,9 @@ class Controls:
         Quantity and two axes of the plane that is shown first. ``"end_loss"`` is the test loss at the last time.
     slow
         Whether theory takes seconds for a given model and training.
+    quick
+        Function of the model and the training that gives options of ``predict`` for a quick look, which the page shows
+        while a slider moves and until the slow theory is there; no options where there is no quicker way.
     stories
         The guided stories; the first one's question stands above the model's thumbnail.
     explain
@@ -138,6 +144,7 @@ class Controls:
     summaries: tuple[Summary, ...] = ()
     plane: tuple[str, str, str] = ("end_loss", "", "")
     slow: Callable[[Any, Any], bool] = lambda model, training: False
+    quick: Callable[[Any, Any], Mapping[str, Any]] = lambda model, training: {}
     stories: tuple[Story, ...] = ()
     explain: Callable[[Any, Any, xr.Dataset], Explanation] | None = None
     system: Callable[[Any, Any, np.ndarray], SystemView] | None = None

@@ -267,6 +267,8 @@ class Story:
         The curves of the story's panels, one tuple per panel, from top to bottom.
     facts
         Function of the model and the training that computes the numbers which the texts insert.
+    ranges
+        First and last number of a slider, for sliders of which the story hands over only a part.
     """
 
     question: str
@@ -276,3 +278,4 @@ class Story:
     sliders: tuple[str, ...]
     variables: tuple[tuple[str, ...], ...]
     facts: Callable[[Any, Any], Mapping[str, Any]] = lambda model, training: {}
+    ranges: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)

@@ -109,13 +109,17 @@ def visit(server: Server, browser: object) -> Iterator[Callable[..., object]]:
             outside.append(route.request.url)
             route.abort()
 
-    def open_page(path: str = "/", width: int = 1280, height: int = 900, late: float = 0.0) -> object:
+    def open_page(
+        path: str = "/", width: int = 1280, height: int = 900, late: float = 0.0, **options: object
+    ) -> object:
         def delay(route: object) -> None:
             time.sleep(late)
             route.continue_()
 
         context = browser.new_context(
-            viewport={"width": width, "height": height}, permissions=["clipboard-read", "clipboard-write"]
+            viewport={"width": width, "height": height},
+            permissions=["clipboard-read", "clipboard-write"],
+            **options,
         )
         contexts.append(context)
         context.route("**/*", guard)
@@ -194,6 +198,25 @@ def test_a_slider_moves_the_curve_to_the_librarys_numbers(visit: Callable) -> No
     wait_for(page, shows(page, network(target=5.0, initial_first=[0.4, -0.05])), "one entry of a list has a slider")
     assert page.evaluate("history.length") == before, "moving a slider is no step in the history"
     shot(page, "curves")
+    _sees_what_is_said(page)
+
+
+def _sees_what_is_said(page: object) -> None:
+    """The sentence, the ghost, the text alternative, and the buttons that go back and copy the address."""
+    model = network(target=5.0, initial_first=[0.4, -0.05])
+    theory = model.predict(TIMES)
+    said = model.controls.explain(model, model.default_training, theory).sentence
+    expect(page.locator(".sentence")).to_have_text(said)
+    expect(page.get_by_text("before the last change").first).to_be_visible()
+    wait_for(page, lambda: len(drawn(page, "upper-ghost")) > 0, "the curve before the change")
+    words = f"test loss goes from {theory.test_loss.values[0]:.3g} at time 0"
+    expect(page.locator("p.hidden").first).to_contain_text(words)
+    page.get_by_role("button", name="Copy link").click()
+    wait_for(page, lambda: page.evaluate("navigator.clipboard.readText()") == page.url, "the address is copied")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("#a-initial_first")).to_have_value("0.4,-0.1")
+    page.get_by_role("button", name="Reset").click()
+    expect(page).to_have_url(re.compile(r"\?model=scalar-network$"))
 
 
 def test_a_slider_with_a_stop_at_zero_shows_a_small_number_where_it_is(visit: Callable) -> None:
@@ -454,13 +477,28 @@ def test_controls_have_names_and_keys(visit: Callable) -> None:
     assert page.locator("html").get_attribute("lang") == "en"
 
 
+def test_a_dark_system_gets_the_dark_page(visit: Callable) -> None:
+    page = visit("/?model=scalar-network", color_scheme="dark")
+    expect(page.locator("html")).to_have_class(re.compile("dark"))
+    expect(page).to_have_url(re.compile("theme=dark"))
+    page.locator("#theme").click()
+    expect(page.locator("html")).not_to_have_class(re.compile("dark"))
+
+
 def test_a_phone_shows_everything_without_scrolling_sideways(visit: Callable) -> None:
     page = visit("/?model=scalar-network", width=390, height=844)
     wait_for(page, shows(page, network()), "the curve")
     expect(page.locator("#a-target")).to_be_hidden()
+    for name in ("Undo", "Reset", "Copy link"):
+        expect(page.get_by_role("button", name=name)).to_be_visible()
     page.get_by_text("Controls").click()
-    expect(page.locator("#a-target")).to_be_visible()
-    shot(page, "phone", whole=True)
+    slider = page.locator('[data-key="target"] input[type=range]').first
+    slider.scroll_into_view_if_needed()
+    expect(slider).to_be_in_viewport()
+    # A whole panel is above the sheet of controls.
+    canvas, sheet = (page.locator(one).first.bounding_box() for one in ("#panel-curves canvas", "aside"))
+    assert -1 < canvas["y"] < canvas["y"] + canvas["height"] <= sheet["y"] + 40
+    shot(page, "phone")
     for tab in ("Phase diagram", "Code and files", "Diagnose a network", "Curves"):
         page.get_by_role("tab", name=tab).click()
         assert page.evaluate("document.documentElement.scrollWidth") == 390, tab

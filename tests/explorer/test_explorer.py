@@ -2,9 +2,12 @@
 
 import ast
 import functools
+import html
 import io
+import json
 import math
 import os
+import re
 import socket
 import threading
 import time
@@ -23,14 +26,17 @@ from hypothesis import strategies as st
 import solvable
 from solvable import cli, models, papers
 from solvable.checks import rules
-from solvable.explorer import address, diagnosis, files, planes, server, tasks
+from solvable.explorer import address, diagnosis, files, history, server, tasks
+from solvable.explorer.marks import Window, mark_columns
 from solvable.explorer.presets import PRESETS
 from solvable.explorer.summaries import cards, show
 from solvable.numerics.ensemble import ensemble, seeds_from
 from solvable.plotting import series as curves
 from solvable.progress import progress_bar, progress_callback, progress_part
-from solvable.settings import FieldError, Setting, code, theory_of, theory_options
+from solvable.settings import FieldError, Setting, code, planes, theory_of, theory_options
+from solvable.settings.contours import contours, regions
 from solvable.settings.fields import _guess, fields_of, write
+from solvable.story import Band, Explanation, Level, Point, Slope, Tick
 
 NAMES = list(models.names())
 # Models whose theory compiles in well under a second: enough to see that numbers agree to the last bit.
@@ -267,6 +273,17 @@ def test_python_gives_the_numbers_of_the_page(name: str) -> None:
     assert shown.equals(scope["theory"]), "to the last bit"
 
 
+def test_a_notebook_holds_the_script_in_cells_that_run() -> None:
+    setting = changed("scalar-network", {**QUICK["scalar-network"], "samples": "20", "seeds": "4"})
+    made = json.loads(code.notebook(setting))
+    assert (made["nbformat"], [cell["cell_type"] for cell in made["cells"]]) == (4, ["markdown", "code", "code"])
+    scope: dict[str, object] = {}
+    for cell in made["cells"][1:]:
+        exec("".join(cell["source"]), scope)
+    assert scope["theory"].equals(theory_of(setting))
+    assert scope["simulation"].sizes["seed"] == 4
+
+
 def test_python_simulates_and_compares_like_the_page() -> None:
     setting = changed("scalar-network", {**QUICK["scalar-network"], "samples": "20", "seeds": "5"})
     sent: list[dict] = []
@@ -394,6 +411,16 @@ def _check_preset(preset: object) -> None:
     assert len(state.query()) < 2500
 
 
+def test_presets_say_which_figure_they_show_and_name_both_settings() -> None:
+    said = [preset.words() for preset in PRESETS]
+    assert len(set(said)) == len(said)
+    assert all(re.match(r"(Fig\.|Table|Eqs?\.|Theorem|Further result:) ", words) for words in said)
+    assert not any("(B)" in words for words in said)
+    assert "Fig. 1: aspect ratios 0.9 and 1.5 (λ = 0.9 beside λ = 1.5)" in said
+    beside = [preset for preset in PRESETS if preset.b is not None]
+    assert sum(" beside " in preset.words() for preset in beside) > 0.8 * len(beside)
+
+
 def _slow_unless(quick: bool, preset: object) -> object:
     return pytest.param(preset, id=preset.label, marks=[] if quick else [pytest.mark.slow])
 
@@ -414,8 +441,8 @@ def test_no_panel_of_a_preset_is_empty(preset: object) -> None:
     for which, setting in settings.items():
         view.theory[which] = theory_of(setting)
     view._draw()
-    assert view._panels
-    for panel in view._panels:
+    assert view.curves.panels
+    for panel in view.curves.panels:
         for other in (False, True)[: len(settings)]:
             drawn = np.concatenate([curve.y for curve, of_b in panel["lines"] if of_b == other])
             seen = np.isfinite(drawn) & ((drawn > 0) | (not panel["y_log"]))
@@ -468,7 +495,7 @@ def test_ranges_hold_the_curves_and_do_not_follow_every_step(log: bool) -> None:
         assert span(top)[0] <= 0.02
         assert span(top)[1] >= top
     deep = curves.y_range([curves.Curve("", 0, np.arange(2.0), np.array([1.0, 1e-200]))], True)
-    assert deep[0] == pytest.approx(1e-16, rel=1e-9)
+    assert deep[0] == pytest.approx(1e-8, rel=1e-9)
 
 
 def test_planes_agree_with_single_settings_and_with_each_other() -> None:
@@ -519,6 +546,61 @@ def test_the_plane_that_a_model_states_computes(name: str, monkeypatch: pytest.M
     # Moving a setting rounds to four digits.
     cell = planes._cell(setting, view["plane"], (view["px"], view["py"]), place)
     assert cell == pytest.approx(plane["z"][row, column], rel=1e-2)
+
+
+def _plane(z: np.ndarray, undefined: str = "") -> dict[str, object]:
+    rows, columns = z.shape
+    labels = {"label": "delay", "x_label": "across", "y_label": "up", "undefined": undefined}
+    return {
+        "x": np.geomspace(1, 100, columns),
+        "y": np.linspace(0, 1, rows),
+        "z": z,
+        "x_log": True,
+        "y_log": False,
+        **labels,
+    }
+
+
+def test_contours_lie_where_the_quantity_has_their_value() -> None:
+    plane = _plane(np.zeros((20, 30)))
+    plane["z"] = plane["x"][None, :] * np.ones((20, 1))
+    lines = contours(plane)
+    assert [line.text for line in lines] == ["10"]
+    np.testing.assert_allclose(lines[0].x, 10, rtol=1e-9)
+    plane["z"] = 1 + plane["y"][:, None] * np.ones((1, 30))
+    for line in contours(plane):
+        np.testing.assert_allclose(1 + line.y, float(line.text), rtol=1e-3)
+    assert contours(_plane(np.full((20, 30), np.nan))) == []
+    assert contours(_plane(np.full((20, 30), 2.0))) == []
+
+
+def test_regions_without_numbers_are_named_inside_them() -> None:
+    z = np.ones((20, 30))
+    z[12:, 16:] = np.nan
+    z[0, 0] = np.nan
+    plane = _plane(z, "never groks")
+    (region,) = regions(plane)
+    column, row = np.argmin(abs(plane["x"] - region.x)), np.argmin(abs(plane["y"] - region.y))
+    assert (region.text, np.isnan(z[row, column])) == ("never groks", True)
+    assert regions(_plane(z)) == []
+
+
+def test_the_mark_of_a_plane_can_be_dragged() -> None:
+    """A drag that begins at the mark moves it; one that begins elsewhere does not."""
+    pytest.importorskip("panel")
+    from solvable.explorer.plane_figure import PlanePanel
+
+    moved: list[tuple[float, float]] = []
+    plane = _plane(np.ones((20, 30)) * np.geomspace(1, 50, 30), "never")
+    panel = PlanePanel("light", plane, lambda x, y: moved.append((x, y)))
+    panel.show(plane)
+    panel.place(10.0, 0.5)
+    for start, wanted in (((10.5, 0.51), [(20.0, 0.7)]), ((50.0, 0.9), [])):
+        moved.clear()
+        panel._drag_begins(SimpleNamespace(x=start[0], y=start[1]))
+        panel._drag_ends(SimpleNamespace(x=20.0, y=0.7))
+        assert moved == wanted
+    assert panel.figure.right[-1].title == "delay"
 
 
 def test_phase_map_of_the_page_is_the_models() -> None:
@@ -576,7 +658,7 @@ def test_pictures_are_pictures() -> None:
     curve = curves.Curve("test loss", 0, np.arange(1.0, 4), np.array([1.0, 0.5, 0.1]))
     points = curves.Curve("test loss", 0, np.arange(1.0, 4), np.array([1.0, 0.5, 0.1]), np.full(3, 0.1), np.zeros(3))
     panel = {"lines": [(curve, False), (curve, True)], "points": [points], "hollow": False, "x_log": True}
-    panel |= {"y_log": True, "y_range": (0.01, 1.0), "x_label": "t", "y_label": "loss"}
+    panel |= {"y_log": True, "y_range": (0.01, 1.0), "x_label": "t", "y_label": "loss", "whose": ("λ = 0.9", "λ = 1.5")}
     assert files.picture([panel], ".png", "title").getvalue().startswith(b"\x89PNG")
     assert b"<svg" in files.picture([panel], ".svg", "title").getvalue()
 
@@ -621,6 +703,14 @@ def test_a_file_of_features_gives_the_librarys_report() -> None:
     assert f"{report.mp_distance:.4g}" in page
     assert "data:image/svg+xml" in page
     assert "http" not in page.replace("http://www.w3.org", "")
+
+
+def test_the_sample_file_can_be_diagnosed() -> None:
+    path = diagnosis.received(diagnosis.sample_file().getvalue(), 8_000_000)
+    report = diagnosis.diagnose(str(path))
+    assert "Features:" in report
+    assert "Neural collapse" in report
+    assert diagnosis.sample_file().getvalue() == diagnosis.sample_file().getvalue()
 
 
 @pytest.mark.parametrize(
@@ -695,7 +785,7 @@ def test_workers_answer_refuse_and_are_replaced(monkeypatch: pytest.MonkeyPatch)
         _, wrong = _ask(pool, "theory", {"model": "scalar-network", "texts": {"target": "none"}})
         assert fine["over"].wait(60)
         assert wrong["over"].wait(60)
-        assert fine["result"].equals(theory_of(setting)), "another process, the same numbers"
+        assert fine["result"]["curves"].equals(theory_of(setting)), "another process, the same numbers"
         assert "target must be a finite number" in wrong["words"]
         # Work that neither ends nor listens: longer than it may take, then ended with its process.
         endless = {"model": "scalar-network", "texts": {"training": "descent", "times": "0:1e9:2"}}
@@ -706,7 +796,7 @@ def test_workers_answer_refuse_and_are_replaced(monkeypatch: pytest.MonkeyPatch)
         assert "stopped after 0.5 seconds" in late["words"]
         _, again = _ask(pool, "theory", payload)
         assert again["over"].wait(60)
-        assert again["result"].equals(fine["result"])
+        assert again["result"]["curves"].equals(fine["result"]["curves"])
         assert [worker.process.pid for worker in pool._workers] != before
     finally:
         pool.close()
@@ -752,6 +842,34 @@ def test_a_worker_that_has_grown_is_replaced_without_losing_a_job(monkeypatch: p
             _drive(pool, 1)
         _drive(pool, 1)
         assert len(pool._workers) == 1
+    finally:
+        pool.close()
+
+
+def test_the_second_slow_calculation_sees_its_place_in_the_queue() -> None:
+    from solvable.explorer import workers
+    from solvable.explorer.markup import queue_words
+
+    pool = workers.Workers(2)
+    given: list[tuple[object, object]] = []
+    pool._workers = [SimpleNamespace(job=None, model="", end=lambda: None, successor=None) for _ in range(2)]
+    for worker in pool._workers:
+        worker.give = lambda job, worker=worker: (given.append((worker, job)), setattr(worker, "job", job))
+    said: list[tuple[int, int]] = []
+    jobs = [pool.submit("theory", {}, heavy=place != 3) for place in range(4)]
+    try:
+        for place, job in enumerate(jobs):
+            job.on_waiting = lambda before, place=place: said.append((place, before))
+            pool.begin(job)
+        # One worker is kept for quick work, which does not wait for the others.
+        assert [job for _, job in given] == [jobs[0], jobs[3]]
+        assert said == [(1, 1), (2, 2)]
+        given[0][0].job = None
+        pool._assign()
+        assert said[2:] == [(2, 1)]
+        assert queue_words(1) == "waiting in the queue, 1 slow calculation before this one"
+        assert "2 slow calculations" in queue_words(2)
+        assert queue_words(0) == ""
     finally:
         pool.close()
 
@@ -832,6 +950,11 @@ class FakeWorkers:
         self.asked.append(job)
 
 
+def answer_to(job: SimpleNamespace) -> object:
+    """What a worker would answer."""
+    return tasks.run(job.task, job.payload, lambda partial: None)["result"]
+
+
 def test_a_notebook_shows_the_same_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a server: the parts are laid out, theory is asked for, and its answer is drawn."""
     pytest.importorskip("panel")
@@ -843,7 +966,7 @@ def test_a_notebook_shows_the_same_page(monkeypatch: pytest.MonkeyPatch) -> None
     (job,) = workers.asked
     assert (job.task, job.payload) == ("theory", {"model": "scalar-network", "texts": {}})
     setting = Setting("scalar-network")
-    job.on_done(theory_of(setting), [])
+    job.on_done(answer_to(job), [])
     assert [job.task for job in workers.asked] == ["theory", "cards"]
     curve = page.select(lambda part: getattr(part, "curve_panel", None))[0].curve_panel
     assert np.array_equal(curve.lines.data["ys"][0], theory_of(setting).test_loss.values)
@@ -860,7 +983,8 @@ def test_a_training_without_theory_shows_the_simulation_alone() -> None:
     setting = changed("scalar-network", {**QUICK["scalar-network"], "samples": "20", "seeds": "4"})
     view = View(address.State(setting), {}, workers, lambda action: action())
     view.begin()
-    workers.asked.pop().on_done(theory_of(setting), [])
+    job = workers.asked.pop()
+    job.on_done(answer_to(job), [])
     assert view.theory["a"] is not None
     workers.asked.pop().on_done([], [])
     view.edit("a", "training", "descent")
@@ -868,9 +992,10 @@ def test_a_training_without_theory_shows_the_simulation_alone() -> None:
     assert [job.task for job in workers.asked] == ["cards"]
     workers.asked.pop().on_done([], [])
     assert view.theory["a"] is None
-    assert not view.upper.visible
-    assert view.upper_legend.object == ""
-    assert view.views.fields == []
+    assert not view.curves.upper.visible
+    assert view.curves.upper_legend.object == ""
+    assert view.curves.sentence.object == ""
+    assert view.curves.views.fields == []
     words = "the theory of scalar-network does not cover GradientDescent(learning_rate=0.01). Press Simulate"
     assert words in view.progress.error
     view._simulate()
@@ -878,8 +1003,8 @@ def test_a_training_without_theory_shows_the_simulation_alone() -> None:
     assert job.task == "simulation"
     answer = tasks.run("simulation", job.payload, lambda partial: None)
     job.on_done(answer["result"], answer["notes"])
-    assert view.upper.visible
-    (panel,) = [one for one in view._panels if one["y_label"] == "loss"]
+    assert view.curves.upper.visible
+    (panel,) = [one for one in view.curves.panels if one["y_label"] == "loss"]
     assert panel["lines"] == []
     assert {points.name for points in panel["points"]} == {"test loss", "train loss"}
     assert "no theory to compare with" in view.runner.error
@@ -900,6 +1025,118 @@ def _page(**texts: str) -> tuple[FakeWorkers, object]:
     return workers, View(address.State(setting), {}, workers, lambda action: action())
 
 
+def test_the_page_says_what_the_model_says_about_its_curves() -> None:
+    """The sentence and the marks of ``explain``, on the curves they belong to, follow a slider."""
+    workers, view = _page(times="0:8:81")
+    for act in (view.begin, lambda: view.edit("a", "target", "2")):
+        act()
+        job = next(job for job in reversed(workers.asked) if job.task == "theory")
+        result = answer_to(job)
+        job.on_done(result, [])
+        setting = view.state.a
+        model = setting.build()
+        said = model.controls.explain(model, setting.training(), theory_of(setting))
+        assert result["explanation"] == said
+        assert html.escape(said.sentence) in view.curves.sentence.object
+        marked = {kind: source.data for kind, source in view.curves.upper.curve_panel.marks.items()}
+        ticks = [mark.time for mark in said.marks if isinstance(mark, Tick)]
+        assert marked["ticks"]["time"] == ticks
+        cards_asked = workers.asked[-1]
+        assert cards_asked.task == "cards"
+        cards_asked.on_done([], [])
+
+
+def test_marks_lie_on_the_curves_of_their_panel() -> None:
+    times = np.geomspace(1, 100, 41)
+    loss = curves.Curve("test loss", 0, times, 1 / times)
+    marks = (
+        Band(3, 1000, "delay"),
+        Tick(10, "now"),
+        Tick(1e4, "too late"),
+        Level("test_loss", 0.05, "floor"),
+        Level("alignment", 0.05, "of another panel"),
+        Slope("test_loss", 1.0, 2, 50, "t^-1"),
+        Point("test_loss", 20, "a twentieth"),
+    )
+    window = Window(1, 100, 1e-3, 1, True, True)
+    found = mark_columns(marks, {"test_loss": (loss, "#0072b2")}, window, "#000", labelled=True)
+    assert found["bands"] == {"start": [3], "end": [100]}
+    assert found["ticks"]["time"] == [10]
+    assert found["levels"]["value"] == [0.05]
+    assert (found["dots"]["x"], found["dots"]["y"]) == ([20], [pytest.approx(0.05, rel=1e-2)])
+    slope = np.polyfit(np.log(found["slopes"]["xs"][0]), np.log(found["slopes"]["ys"][0]), 1)[0]
+    assert slope == pytest.approx(-1)
+    assert found["labels"]["text"] == ["delay", "now", "floor", "t^-1", "a twentieth"]
+    unlabelled = mark_columns(marks, {}, window, "#000", labelled=False)
+    assert unlabelled["labels"]["text"] == []
+    assert unlabelled["bands"] == found["bands"]
+
+
+def test_changes_are_undone_one_gesture_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drag is one change; the curve before it stays as a ghost; reset goes back to the model's own start."""
+    workers, view = _page()
+    now = [0.0]
+    monkeypatch.setattr(history.time, "monotonic", lambda: now[0])
+
+    def answer() -> None:
+        job = next(job for job in reversed(workers.asked) if job.task == "theory")
+        job.on_done(answer_to(job), [])
+        for job in workers.asked:
+            if job.task == "cards":
+                job.on_done([], [])
+
+    view.begin()
+    answer()
+    assert not view.actions.can_undo
+    first = view.theory["a"]
+    for place, text in enumerate(("1.4", "1.5", "1.6")):
+        now[0] = 10 + 0.1 * place
+        view.edit("a", "target", text)
+        answer()
+    assert view.ghost is first
+    assert view.curves.upper.curve_panel.ghost.data["ys"][0] == pytest.approx(first.test_loss.values)
+    now[0] = 20.0
+    view.edit("a", "target", "3")
+    answer()
+    view._act("undo")
+    assert view.state.a.text("target") == "1.6"
+    view._act("undo")
+    assert view.state.a.text("target") == "1.3"
+    assert not view.actions.can_undo
+    view._act("undo")
+    view._act("reset")
+    assert view.state.a == Setting("scalar-network")
+    assert view.actions.can_undo
+
+
+def test_a_slow_theory_begins_with_a_quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("panel")
+    from solvable.explorer import latest
+    from solvable.explorer.view import View
+
+    monkeypatch.setattr(latest, "_REST", 1000.0)
+    workers = FakeWorkers()
+    view = View(address.State(Setting("committee")), {}, workers, lambda action: action())
+    view.begin()
+    (look,) = [job for job in workers.asked if job.task == "theory"]
+    assert look.payload["quick"]
+    assert not look.heavy
+    curves_shown = theory_of(changed("committee", {"samples_per_dimension": "inf", "times": "0:8:3"}))
+    look.on_done({"curves": curves_shown, "explanation": Explanation("what is seen")}, [])
+    assert "refining" in view.curves.sentence.object
+    # The slider has come to rest.
+    timer = view._theory["a"]._timer
+    timer.cancel()
+    timer.function()
+    assert workers.asked[-1].heavy
+    workers.asked[-1].on_done({"curves": curves_shown, "explanation": Explanation("what is seen")}, [])
+    assert "refining" not in view.curves.sentence.object
+    # A solver that the visitor has chosen is used as it is.
+    assert not changed("committee", {"solver": "latent"}).has_quick_look
+    assert not Setting("scalar-network").has_quick_look
+    view.close()
+
+
 def test_files_can_be_saved_once_there_is_something_in_them() -> None:
     """A file of a simulation that was never run used to be empty."""
     workers, view = _page()
@@ -910,21 +1147,22 @@ def test_files_can_be_saved_once_there_is_something_in_them() -> None:
             assert button.label.startswith(label)
         return {label.split()[0] for label, button in view._buttons.items() if not button.disabled}
 
-    assert enabled() == set()
+    assert enabled() == {"Notebook"}
     view.begin()
-    workers.asked.pop().on_done(theory_of(view.state.a), [])
+    job = workers.asked.pop()
+    job.on_done(answer_to(job), [])
     workers.asked.pop().on_done([], [])
-    assert enabled() == {"Theory", "Picture"}
+    assert enabled() == {"Notebook", "Theory", "Picture"}
     view._simulate()
-    assert enabled() == {"Theory", "Picture"}
+    assert enabled() == {"Notebook", "Theory", "Picture"}
     job = workers.asked[-1]
     answer = tasks.run("simulation", job.payload, lambda partial: None)
     job.on_done(answer["result"], answer["notes"])
-    assert enabled() == {"Theory", "Simulation", "Picture"}
+    assert enabled() == {"Notebook", "Theory", "Simulation", "Picture"}
     saved = view._buttons["Simulation .csv"].callback().getvalue()
     assert b"test_loss_seed_3" in saved
     view.edit("a", "training", "descent")
-    assert enabled() == {"Simulation", "Picture"}, "the curve of the flow is not that of the steps"
+    assert enabled() == {"Notebook", "Simulation", "Picture"}, "the curve of the flow is not that of the steps"
 
 
 def test_a_closed_page_is_not_touched_any_more() -> None:
@@ -950,12 +1188,16 @@ def test_points_without_a_line_have_their_own_entry_in_the_legend() -> None:
     times, numbers = np.arange(1.0, 4), np.array([1.0, 0.5, 0.1])
     line = curves.Curve("test loss", 0, times, numbers)
     points = [curves.Curve(name, place, times, numbers) for place, name in enumerate(("test loss", "train loss"))]
-    shown = legend([(line, False)], points, "simulation, 4 of 4 seeds", "light", hollow=False)
+    shown, _, told = legend([(line, False)], points, "simulation, 4 of 4 seeds", "light", hollow=False).partition(
+        "</ul>"
+    )
+    assert "test loss goes from 1 at time 1 to 0.1 at time 3" in told
     assert shown.count("<li>") == 3
     assert [shown.count(words) for words in ("test loss", "train loss", "4 of 4 seeds")] == [1, 1, 1]
     assert "seeds" not in legend([(line, False)], [], "", "light", hollow=False)
     # A line of setting B says nothing about the points, which are of setting A.
-    assert legend([(line, True)], points, "simulation", "light", hollow=False).count("test loss") == 2
+    shown = legend([(line, True)], points, "simulation", "light", hollow=False).partition("</ul>")[0]
+    assert shown.count("test loss") == 2
 
 
 def test_a_worker_does_not_import_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,9 @@ from paths import EXAMPLE
 
 from solvable import models, sweep
 from solvable.cli import main
-from solvable.explorer import planes
 from solvable.explorer.address import read_state
 from solvable.explorer.summaries import cards
-from solvable.settings import Setting, code, theory_of
+from solvable.settings import Setting, code, planes, theory_of
 from solvable.settings.fields import fields_of
 
 MODEL = EXAMPLE / "single_weight.py"

@@ -14,10 +14,15 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from paths import TESTS
 
 from solvable import stories
+from solvable.settings import Setting
+from solvable.stories import grid
+from solvable.stories.interpolation import interpolated
+from solvable.stories.scene import Axis, drawn_curves
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install 'solvable[test]')")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -189,6 +194,52 @@ def test_sliders_interpolate_snap_undo_and_reset(folder: Path, visit: Callable) 
     expect(output).to_have_text(about["stops"][about["nodes"][about["nodes"].index(about["start"]) + 1]])
     page.locator("#reset").click()
     expect(output).to_have_text("0.9")
+
+
+def test_the_player_interpolates_as_the_stated_errors_assume(folder: Path, visit: Callable) -> None:
+    scene = stories.scene("linear-estimator")
+    page = visit(f"file://{folder}/linear-estimator.html#step=6&t=1")
+    ready(page)
+    sliders = [
+        grid.Place(one["key"], tuple(one["stops"]), tuple(one["nodes"]), one["start"]) for one in scene["sliders"]
+    ]
+    places = grid.Places(Setting("linear-estimator"), tuple(sliders))
+    axes = [Axis(**axis) for axis in scene["node_axes"]]
+    for point in places.points_between(3, seed=5):
+        times, rows = page.evaluate(
+            """(point) => {
+              const state = player.grid.at(point);
+              return [state.times, state.curves.flat().map((one) => one.values)];
+            }""",
+            list(point),
+        )
+        corners = [(weight, scene["nodes"][node]) for weight, node in places.corners(point) if weight > 0]
+        drawn = [drawn_curves(state, axes) for _, state in corners]
+        position, wanted = interpolated([weight for weight, _ in corners], drawn, scene["aligned"])
+        np.testing.assert_allclose(rows, wanted, atol=1e-6)
+        fractions = np.log(np.array(times) / times[0]) / np.log(times[-1] / times[0])
+        np.testing.assert_allclose(fractions, position, atol=1e-6)
+
+
+def test_a_click_on_the_plane_moves_the_sliders(folder: Path, visit: Callable) -> None:
+    page = visit(f"file://{folder}/linear-estimator.html#step=5&t=1")
+    ready(page)
+    expect(page.locator("#plane")).to_be_hidden()
+    page.locator("#steps button").last.click()
+    page.locator("#plane").scroll_into_view_if_needed()
+    expect(page.locator("#plane .region")).to_have_text("never groks")
+    assert page.locator("#plane").get_attribute("aria-label").startswith("grokking delay")
+    box, before = page.locator("#plane").bounding_box(), page.locator("#sliders output").all_inner_texts()
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.6)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + box["height"] * 0.5, steps=4)
+    page.mouse.up()
+    after = page.locator("#sliders output").all_inner_texts()
+    assert all(one != other for one, other in zip(before, after, strict=True))
+    assert 0.2 < float(after[0]) < 0.8
+    keep(page, "linear-estimator-plane")
+    page.locator("#undo").click()
+    expect(page.locator("#sliders output").first).to_have_text(before[0])
 
 
 def test_a_copied_link_opens_the_same_state(folder: Path, visit: Callable) -> None:

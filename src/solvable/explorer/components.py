@@ -64,6 +64,16 @@ class Address(JSComponent):
     _esm = asset("address.js")
 
 
+class Actions(JSComponent):
+    """Buttons that undo the last change, go back to the start, and copy the address of the page."""
+
+    can_undo = param.Boolean(default=False)
+    pressed = param.Dict(default={})
+
+    _esm = asset("actions.js")
+    _stylesheets = [asset("runner.css"), ":host { width: auto; }"]  # noqa: RUF012
+
+
 class Upload(JSComponent):
     """An upload of one file, in base64, of at most ``limit`` bytes."""
 

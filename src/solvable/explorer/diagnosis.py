@@ -9,6 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 # Bytes of all arrays together once they are unpacked: a small file can hold very many zeros.
 _UNPACKED = 200_000_000
 
@@ -25,6 +27,25 @@ def received(content: bytes, limit: int) -> Path:
     with os.fdopen(handle, "wb") as file:
         file.write(content)
     return Path(path)
+
+
+def sample_file() -> io.BytesIO:
+    """A file to try the diagnosis with: features of three classes, noisy, with the readout of least squares."""
+    draw = np.random.default_rng(0)
+    centres = draw.normal(size=(3, 12))
+    arrays: dict[str, Any] = {}
+    readout: Any = None
+    for part, count in (("train", 150), ("test", 90)):
+        labels = np.arange(count) % 3
+        features = centres[labels] + 0.5 * draw.normal(size=(count, 12))
+        if part == "train":
+            readout = np.linalg.lstsq(features, np.eye(3)[labels], rcond=None)[0]
+        outputs = features @ readout
+        arrays |= {f"{part}_features": features, f"{part}_outputs": outputs, f"{part}_labels": labels}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, weights=readout.T, bias=np.zeros(3), **arrays)
+    buffer.seek(0)
+    return buffer
 
 
 def diagnose(path: str) -> str:

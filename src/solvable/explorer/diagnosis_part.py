@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import panel as pn
 
 from solvable.explorer.components import Runner, Upload, asset
-from solvable.explorer.diagnosis import received
+from solvable.explorer.diagnosis import received, sample_file
 from solvable.explorer.latest import Later, Latest
 from solvable.explorer.markup import notice
 from solvable.explorer.workers import Workers
@@ -22,6 +22,9 @@ class DiagnosisPart:
 
     def __init__(self, view: "View", workers: Workers, later: Later) -> None:
         self.upload = Upload(limit=UPLOAD_LIMIT)
+        self.sample = pn.widgets.FileDownload(
+            callback=sample_file, filename="sample-features.npz", label="Sample file to try it with (.npz)"
+        )
         self.runner = Runner(label="")
         self.report = pn.pane.HTML("", stylesheets=[asset("shown.css")], sizing_mode="stretch_width", margin=0)
         self.work = Latest(workers, later, "diagnosis", lambda share: setattr(self.runner, "share", share))

@@ -1,24 +1,17 @@
-"""Bokeh figures of curves and planes. A figure is created once; afterwards only its data change."""
+"""Bokeh figures of curves. A figure is created once; afterwards only its data change."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
 import numpy as np
-from bokeh.models import (
-    ColumnDataSource,
-    HoverTool,
-    LinearColorMapper,
-    LogColorMapper,
-    Range1d,
-    TapTool,
-)
-from bokeh.models.annotations import ColorBar
-from bokeh.palettes import Viridis256
+from bokeh.models import ColumnDataSource, HoverTool, Range1d
 from bokeh.plotting import figure
 
+from solvable.explorer.marks import Window, empty_columns, mark_columns
 from solvable.plotting import COLOURS
-from solvable.plotting.series import Curve
+from solvable.plotting.series import Curve, first_of
+from solvable.story import Mark
 
 # Okabe-Ito, and the same hues lighter on dark ground.
 PALETTES = {
@@ -26,15 +19,29 @@ PALETTES = {
     "dark": ("#5cb3f0", "#ff9048", "#3ddcae", "#ecaed2", "#f2c14e", "#9bd6fa", "#f4f4f4", "#b0b0b0"),
 }
 INKS = {
-    "light": {"ink": "#1b1e24", "grid": "#e3e5ea", "ground": "#ffffff", "never": "#b9bcc4", "mark": "#d4002a"},
-    "dark": {"ink": "#e6e8ee", "grid": "#353a45", "ground": "#14171c", "never": "#5a5f6b", "mark": "#ff5c7a"},
+    "light": {
+        "ink": "#1b1e24",
+        "grid": "#e3e5ea",
+        "ground": "#ffffff",
+        "never": "#b9bcc4",
+        "mark": "#d4002a",
+        "band": "#f0e442",
+    },
+    "dark": {
+        "ink": "#e6e8ee",
+        "grid": "#353a45",
+        "ground": "#14171c",
+        "never": "#5a5f6b",
+        "mark": "#ff5c7a",
+        "band": "#c9b94e",
+    },
 }
 
 
 _COLUMNS = ("x", "y", "low", "high", "name", "colour", "error", "z", "fill")
 
 
-def _plain_figure(theme: str, height: int, **options: Any) -> Any:
+def plain_figure(theme: str, height: int, **options: Any) -> Any:
     ink = INKS[theme]
     made = figure(
         height=height,
@@ -57,12 +64,18 @@ def _plain_figure(theme: str, height: int, **options: Any) -> Any:
     return made
 
 
-class CurvePanel:
-    """Theory as lines, simulation as points with error bars, and the values under the pointer."""
+def set_range(span: Any, start: float, end: float) -> None:
+    """Move a range, if it moves at all; the reset tool goes back to it."""
+    if (span.start, span.end) != (start, end):
+        span.update(start=start, end=end, reset_start=start, reset_end=end)
 
-    def __init__(self, theme: str, x_log: bool, y_log: bool, x_label: str, name: str, height: int = 330) -> None:
+
+class CurvePanel:
+    """Theory as lines, simulation as points with error bars, marks, and the values under the pointer."""
+
+    def __init__(self, theme: str, x_log: bool, y_log: bool, x_label: str, name: str, height: int = 260) -> None:
         self.theme, self.x_log, self.y_log = theme, x_log, y_log
-        self.figure = _plain_figure(
+        self.figure = plain_figure(
             theme,
             height,
             x_axis_type="log" if x_log else "linear",
@@ -74,7 +87,12 @@ class CurvePanel:
             active_scroll=None,
             active_drag="box_zoom",
         )
+        self.marks = {
+            kind: ColumnDataSource(columns, name=f"{name}-{kind}") for kind, columns in empty_columns().items()
+        }
+        self.ghost = ColumnDataSource({"xs": [], "ys": []}, name=f"{name}-ghost")
         self.lines = ColumnDataSource({"xs": [], "ys": [], "name": [], "colour": [], "dash": []}, name=f"{name}-lines")
+        self._add_marks_behind()
         self.points = ColumnDataSource({column: [] for column in _COLUMNS}, name=f"{name}-points")
         drawn = self.figure.multi_line(
             "xs", "ys", line_color="colour", line_dash="dash", line_width=2.2, source=self.lines
@@ -98,6 +116,59 @@ class CurvePanel:
                 formatters=printf,
             ),
         )
+        self._add_marks_above()
+
+    def _add_marks_behind(self) -> None:
+        ink, marks = INKS[self.theme]["ink"], self.marks
+        band = {"fill_color": INKS[self.theme]["band"], "fill_alpha": 0.25, "line_color": None}
+        self.figure.vstrip("start", "end", source=marks["bands"], **band)
+        self.figure.vspan("time", line_color=ink, line_alpha=0.5, line_dash="dotted", source=marks["ticks"])
+        self.figure.hspan("value", line_color=ink, line_alpha=0.6, line_dash="dotdash", source=marks["levels"])
+        self.figure.multi_line("xs", "ys", line_color=ink, line_alpha=0.35, line_dash=[2, 3], source=self.ghost)
+
+    def _add_marks_above(self) -> None:
+        ink = INKS[self.theme]
+        self.figure.multi_line("xs", "ys", line_color=ink["ink"], line_dash="dotted", source=self.marks["slopes"])
+        self.figure.scatter(
+            "x", "y", size=9, fill_color="colour", line_color=ink["ground"], line_width=1.5, source=self.marks["dots"]
+        )
+        self.figure.text(
+            "x",
+            "y",
+            "text",
+            text_align="align",
+            text_color="colour",
+            text_font_size="12px",
+            background_fill_color=ink["ground"],
+            background_fill_alpha=0.75,
+            y_offset="shift",
+            source=self.marks["labels"],
+        )
+
+    def mark(
+        self, marks: Iterable[Mark], variables: tuple[str, ...], lines: list[tuple[Curve, bool]], labelled: bool
+    ) -> None:
+        """Draw the marks of an explanation on the curves that are shown.
+
+        Parameters
+        ----------
+        marks
+            The marks of setting A.
+        variables
+            The variables of the panel.
+        lines
+            What is shown, as in :meth:`show`.
+        labelled
+            Whether bands and ticks have their labels in this panel.
+        """
+        palette, mine = PALETTES[self.theme], [curve for curve, other in lines if not other]
+        found = {name: curve for name in variables if (curve := first_of(name, mine)) is not None}
+        coloured = {name: (curve, palette[curve.colour % len(palette)]) for name, curve in found.items()}
+        x, y = self.figure.x_range, self.figure.y_range
+        window = Window(x.start, x.end, y.start, y.end, self.x_log, self.y_log)
+        for kind, columns in mark_columns(marks, coloured, window, INKS[self.theme]["ink"], labelled).items():
+            if columns != self.marks[kind].data:
+                self.marks[kind].data = columns
 
     def show(
         self,
@@ -106,13 +177,23 @@ class CurvePanel:
         hollow: bool,
         y_label: str,
         y_range: tuple[float, float],
+        ghost: Iterable[Curve] = (),
+        whose: tuple[str, str] = ("", "B"),
     ) -> None:
-        """Show new numbers. Each line comes with a flag: whether it belongs to setting B, whose lines are dashed."""
+        """Show new numbers. Each line comes with a flag: whether it belongs to setting B, whose lines are dashed.
+
+        ``ghost`` holds the curves before the last change, and ``whose`` words for the settings A and B.
+        """
         palette = PALETTES[self.theme]
+        before = list(ghost)
+        self.ghost.data = {
+            "xs": [self._positive(curve.x, self.x_log) for curve in before],
+            "ys": [self._positive(curve.y, self.y_log) for curve in before],
+        }
         self.lines.data = {
             "xs": [self._positive(curve.x, self.x_log) for curve, _ in lines],
             "ys": [self._positive(curve.y, self.y_log) for curve, _ in lines],
-            "name": [curve.name + (", B" if other else "") for curve, other in lines],
+            "name": [_named(curve, whose[other]) for curve, other in lines],
             "colour": [palette[curve.colour % len(palette)] for curve, _ in lines],
             "dash": ["dashed" if other else "solid" for _, other in lines],
         }
@@ -121,14 +202,9 @@ class CurvePanel:
         times = times[times > 0] if self.x_log else times
         if times.size:
             first, last = float(times.min()), float(times.max()) or 1.0
-            self._set(self.figure.x_range, first, last * 1.03 if self.x_log else last + 0.01 * (last - first))
-        self._set(self.figure.y_range, *y_range)
+            set_range(self.figure.x_range, first, last * 1.03 if self.x_log else last + 0.01 * (last - first))
+        set_range(self.figure.y_range, *y_range)
         self.figure.yaxis.axis_label = y_label
-
-    @staticmethod
-    def _set(span: Any, start: float, end: float) -> None:
-        if (span.start, span.end) != (start, end):
-            span.update(start=start, end=end, reset_start=start, reset_end=end)
 
     @staticmethod
     def _positive(values: np.ndarray, log: bool) -> np.ndarray:
@@ -158,8 +234,16 @@ def _point_columns(
     return columns
 
 
-def legend(lines: list[tuple[Curve, bool]], points: list[Curve], words: str, theme: str, hollow: bool) -> str:
-    """The legend as HTML, which browsers can enlarge and screen readers can read.
+def legend(
+    lines: list[tuple[Curve, bool]],
+    points: list[Curve],
+    words: str,
+    theme: str,
+    hollow: bool,
+    ghost: bool = False,
+    whose: tuple[str, str] = ("", "B"),
+) -> str:
+    """The legend as HTML, which browsers can enlarge and screen readers can read, with the ends of the curves in words.
 
     Points of a quantity that has a line share its colour and are described once, by ``words``; points of one that has
     none, because only the simulation gives it, have an entry of their own.
@@ -169,115 +253,30 @@ def legend(lines: list[tuple[Curve, bool]], points: list[Curve], words: str, the
     for curve, other in lines:
         colour = palette[curve.colour % len(palette)]
         style = f"border-top:3px {'dashed' if other else 'solid'} {colour}"
-        items.append(f'<li><i style="{style}"></i>{escape(curve.name)}{" (B)" if other else ""}</li>')
+        items.append(f'<li><i style="{style}"></i>{escape(_named(curve, whose[other]))}</li>')
     dot = f'<b class="dot{" hollow" if hollow else ""}"'
     with_line = {curve.name for curve, other in lines if not other}
     for curve in (one for one in points if one.name not in with_line):
         items.append(f'<li>{dot} style="--fg:{palette[curve.colour % len(palette)]}"></b>{escape(curve.name)}</li>')
     if points:
         items.append(f"<li>{dot}></b>{escape(words)}</li>")
-    return f'<ul class="legend">{"".join(items)}</ul>'
+    if ghost:
+        items.append('<li><i style="border-top:2px dotted"></i>before the last change</li>')
+    return f'<ul class="legend">{"".join(items)}</ul><p class="hidden">{escape(_in_words(lines, whose))}</p>'
 
 
-class PlanePanel:
-    """A quantity over two parameters, with the current setting marked; a click chooses another setting."""
+def _named(curve: Curve, whose: str) -> str:
+    return f"{curve.name} ({whose})" if whose else curve.name
 
-    def __init__(self, theme: str, plane: dict[str, Any], on_click: Callable[[float, float], None]) -> None:
-        ink = INKS[theme]
-        self.kind = plane_kind(plane)
-        x_log, y_log, z_log, *labels = self.kind
-        self.figure = _plain_figure(
-            theme,
-            460,
-            x_axis_type="log" if x_log else "linear",
-            y_axis_type="log" if y_log else "linear",
-            x_range=Range1d(start=0.1, end=1),
-            y_range=Range1d(start=0.1, end=1),
-            x_axis_label=labels[0],
-            y_axis_label=labels[1],
-            tools="tap,reset,save",
-        )
-        mapper = (LogColorMapper if z_log else LinearColorMapper)(palette=Viridis256, nan_color=ink["never"])
-        self.mapper = mapper
-        self.source = ColumnDataSource({name: [] for name in ("left", "right", "bottom", "top", "x", "y", "z")})
-        cells = self.figure.quad(
-            "left",
-            "right",
-            "top",
-            "bottom",
-            fill_color={"field": "z", "transform": mapper},
-            line_color={"field": "z", "transform": mapper},
-            source=self.source,
-        )
-        bar = ColorBar(
-            color_mapper=mapper,
-            background_fill_color=ink["ground"],
-            major_label_text_color=ink["ink"],
-            major_label_text_font_size="12px",
-            width=14,
-        )
-        self.figure.add_layout(bar, "right")
-        tips = [(labels[0], "@x"), (labels[1], "@y"), (labels[2], "@z{0.0000e+0}")]
-        self.figure.add_tools(HoverTool(renderers=[cells], tooltips=tips))
-        self.mark = ColumnDataSource({"x": [], "y": []}, name="mark")
-        # White under red: seen on every colour of the map.
-        for colour, width in (("#ffffff", 5.0), (ink["mark"], 2.4)):
-            self.figure.scatter(
-                "x",
-                "y",
-                marker="circle_x",
-                size=18,
-                fill_color=None,
-                line_color=colour,
-                line_width=width,
-                source=self.mark,
+
+def _in_words(lines: list[tuple[Curve, bool]], whose: tuple[str, str]) -> str:
+    """The text alternative of a panel: where each curve starts and ends."""
+    told = []
+    for curve, other in lines:
+        known = np.flatnonzero(np.isfinite(curve.y))
+        if known.size:
+            (t0, y0), (t1, y1) = ((curve.x[place], curve.y[place]) for place in known[[0, -1]])
+            told.append(
+                f"{_named(curve, whose[other])} goes from {y0:.3g} at time {t0:.4g} to {y1:.3g} at time {t1:.4g}"
             )
-        self.figure.select_one(TapTool).behavior = "inspect"
-        self.figure.on_event("tap", lambda event: on_click(event.x, event.y))
-
-    def show(self, plane: dict[str, Any]) -> None:
-        """Show new numbers on axes of the same kind."""
-        x, y, z = plane["x"], plane["y"], plane["z"]
-        left, right = _edges(x, plane["x_log"])
-        bottom, top = _edges(y, plane["y_log"])
-        across, along = np.meshgrid(np.arange(x.size), np.arange(y.size))
-        finite = z[np.isfinite(z)]
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-        if low == high:
-            low, high = low - abs(low) * 0.01 - 1e-12, high + abs(high) * 0.01 + 1e-12
-        self.mapper.update(low=low, high=high)
-        self.source.data = {
-            "left": left[across].ravel(),
-            "right": right[across].ravel(),
-            "bottom": bottom[along].ravel(),
-            "top": top[along].ravel(),
-            "x": x[across].ravel(),
-            "y": y[along].ravel(),
-            "z": z.ravel(),
-        }
-        CurvePanel._set(self.figure.x_range, float(left[0]), float(right[-1]))
-        CurvePanel._set(self.figure.y_range, float(bottom[0]), float(top[-1]))
-
-    def place(self, x: float, y: float) -> None:
-        """Mark a setting; one outside the axes, such as zero on a logarithmic axis, is marked at their edge."""
-        spans = (self.figure.x_range, self.figure.y_range)
-        places = [float(np.clip(value, span.start, span.end)) for value, span in zip((x, y), spans, strict=True)]
-        self.mark.data = {"x": places[:1], "y": places[1:]}
-
-
-def plane_kind(plane: dict[str, Any]) -> tuple[Any, ...]:
-    """What cannot change in an existing figure: labels, and the scales of axes and colours."""
-    finite = plane["z"][np.isfinite(plane["z"])]
-    z_log = bool(finite.size > 0 and finite.min() > 0 and finite.max() > 30 * finite.min())
-    return plane["x_log"], plane["y_log"], z_log, plane["x_label"], plane["y_label"], plane["label"]
-
-
-def _edges(values: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]:
-    places = np.log(values) if log else values
-    if places.size == 1:
-        middle = np.array([places[0] - 0.5, places[0] + 0.5])
-    else:
-        inner = (places[1:] + places[:-1]) / 2
-        middle = np.concatenate([[2 * places[0] - inner[0]], inner, [2 * places[-1] - inner[-1]]])
-    edges = np.exp(middle) if log else middle
-    return edges[:-1], edges[1:]
+    return f"Curves: {'; '.join(told)}." if told else ""

@@ -41,7 +41,8 @@ def picture(panels: list[dict[str, Any]], ending: str, title: str) -> io.BytesIO
     for panel, ax in zip(panels, axes, strict=True):
         for curve, other in panel["lines"]:
             colour = COLOURS[curve.colour % len(COLOURS)]
-            label = curve.name + (" (B)" if other else "")
+            whose = panel["whose"][other]
+            label = f"{curve.name} ({whose})" if whose else curve.name
             ax.plot(curve.x, curve.y, color=colour, linestyle="--" if other else "-", linewidth=1.6, label=label)
         for curve in panel["points"]:
             _draw_points(ax, curve, panel["hollow"])

@@ -21,8 +21,16 @@ class Latest:
     work is stopped by a newer question.
     """
 
-    def __init__(self, workers: Workers, later: Later, task: str, on_share: Callable[[float], None]) -> None:
-        self._workers, self._later, self._task, self._on_share = workers, later, task, on_share
+    def __init__(
+        self,
+        workers: Workers,
+        later: Later,
+        task: str,
+        on_share: Callable[[float], None],
+        on_waiting: Callable[[int], None] = lambda before: None,
+    ) -> None:
+        self._workers, self._later, self._task = workers, later, task
+        self._on_share, self._on_waiting = on_share, on_waiting
         self._job: Job | None = None
         self._next: tuple[dict[str, Any], bool, dict[str, Callable[..., None]]] | None = None
         self._generation = 0
@@ -32,12 +40,17 @@ class Latest:
     def busy(self) -> bool:
         return self._job is not None or self._timer is not None
 
-    def ask(self, payload: dict[str, Any], heavy: bool = False, **callbacks: Callable[..., None]) -> None:
-        """Request work, with optional callbacks ``done(result, notes)``, ``failed(words)``, ``partial(result)``."""
+    def ask(
+        self, payload: dict[str, Any], heavy: bool = False, rest: bool = False, **callbacks: Callable[..., None]
+    ) -> None:
+        """Request work, with optional callbacks ``done(result, notes)``, ``failed(words)``, ``partial(result)``.
+
+        Heavy work begins when no newer request has come for a moment; the first one begins at once unless ``rest``.
+        """
         if self._job is not None and not heavy and not self._job.heavy:
             self._next = (payload, heavy, callbacks)
             return
-        resting = self._job is not None or self._timer is not None
+        resting = rest or self._job is not None or self._timer is not None
         self.stop()
         if heavy and resting:
             generation = self._generation
@@ -78,6 +91,7 @@ class Latest:
         job.on_done = here(lambda result, notes: over(callbacks.get("done"), result, notes))
         job.on_failed = here(lambda words: over(callbacks.get("failed"), words))
         job.on_partial = here(callbacks.get("partial", lambda partial: None))
+        job.on_waiting = here(self._on_waiting)
         job.on_progress = here(lambda share: self._on_share(max(share, 0.0)))
         self._workers.begin(job)
         if heavy:

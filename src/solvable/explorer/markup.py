@@ -7,6 +7,8 @@ from solvable.explorer.summaries import Card
 from solvable.plotting import series as curves
 from solvable.settings import Setting
 
+# Settings that differ in more controls are called A and B.
+_MOST_DIFFERENCES = 3
 _SCORED = ("loss", "accuracy", "strength", "output", "alignment")
 
 
@@ -32,6 +34,27 @@ def setting_words(setting: Setting) -> str:
     """A setting in one line: the model, and every control that was changed."""
     told = [f"{setting.fields[key].symbol or key} = {text}" for key, text in setting.texts.items()]
     return ", ".join([setting.model, *told])
+
+
+def told_apart(a: Setting, b: Setting) -> tuple[str, str]:
+    """Words for two settings, such as "λ = 0.9" and "λ = 1.5": what differs between them."""
+    fields = {key: field for key, field in a.fields.items() if field.role in ("parameter", "training", "theory")}
+    differ = [(key, field.symbol or key) for key, field in fields.items() if a.text(key) != b.text(key)]
+    if not 0 < len(differ) <= _MOST_DIFFERENCES or any(len(a.text(key) + b.text(key)) > 40 for key, _ in differ):
+        return "A", "B"
+    first, second = (", ".join(f"{name} = {_said(one.text(key))}" for key, name in differ) for one in (a, b))
+    return first, second
+
+
+def _said(text: str) -> str:
+    return {"": "none", "inf": "∞"}.get(text, text)
+
+
+def queue_words(before: int) -> str:
+    """The place of a calculation in the queue of a busy server; empty where it is its turn."""
+    if before <= 0:
+        return ""
+    return f"waiting in the queue, {before} slow {'calculation' if before == 1 else 'calculations'} before this one"
 
 
 def run_words(setting: Setting, result: dict[str, Any]) -> str:

@@ -27,11 +27,15 @@ def notebook_page(model: str | None) -> Any:
         _workers = Workers()
     state, errors = read_state([], model)
     view = View(state, errors, _workers, _later(), push=pn.io.push_notebook)
+    part = view.curves
+    curves = (part.views, part.upper, part.upper_legend, part.lower, part.lower_legend, part.sentence)
+    network = view.diagnosis
+    diagnosis = (network.upload, network.sample, network.runner, network.report)
     tabs = pn.Tabs(
-        ("Curves", pn.Column(view.views, view.upper, view.upper_legend, view.lower, view.lower_legend)),
+        ("Curves", pn.Column(*curves)),
         ("Phase diagram", pn.Column(view.plane.views, view.plane.runner, view.plane.words, view.plane.pane)),
         ("Code and files", pn.Column(view.python, view.command, view.downloads)),
-        ("Diagnose a network", pn.Column(view.diagnosis.upload, view.diagnosis.runner, view.diagnosis.report)),
+        ("Diagnose a network", pn.Column(*diagnosis)),
     )
     names = ("curves", "phase", "code", "diagnose")
     tabs.param.watch(lambda event: view.open_tab(names[event.new]), "active")

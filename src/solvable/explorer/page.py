@@ -13,8 +13,8 @@ from solvable.explorer.presets import presets_of
 from solvable.explorer.view import View
 
 _TABS = {"curves": "Curves", "phase": "Phase diagram", "code": "Code and files", "diagnose": "Diagnose a network"}
-_PARTS = "form compare form_b notice cards runner progress views upper upper_legend lower lower_legend"
-_PARTS += " python command downloads address"
+_PARTS = "form compare form_b notice cards runner progress actions python command downloads address"
+_CURVES = "views upper upper_legend lower lower_legend sentence"
 
 
 def make_page(view: View) -> Any:
@@ -22,9 +22,15 @@ def make_page(view: View) -> Any:
     state = view.state
     template = pn.Template(asset("page.html"))
     parts = {part: getattr(view, part) for part in _PARTS.split()}
+    parts |= {part: getattr(view.curves, part) for part in _CURVES.split()}
     plane, diagnosis = view.plane, view.diagnosis
     parts |= {"plane_views": plane.views, "plane_runner": plane.runner, "plane_words": plane.words}
-    parts |= {"plane_pane": plane.pane, "upload": diagnosis.upload, "diagnosis_runner": diagnosis.runner}
+    parts |= {
+        "plane_pane": plane.pane,
+        "upload": diagnosis.upload,
+        "sample": diagnosis.sample,
+        "diagnosis_runner": diagnosis.runner,
+    }
     for name, part in {**parts, "diagnosis": diagnosis.report}.items():
         template.add_panel(name, part)
     wrong = any(form.errors for form in (view.form, *view.opened_b()))
@@ -70,7 +76,7 @@ def _variables(state: State) -> dict[str, Any]:
 def _grouped(state: State, theme: list[tuple[str, str]]) -> list[dict[str, Any]]:
     papers: dict[str, list[dict[str, str]]] = {}
     for preset in presets_of(state.a.model):
-        query = preset.state().query()
-        href = "?" + query + ("&" + urlencode(theme) if theme else "")
-        papers.setdefault(preset.paper, []).append({"href": href, "label": preset.label, "title": preset.label})
+        href = "?" + preset.state().query() + ("&" + urlencode(theme) if theme else "")
+        title = f"{preset.paper}, {preset.figure}"
+        papers.setdefault(preset.paper, []).append({"href": href, "label": preset.words(), "title": title})
     return [{"name": name, "presets": found} for name, found in papers.items()]

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import panel as pn
 
-from solvable.explorer import planes
 from solvable.explorer.components import Form, Runner, asset, choice
-from solvable.explorer.figures import PlanePanel, plane_kind
 from solvable.explorer.latest import Later, Latest
+from solvable.explorer.plane_figure import PlanePanel, plane_kind
 from solvable.explorer.workers import Workers
-from solvable.settings import FieldError
+from solvable.settings import planes
 
 if TYPE_CHECKING:
     from solvable.explorer.view import View
@@ -81,9 +80,9 @@ class PlanePart:
 
     def _found(self, plane: dict[str, Any]) -> None:
         if self._panel is None or self._panel.kind != plane_kind(plane):
-            self._panel = PlanePanel(self._view.state.theme, plane, self._clicked)
+            self._panel = PlanePanel(self._view.state.theme, plane, self._move_to)
             self.pane.object = self._panel.figure
-        words = f"{plane['label']}: grey where it is not defined. Click to move setting A."
+        words = f"{plane['label']}: grey where it is not defined. Click, or drag the mark, to move setting A."
         self.words.object = f'<p class="plane">{escape(words)}</p>'
         self._panel.show(plane)
         self._mark()
@@ -98,13 +97,14 @@ class PlanePart:
             self._panel.place(planes.at(setting, view["px"]), planes.at(setting, view["py"]))
             self._view.push(self.pane)
 
-    def _clicked(self, x: float, y: float) -> None:
+    def _move_to(self, x: float, y: float) -> None:
         setting, view = self._view.state.a, self.chosen()
         try:
             moved = planes.moved(planes.moved(setting, view["px"], x), view["py"], y)
             moved.check()
-        except FieldError as error:
+        except ValueError as error:
             self.runner.error = str(error)
             return
         self.runner.error = ""
+        self._view.note("a", "plane")
         self._view.take("a", moved)

@@ -1,11 +1,16 @@
 """Settings of the papers' figures: one preset or more for each figure that one or two settings of a model can show."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from solvable.explorer.address import State
+from solvable.explorer.markup import told_apart
 from solvable.settings import Setting
+
+# Beginnings of the labels that name a figure, a table or an equation of a paper.
+_OF_A_PAPER = re.compile(r"(Fig\.|Table|Eqs?\.|Theorem) ")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +25,15 @@ class Preset:
     b: Mapping[str, str] | None = None
     tab: str = "curves"
     views: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def words(self) -> str:
+        """What the preset shows: the figure, and both settings by what differs between them."""
+        words = self.label if _OF_A_PAPER.match(self.label) else f"Further result: {self.label}"
+        state = self.state()
+        if state.b is None:
+            return words
+        told = told_apart(state.a, state.b)
+        return words if told == ("A", "B") else f"{words} ({told[0]} beside {told[1]})"
 
     def state(self) -> State:
         b = None if self.b is None else _setting(self.model, self.b)

@@ -8,6 +8,7 @@ from solvable import models
 from solvable.controls import Summary
 from solvable.model import Model
 from solvable.precision import in_float64
+from solvable.settings.planes import unit_of
 from solvable.training import Training
 
 
@@ -63,14 +64,7 @@ def _card(summary: Summary, model: Any, training: Training) -> Card:
     if isinstance(value, str):
         return Card(summary.name, summary.label, value)
     value = float(value)
-    return Card(summary.name, summary.label, show(value), _unit(summary, training) if math.isfinite(value) else "")
-
-
-def _unit(summary: Summary, training: Training) -> str:
-    if summary.unit != "time":
-        return summary.unit
-    rate = training.parameters()["learning_rate"]
-    return "steps" if training.counts_steps else "flow time" if rate == 1 else "flow time / η"
+    return Card(summary.name, summary.label, show(value), unit_of(summary, training) if math.isfinite(value) else "")
 
 
 def show(value: float) -> str:

@@ -8,11 +8,14 @@ from typing import Any
 import xarray as xr
 
 from solvable.comparison import compare
+from solvable.explorer.precomputed import shipped_curves
 from solvable.explorer.summaries import cards
 from solvable.model import Model
 from solvable.numerics.ensemble import seeds_from
 from solvable.progress import progress_part
-from solvable.settings import Setting, theory_of, theory_options
+from solvable.settings import Setting, theory_options
+from solvable.story import Explanation
+from solvable.training import Training
 
 Send = Callable[[Any], None]
 
@@ -30,8 +33,32 @@ def _setting(payload: dict[str, Any]) -> Setting:
     return Setting(payload["model"], payload["texts"])
 
 
-def _theory(payload: dict[str, Any], send: Send) -> Any:
-    return theory_of(_setting(payload))
+def _theory(payload: dict[str, Any], send: Send) -> dict[str, Any]:
+    """Curves with the explanation that belongs to them; a quick look where the payload asks for one."""
+    setting = _setting(payload)
+    model, training = setting.build(), setting.training()
+    found = shipped_curves(setting)
+    if found is not None:
+        curves, words = found
+        warnings.warn(words, stacklevel=2)
+    else:
+        options = setting.values("theory")
+        if payload.get("quick"):
+            options |= dict(model.controls.quick(model, training))
+        curves = model.predict(setting.times(), training, **options)
+    return {"curves": curves, "explanation": _explained(model, training, curves)}
+
+
+def _explained(model: Model, training: Training, curves: xr.Dataset) -> Explanation | None:
+    """What the model says about its curves. An explanation that fails does not take the curves with it."""
+    explain = model.controls.explain
+    if explain is None:
+        return None
+    try:
+        return explain(model, training, curves)
+    except Exception as error:
+        warnings.warn(f"the explanation failed: {error}", stacklevel=2)
+        return None
 
 
 def _cards(payload: dict[str, Any], send: Send) -> Any:
@@ -94,7 +121,7 @@ def _expected(setting: Setting, model: Model, times: Any) -> Any:
 
 
 def _plane(payload: dict[str, Any], send: Send) -> Any:
-    from solvable.explorer.planes import compute
+    from solvable.settings.planes import compute
 
     return compute(_setting(payload), payload["view"], send)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,21 +12,20 @@ import xarray as xr
 
 from solvable.explorer import files
 from solvable.explorer.address import TABS, State
-from solvable.explorer.components import Address, CodeBox, Form, Runner, asset, check, choice, described
+from solvable.explorer.components import Actions, Address, CodeBox, Form, Runner, asset, check, described
+from solvable.explorer.curves_part import CurvesPart
 from solvable.explorer.diagnosis_part import DiagnosisPart
-from solvable.explorer.figures import CurvePanel, legend
+from solvable.explorer.history import History
 from solvable.explorer.latest import Later, Latest
-from solvable.explorer.markup import card_list, notice, run_words, setting_words
+from solvable.explorer.markup import card_list, notice, queue_words, run_words, setting_words
 from solvable.explorer.plane_part import PlanePart
+from solvable.explorer.precomputed import is_shipped
 from solvable.explorer.summaries import Card, empty_cards
 from solvable.explorer.workers import Workers
-from solvable.plotting import describe
-from solvable.plotting import series as curves
-from solvable.plotting.style import unit
 from solvable.settings import Setting, code
+from solvable.story import Explanation
 
 Hold = Callable[[], contextlib.AbstractContextManager[Any]]
-_SCALES = {"auto": "automatic", "log": "log", "linear": "linear"}
 
 
 class View:
@@ -49,18 +49,25 @@ class View:
         self._hold, self.push, self._begun = hold, push, False
         later = self._together(later)
         self.theory: dict[str, xr.Dataset | None] = {"a": None, "b": None}
+        # What the model says about the curves of setting A, the curves before the last change, and all changes.
+        self.explanation: Explanation | None = None
+        self.ghost: xr.Dataset | None = None
+        self.is_quick_look = False
+        self._history = History()
         self.found: dict[str, list[Card]] = {"a": [], "b": []}
         self.simulated: tuple[Setting, dict[str, Any]] | None = None
         self.address = Address(query=state.query(), tab=state.tab)
         self._make_controls(errors)
         self._make_shown()
-        self._theory = {which: Latest(workers, later, "theory", self._theory_share) for which in "ab"}
+        self._theory = {
+            which: Latest(workers, later, "theory", self._theory_share, self._theory_waits) for which in "ab"
+        }
+        self._looks = {which: Latest(workers, later, "theory", lambda share: None) for which in "ab"}
         self._cards = {which: Latest(workers, later, "cards", lambda share: None) for which in "ab"}
-        self._simulation = Latest(workers, later, "simulation", self._simulation_share)
+        self._simulation = Latest(workers, later, "simulation", self._simulation_share, self._simulation_waits)
         self.plane = PlanePart(self, workers, later)
         self.diagnosis = DiagnosisPart(self, workers, later)
         self.watch(self.address, "tab", self.open_tab)
-        self._panels: list[dict[str, Any]] = []
         self._enable_downloads()
 
     def _together(self, later: Later) -> Later:
@@ -107,10 +114,9 @@ class View:
         self.cards = pn.pane.HTML("", **style)
         self.progress = Runner(label="")
         self.watch(self.progress, "pressed", lambda new: self._stop_theory())
-        self.views = Form(title="What to show", prefix="v", layout="across")
-        self.watch(self.views, "edited", self.change_view)
-        self.upper, self.lower = (pn.pane.Bokeh(sizing_mode="stretch_width", margin=0) for _ in range(2))
-        self.upper_legend, self.lower_legend = (pn.pane.HTML("", **style) for _ in range(2))
+        self.actions = Actions()
+        self.watch(self.actions, "pressed", lambda new: self._act(str(new.get("action"))))
+        self.curves = CurvesPart(self)
         self.python = CodeBox(title="Python")
         self.command = CodeBox(title="Command line")
         self._buttons = self._download_buttons()
@@ -130,6 +136,7 @@ class View:
             for ending in (".nc", ".csv"):
                 label = f"{what.capitalize()} {ending}"
                 made[label] = button(label, f"{name}-{what}{ending}", partial(self._data_file, what, ending))
+        made["Notebook .ipynb"] = button("Notebook .ipynb", f"{name}.ipynb", self._notebook)
         for ending in (".svg", ".png"):
             made[f"Picture {ending}"] = button(f"Picture {ending}", f"{name}{ending}", partial(self._picture, ending))
         return made
@@ -137,21 +144,26 @@ class View:
     def _data_file(self, what: str, ending: str) -> Any:
         return files.data_file(self._to_download()[what], ending)
 
+    def _notebook(self) -> io.BytesIO:
+        return io.BytesIO(code.notebook(self.state.a).encode())
+
     def _to_download(self) -> dict[str, Any]:
         """What the buttons give, by the first word of their labels; None for what has not been computed."""
         simulation = None if self.simulated is None else self.simulated[1]["simulation"]
-        return {"theory": self.theory["a"], "simulation": simulation, "picture": self._panels or None}
+        return {"theory": self.theory["a"], "simulation": simulation, "picture": self.curves.panels or None} | {
+            "notebook": self.state.a
+        }
 
     def _enable_downloads(self) -> None:
         """Enable the buttons of what there is. The others say by their label that there is nothing yet."""
-        there = self._to_download()
+        there = {**self._to_download(), "notebook": self.state.a}
         for label, button in self._buttons.items():
             missing = there[label.split()[0].lower()] is None
             button.disabled = missing
             button.label = f"{label} (nothing to save yet)" if missing else label
 
     def _picture(self, ending: str) -> Any:
-        return files.picture(self._panels, ending, setting_words(self.state.a))
+        return files.picture(self.curves.panels, ending, setting_words(self.state.a))
 
     # What the visitor does --------------------------------------------------------------------------------------
 
@@ -168,7 +180,7 @@ class View:
     def close(self) -> None:
         """Stop all computations, because the page has been closed. Nothing on the page is changed any more."""
         parts = (self.plane.work, self.diagnosis.work)
-        for work in (*self._theory.values(), *self._cards.values(), self._simulation, *parts):
+        for work in (*self._theory.values(), *self._looks.values(), *self._cards.values(), self._simulation, *parts):
             work.close()
 
     def _edited(self, which: str, change: dict[str, Any]) -> None:
@@ -189,7 +201,32 @@ class View:
             return
         # What was wrong together with this field may be right now; what was wrong with another alone still is.
         form.errors = {other: words for other, words in form.errors.items() if self._still_wrong(changed, other, words)}
+        self.note(which, key)
         self.take(which, changed)
+
+    def note(self, which: str, key: str) -> None:
+        """Remember what is shown before a control changes; a slider that is dragged changes once."""
+        if self._history.note(which, getattr(self.state, which), key) and which == "a":
+            self.ghost = self.theory["a"]
+        self.actions.can_undo = bool(self._history)
+
+    def _act(self, action: str) -> None:
+        if action == "undo":
+            self._undo()
+        elif action == "reset":
+            self.note("a", "reset")
+            self.form.errors = {}
+            self.take("a", Setting(self.state.a.model))
+
+    def _undo(self) -> None:
+        found = self._history.undo()
+        self.actions.can_undo = bool(self._history)
+        if found is None or getattr(self.state, found[0]) is None:
+            return
+        which, setting = found
+        if which == "a":
+            self.ghost = self.theory["a"]
+        self.take(which, setting)
 
     @staticmethod
     def _still_wrong(changed: Setting, key: str, words: str) -> bool:
@@ -266,21 +303,44 @@ class View:
             self._theory[which].stop()
             self._theory_failed(which, setting, _alone(which, setting))
             return
+        slow = setting.is_slow and not is_shipped(setting)
+        look_first = slow and setting.has_quick_look
+        if look_first:
+            quick = {**_payload(setting), "quick": True}
+            self._looks[which].ask(quick, done=lambda result, notes: self._look_found(which, result))
+        else:
+            self._looks[which].stop()
         self._theory[which].ask(
             _payload(setting),
-            setting.is_slow,
+            slow,
+            rest=look_first,
             done=lambda result, notes: self._theory_found(which, setting, result, notes),
             failed=lambda words: self._theory_failed(which, setting, f"Setting {which.upper()}: {words}"),
         )
+
+    def _look_found(self, which: str, result: dict[str, Any]) -> None:
+        """Show a quick look, unless the theory itself has come first."""
+        if getattr(self.state, which) is None or not self._theory[which].busy:
+            return
+        self.theory[which] = result["curves"]
+        if which == "a":
+            self.explanation, self.is_quick_look = result["explanation"], True
+        self._draw()
 
     def _theory_share(self, share: float) -> None:
         self.progress.status = "" if share < 0 else "computing theory" + (f", {share:.0%}" if share > 0 else "")
         self.progress.share = share
 
-    def _theory_found(self, which: str, setting: Setting, result: xr.Dataset, notes: list[str]) -> None:
+    def _theory_waits(self, before: int) -> None:
+        self.progress.status = queue_words(before) or self.progress.status
+
+    def _theory_found(self, which: str, setting: Setting, result: dict[str, Any], notes: list[str]) -> None:
         if getattr(self.state, which) is None:
             return
-        self.theory[which] = result
+        self._looks[which].stop()
+        self.theory[which] = result["curves"]
+        if which == "a":
+            self.explanation, self.is_quick_look = result["explanation"], False
         self.notice.object = notice([*self._address_notes, *notes])
         self._draw()
         self._ask_cards(which, setting)
@@ -288,6 +348,8 @@ class View:
     def _theory_failed(self, which: str, setting: Setting, words: str) -> None:
         # The curve of another setting would be taken for this one's, and so would its cards.
         self.theory[which] = None
+        if which == "a":
+            self.explanation, self.is_quick_look = None, False
         self.progress.error = words
         self._draw()
         self._ask_cards(which, setting)
@@ -296,7 +358,7 @@ class View:
         self._cards[which].ask(_payload(setting), done=lambda found, _: self._cards_found(which, found))
 
     def _stop_theory(self) -> None:
-        for work in self._theory.values():
+        for work in (*self._theory.values(), *self._looks.values()):
             work.stop()
         self.progress.status = "cancelled"
 
@@ -330,6 +392,9 @@ class View:
     def _simulation_share(self, share: float) -> None:
         self.runner.share = share
 
+    def _simulation_waits(self, before: int) -> None:
+        self.runner.status = queue_words(before) or self.runner.status
+
     def _seeds_arrived(self, setting: Setting, result: dict[str, Any]) -> None:
         self.simulated = (setting, result)
         self.runner.status = run_words(setting, result)
@@ -343,99 +408,11 @@ class View:
         self.runner.status = ""
         self.runner.error = words
 
-    # Drawing ----------------------------------------------------------------------------------------------------
+    # Showing ----------------------------------------------------------------------------------------------------
 
     def _draw(self) -> None:
-        self._panels = []
-        self._draw_panels()
+        self.curves.draw()
         self._enable_downloads()
-
-    def _draw_panels(self) -> None:
-        first = self._described()
-        if first is None:
-            for pane, key in ((self.upper, self.upper_legend), (self.lower, self.lower_legend)):
-                _set_visible(pane, False)
-                key.object = ""
-            self.views.fields = []
-            return
-        known = curves.quantities(first)
-        upper, lower = curves.usual_quantities(first)
-        views = self.state.views
-        chosen = [
-            views["upper"] if views.get("upper") in known else upper,
-            views["lower"] if views.get("lower") in (*known, "") and "lower" in views else lower,
-        ]
-        self._show_view_choices(known, chosen)
-        for quantity, pane, key in zip(
-            chosen, (self.upper, self.lower), (self.upper_legend, self.lower_legend), strict=True
-        ):
-            if quantity:
-                self._draw_panel(quantity, pane, key, curves.axis_label(first, quantity))
-            else:
-                key.object = ""
-            _set_visible(pane, bool(quantity))
-
-    def _described(self) -> xr.Dataset | None:
-        """The dataset that names the axes: theory or, without theory, the mean over the simulated seeds."""
-        if self.theory["a"] is not None or self.simulated is None:
-            return self.theory["a"]
-        simulation: xr.Dataset = self.simulated[1]["simulation"]
-        return simulation.mean("seed", keep_attrs=True)
-
-    def _draw_panel(self, quantity: str, pane: Any, key: Any, label: str) -> None:
-        lines = [
-            (curve, which == "b")
-            for which in "ab"
-            if (data := self.theory[which]) is not None and quantity in curves.quantities(data)
-            for curve in curves.lines(data, quantity)
-        ]
-        points, hollow, words = [], False, ""
-        if self.simulated is not None:
-            setting, result = self.simulated
-            points = curves.points(result["simulation"], result["comparison"], quantity)
-            hollow = setting.values_differ(self.state.a)
-            if points:
-                words = f"simulation, {result['seeds']} of {result['of']} seeds" + (
-                    ", another setting" if hollow else ""
-                )
-        log = self._is_log("yscale", curves.log_by_default(quantity))
-        time_log = self._is_log("xscale", self.state.a.text("times").endswith("log"))
-        first = self._described()
-        assert first is not None
-        x_label = f"{describe(first['time'])} {unit(first['time'])}".strip()
-        panel = self._panel(pane, time_log, log, x_label)
-        span = curves.y_range([curve for curve, _ in lines] + points, log)
-        panel.show(lines, points, hollow, label, span)
-        self.push(pane)
-        key.object = legend(lines, points, words, self.state.theme, hollow)
-        self._panels.append(
-            {"lines": lines, "points": points, "hollow": hollow, "x_log": time_log, "y_log": log, "y_range": span}
-            | {"x_label": x_label, "y_label": label}
-        )
-
-    def _is_log(self, view: str, usual: bool) -> bool:
-        return {"log": True, "linear": False}.get(self.state.views.get(view, ""), usual)
-
-    def _panel(self, pane: Any, x_log: bool, y_log: bool, x_label: str) -> CurvePanel:
-        """The figure of a pane; a new one if the scales of its axes change."""
-        panel = getattr(pane, "curve_panel", None)
-        if panel is None or (panel.x_log, panel.y_log) != (x_log, y_log):
-            panel = CurvePanel(self.state.theme, x_log, y_log, x_label, "upper" if pane is self.upper else "lower")
-            pane.curve_panel = panel
-            pane.object = panel.figure
-        return panel
-
-    def _show_view_choices(self, known: dict[str, str], chosen: list[str]) -> None:
-        fields = [
-            choice("upper", "Above", known),
-            choice("lower", "Below", {"": "nothing", **known}),
-            choice("xscale", "Time axis", _SCALES),
-            choice("yscale", "Value axis", _SCALES),
-        ]
-        if self.views.fields != fields:
-            self.views.fields = fields
-        scales = {name: self.state.views.get(name, "auto") for name in ("xscale", "yscale")}
-        self.views.texts = {"upper": chosen[0], "lower": chosen[1], **scales}
 
     def _show_cards(self) -> None:
         mine = self.found["a"] or empty_cards(self.state.a.model)
@@ -445,13 +422,6 @@ class View:
         self.python.code = code.python(self.state.a)
         verbs = ("predict", "simulate", "compare")
         self.command.code = "\n".join(code.command(self.state.a, verb) for verb in verbs)
-
-
-def _set_visible(pane: Any, visible: bool) -> None:
-    """Show or hide a pane. Panel copies the visibility of a figure to its pane, so that the figure comes first."""
-    if hasattr(pane.object, "visible"):
-        pane.object.visible = visible
-    pane.visible = visible
 
 
 def _alone(which: str, setting: Setting) -> str:

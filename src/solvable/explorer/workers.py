@@ -39,6 +39,9 @@ class Job:
         self.on_partial: Callable[[Any], None] = lambda partial: None
         self.on_done: Callable[[Any, list[str]], None] = lambda result, notes: None
         self.on_failed: Callable[[str], None] = lambda words: None
+        # Called with the number of jobs that come first, whenever that changes while the job waits.
+        self.on_waiting: Callable[[int], None] = lambda before: None
+        self.before = -1
         self.over = False
         self._cancel: Callable[[Job], None] | None = None
 
@@ -153,6 +156,17 @@ class Workers:
             return sum(worker.job is not None for worker in self._workers)
 
     def _assign(self) -> None:
+        self._give_out()
+        heavy = sum(worker.job is not None and worker.job.heavy for worker in self._workers)
+        for job in self._waiting:
+            # A heavy job waits for those that run, too.
+            before, heavy = (heavy, heavy + 1) if job.heavy else (0, heavy)
+            if job.before != before:
+                job.before = before
+                job.on_waiting(before)
+
+    def _give_out(self) -> None:
+        """Give waiting jobs to idle workers."""
         for job in list(self._waiting):
             idle = [worker for worker in self._workers if worker.job is None]
             if not idle:

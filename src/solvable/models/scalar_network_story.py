@@ -155,4 +155,6 @@ STORY = Story(
     sliders=("initial_first", "initial_second", "target"),
     variables=(("output", "linear_output"), ("kernel",), ("test_loss",)),
     facts=facts,
+    # Other signs give mirror images, or starts that first have to cross zero.
+    ranges={"initial_first": (0, 3), "initial_second": (0, 3), "target": (0, 5)},
 )

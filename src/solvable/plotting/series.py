@@ -13,8 +13,8 @@ _FAMILIES = {"loss": ("test_loss", "train_loss"), "accuracy": ("test_accuracy", 
 # Quantities for the second panel, in order of preference.
 _SECOND = ("accuracy", "strength", "output", "alignment", "kernel_growth", "signal_fit")
 _MOST_CURVES = 8
-# Losses below this fraction of the largest are rounding errors.
-_DEPTH = 1e-16
+# An axis of losses spans at most eight decades: what matters would be lost in more.
+_DEPTH = 1e-8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +46,11 @@ def quantities(theory: xr.Dataset) -> dict[str, str]:
         ):
             shown[name] = describe(values)
     return shown
+
+
+def variables_of(quantity: str) -> tuple[str, ...]:
+    """The variables of a dataset that are drawn for a quantity, in the order of their curves."""
+    return _FAMILIES.get(quantity, (quantity,))
 
 
 def axis_label(theory: xr.Dataset, quantity: str) -> str:
@@ -95,7 +100,7 @@ def points(simulation: xr.Dataset, comparison: xr.Dataset | None, quantity: str)
 
 def _series(data: xr.Dataset, quantity: str) -> Iterator[tuple[str, xr.DataArray]]:
     """Each curve over time, under a name that is the same in theory, simulation and comparison."""
-    for name in _FAMILIES.get(quantity, (quantity,)):
+    for name in variables_of(quantity):
         if name not in data or "time" not in data[name].dims:
             continue
         values = data[name]
@@ -107,6 +112,14 @@ def _series(data: xr.Dataset, quantity: str) -> Iterator[tuple[str, xr.DataArray
         for place in _chosen(list(places)):
             at = dict(zip(others, place, strict=True))
             yield _labelled(values, at), values.isel(at)
+
+
+def first_of(variable: str, curves: list[Curve]) -> Curve | None:
+    """The first curve of a variable among those of its quantity; None if there is none."""
+    named = [curve for curve in curves if curve.name == _word(variable)]
+    # Curves of a variable with further dimensions are named after these, and are the only ones of their quantity.
+    others = [] if any(variable in names for names in _FAMILIES.values()) else curves
+    return next(iter([*named, *others]), None)
 
 
 def _word(name: str) -> str:

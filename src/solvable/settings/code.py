@@ -1,5 +1,6 @@
 """A setting as a Python script and as command lines that give exactly the numbers on the page."""
 
+import json
 import shlex
 from typing import Any
 
@@ -44,6 +45,24 @@ def python(setting: Setting) -> str:
         lines.append(f"expected = {_call('model.predict', ['times', *said, *shared])}")
     lines.append(f"comparison = solvable.compare({expected}, simulation)")
     return "\n".join(lines) + "\n"
+
+
+def notebook(setting: Setting) -> str:
+    """A Jupyter notebook (nbformat 4.5) with the script in cells: theory, its picture, and the simulation beside it."""
+    theory, _, simulation = python(setting).partition("\n# The finite-size system")
+    shown = "solvable.plot(theory)"
+    cells = [
+        _cell("markdown", f"# {setting.model}\n\nThis notebook gives exactly the numbers of the page.", 1),
+        _cell("code", f"{theory.strip()}\n\n{shown}", 2),
+        _cell("code", f"# The finite-size system{simulation.rstrip()}\n\nsolvable.plot(theory, simulation)", 3),
+    ]
+    about = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    return json.dumps({"cells": cells, "metadata": about, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
+
+
+def _cell(kind: str, text: str, number: int) -> dict[str, Any]:
+    made = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": text.splitlines(keepends=True)}
+    return made | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
 def command(setting: Setting, verb: str = "predict") -> str:

@@ -163,6 +163,12 @@ class Setting:
             return False
 
     @property
+    def has_quick_look(self) -> bool:
+        """Whether the model states options for a quick look, and none of them was chosen by the visitor."""
+        quick = models.get(self.model).controls.quick(self.build(), self.training())
+        return bool(quick) and not any(self.value(key) is not None for key in quick if key in self.texts)
+
+    @property
     def is_simulation_only(self) -> bool:
         """Whether the training is one that the theory of the model does not cover, but its simulation does."""
         model, training = self.build(), self.training()

@@ -1,13 +1,13 @@
 """The grid of settings over the sliders of a story's last step, and the interpolation between them.
 
 A position on a slider is a number of its stops, from 0; between two computed stops curves are interpolated linearly in
-that number, over two or three sliders multilinearly.
+that number, over two or three sliders multilinearly (:mod:`solvable.stories.interpolation` says how).
 """
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -106,10 +106,16 @@ class Places:
         ]
 
 
-def places(setting: Setting, keys: tuple[str, ...], nodes: int | None = None) -> Places:
-    """The grid over the sliders with these keys, evenly spaced, which contains the setting itself."""
+def places(
+    setting: Setting,
+    keys: tuple[str, ...],
+    nodes: int | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> Places:
+    """The grid over the sliders with these keys, evenly spaced over a range of each, which contains the setting."""
     each = nodes or max(2, math.floor((_FEW if is_slow(setting) else _MANY) ** (1 / len(keys)) + 1e-9))
-    return Places(setting, tuple(_place(setting, key, each) for key in keys))
+    every = (-math.inf, math.inf)
+    return Places(setting, tuple(_place(setting, key, each, *(ranges or {}).get(key, every)) for key in keys))
 
 
 def is_slow(setting: Setting) -> bool:
@@ -132,11 +138,11 @@ def adapted(even: Places, differences: list[np.ndarray]) -> Places:
     return dataclasses.replace(even, sliders=tuple(sliders))
 
 
-def _place(setting: Setting, key: str, count: int) -> Place:
+def _place(setting: Setting, key: str, count: int, low: float, high: float) -> Place:
     slider = setting.fields[key].slider
     if slider is None:
         raise ValueError(f"the story of {setting.model} hands over {key!r}, which has no slider")
-    stops, start = _with(list(slider.stops()), setting.text(key))
+    stops, start = _with([stop for stop in slider.stops() if low <= _value(stop) <= high], setting.text(key))
     chosen = np.round(np.linspace(0, len(stops) - 1, min(count, len(stops)))).astype(int)
     return Place(key, tuple(stops), _with_start(chosen, start), start)
 

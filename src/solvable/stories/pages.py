@@ -4,6 +4,7 @@ import base64
 import functools
 import html
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from string import Template
@@ -16,7 +17,7 @@ from solvable.stories.scene import story_of
 from solvable.stories.shipped import compressed, scene
 
 _ASSETS = Path(__file__).parent / "assets"
-_SCRIPTS = ("figure.js", "system.js", "player.js")
+_SCRIPTS = ("figure.js", "system.js", "plane.js", "player.js")
 # A band that covers this fraction of the time axis is what a thumbnail shows.
 _BROAD = 0.1
 
@@ -59,12 +60,17 @@ def _page(title: str, body: str, data: str, stories: str, free: str) -> str:
     return Template(_asset("page.html")).substitute(
         title=html.escape(f"{title} · solvable"),
         version=__version__,
-        style=_asset("player.css"),
+        style=_shortened(_asset("player.css")),
         body=Template(_asset(body)).substitute(stories=html.escape(stories or "#")),
         links=_inside_script(json.dumps({"stories": stories, "free": free})),
         data=_inside_script(data),
-        script="".join(map(_asset, _SCRIPTS)),
+        script="".join(_shortened(_asset(name)) for name in _SCRIPTS),
     )
+
+
+def _shortened(text: str) -> str:
+    """A script or a style sheet without indentation and without lines that hold a comment only."""
+    return re.sub(r"(?m)^(?:[ ]*//.*\n|[ ]+)", "", text)
 
 
 def _inside_script(text: str) -> str:

@@ -17,16 +17,19 @@ import xarray as xr
 
 from solvable import models
 from solvable._version import __version__
+from solvable.model import Model
 from solvable.plotting.series import Curve, lines, log_by_default, y_range
 from solvable.precision import in_float64
 from solvable.progress import Advance, progress_bar
 from solvable.settings import Setting, theory_of
 from solvable.settings.code import command, python
 from solvable.stories import grid
+from solvable.stories.interpolation import Drawn, interpolated
 from solvable.stories.packing import NODE_LEVELS, STEP_LEVELS, pack, pack_mark, pack_system, unpack
+from solvable.stories.plane import packed_plane
 from solvable.story import Explanation, Step, Story, SystemView
 
-FORMAT = 2
+FORMAT = 3
 _MOST_TIMES = 120
 _STEP_FRAMES, _NODE_FRAMES = 41, 15
 # A logarithmic panel shows at most this many decades below its largest value.
@@ -38,6 +41,7 @@ class Computed:
     """What theory says about one setting: the curves of each panel, the explanation and the picture of the system."""
 
     setting: Setting
+    model: Model
     times: np.ndarray
     panels: tuple[tuple[tuple[str, Curve], ...], ...]
     explanation: Explanation
@@ -111,7 +115,7 @@ def build(model: str, nodes: int | None = None, test_points: int = 24, progress:
     """
     story = story_of(model)
     settings = [step_setting(model, step) for step in story.steps]
-    places = grid.places(settings[-1], story.sliders, nodes)
+    places = grid.places(settings[-1], story.sliders, nodes, story.ranges)
     adapt = not grid.is_slow(settings[-1])
     looked = sum(map(len, itertools.chain(*map(places.along, range(len(story.sliders)))))) if adapt else 0
     total = len(settings) + looked + places.count + test_points
@@ -143,7 +147,8 @@ def build(model: str, nodes: int | None = None, test_points: int = 24, progress:
         "steps": steps,
         "sliders": places.described(settings),
         "nodes": states,
-        "errors": _errors(places, states, tested, computed, found, axes, node_axes),
+        "plane": packed_plane(settings[-1], story.sliders),
+        **_errors(places, states, tested, computed, found, axes, node_axes),
         "version": __version__,
         "made": datetime.date.today().isoformat(),
         "fingerprint": fingerprint(model),
@@ -183,14 +188,14 @@ def _panels(theory: xr.Dataset, story: Story) -> tuple[tuple[tuple[str, Curve], 
 def compute(setting: Setting, story: Story) -> Computed:
     """Theory's curves for one setting, with what the model says about them."""
     model, training = setting.build(), setting.training()
-    theory = theory_of(setting)
+    theory = model.predict(setting.times(), training, **setting.values("theory"))
     thinned = theory.isel(time=np.unique(np.linspace(0, theory.sizes["time"] - 1, _MOST_TIMES).round().astype(int)))
     panels = _panels(thinned, story)
     controls = type(model).controls
     explanation = Explanation("") if controls.explain is None else controls.explain(model, training, theory)
     times = np.asarray(thinned["time"].values, float)
     system = None if controls.system is None else controls.system(model, training, times)
-    return Computed(setting, times, panels, explanation, system, _theory_error(theory))
+    return Computed(setting, model, times, panels, explanation, system, _theory_error(theory))
 
 
 def _attempt(setting: Setting, story: Story) -> Computed | dict[str, Any]:
@@ -260,7 +265,7 @@ def _filled(text: str, story: Story, computed: Computed) -> str:
     """The text with its facts; they are computed only where the text names any."""
     if "{" not in text:
         return text
-    facts = story.facts(computed.setting.build(), computed.setting.training())
+    facts = story.facts(computed.model, computed.setting.training())
     try:
         return text.format(**facts)
     except (KeyError, ValueError) as error:
@@ -300,41 +305,71 @@ def _errors(
     axes: list[Axis],
     node_axes: list[Axis],
 ) -> dict[str, Any]:
-    """The errors of a scene, as fractions of the height of a panel; that of theory is as its datasets state it."""
-    between = [
-        error
-        for point, exact in tested
-        if isinstance(exact, Computed)
-        and (error := interpolation_error(places, states, point, exact, node_axes)) is not None
-    ]
+    """The errors of a scene, as fractions of the height of a panel; that of theory is as its datasets state it.
+
+    Curves are aligned before they are interpolated (``"aligned"``) unless that makes the largest error larger.
+    """
+    exact = [(point, one) for point, one in tested if isinstance(one, Computed)]
+    ways = {
+        aligned: [
+            error
+            for point, one in exact
+            if (error := interpolation_error(places, states, point, one, node_axes, aligned)) is not None
+        ]
+        for aligned in (True, False)
+    }
+    aligned = max(ways[True], default=0.0) <= max(ways[False], default=0.0)
+    between = ways[aligned]
     known = [one for one in found if isinstance(one, Computed)]
     rounding = [_rounding(one, axes, STEP_LEVELS) for one in computed]
     rounding += [_rounding(one, node_axes, NODE_LEVELS) for one in known]
-    return {
+    errors = {
         "points": len(between),
         "largest": max(between, default=0.0),
         "median": float(np.median(between)) if between else 0.0,
         "rounding": max(rounding),
         "theory": max(one.error for one in [*computed, *known]),
     }
+    return {"aligned": aligned, "errors": errors}
 
 
 def interpolation_error(
-    places: "grid.Places", states: list[dict[str, Any]], point: tuple[float, ...], exact: Computed, axes: list[Axis]
+    places: "grid.Places",
+    states: list[dict[str, Any]],
+    point: tuple[float, ...],
+    exact: Computed,
+    axes: list[Axis],
+    aligned: bool,
 ) -> float | None:
     """The largest error of the interpolated curves at a point; None where a neighbouring node has other curves."""
     corners = [(weight, states[node]) for weight, node in places.corners(point) if weight > 0]
     if any("error" in state for _, state in corners):
         return None
-    errors = []
-    for place, (axis, panel) in enumerate(zip(axes, exact.panels, strict=True)):
-        for which, (_, curve) in enumerate(panel):
-            drawn = [(weight, state["curves"][place][which : which + 1]) for weight, state in corners]
-            if any(not one or one[0]["name"] != curve.name for _, one in drawn):
-                return None
-            shown = sum(weight * unpack(one[0]["y"]) for weight, one in drawn)
-            errors.append(axis.error(np.asarray(shown), axis.coordinate(curve.y)))
-    return max(errors)
+    names = [[curve.name for _, curve in panel] for panel in exact.panels]
+    if any([[curve["name"] for curve in panel] for panel in state["curves"]] != names for _, state in corners):
+        return None
+    weights, drawn = [weight for weight, _ in corners], [drawn_curves(state, axes) for _, state in corners]
+    position, rows = interpolated(weights, drawn, aligned)
+    wanted = _position(exact.times, corners[0][1]["log_time"])
+    pairs = [(axis, curve) for axis, panel in zip(axes, exact.panels, strict=True) for _, curve in panel]
+    return max(
+        axis.error(np.interp(wanted, position, row), axis.coordinate(curve.y))
+        for row, (axis, curve) in zip(rows, pairs, strict=True)
+    )
+
+
+def drawn_curves(state: dict[str, Any], axes: list[Axis]) -> Drawn:
+    """The curves of a packed state on these axes."""
+    rows = [(axis, unpack(curve["y"])) for axis, panel in zip(axes, state["curves"], strict=True) for curve in panel]
+    heights = [np.clip((row - axis.low) / (axis.high - axis.low), 0, 1) for axis, row in rows]
+    coordinates = np.array([row for _, row in rows])
+    return Drawn(_position(np.asarray(state["times"]), state["log_time"]), coordinates, np.array(heights))
+
+
+def _position(times: np.ndarray, log: bool) -> np.ndarray:
+    """Times as positions on their axis, from 0 to 1."""
+    placed = np.log(times) if log else times
+    return (placed - placed[0]) / (placed[-1] - placed[0])
 
 
 def _rounding(computed: Computed, axes: list[Axis], levels: int) -> float:

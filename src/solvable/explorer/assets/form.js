@@ -10,6 +10,20 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+// A symbol with its subscripts and superscripts as elements: R_k(0), d_out, C^w.
+function typeset(symbol) {
+  const made = document.createElement("span");
+  for (const [, mark, body, plain] of symbol.matchAll(/([_^])(\{[^}]*\}|[\p{L}\p{N}*]+)|([^_^]+|[_^])/gu)) {
+    if (!mark) made.append(plain);
+    else {
+      const script = document.createElement(mark === "_" ? "sub" : "sup");
+      script.textContent = body.replace(/^\{|\}$/g, "");
+      made.append(script);
+    }
+  }
+  return made;
+}
+
 // The place of the stop that is nearest to a number. Stops are dense enough for the plain difference to decide, also on
 // sliders that are even in the logarithm; a difference of logarithms cannot be compared with the distance to zero.
 function nearest(stops, text) {
@@ -80,7 +94,7 @@ export function render({ model, el }) {
     const id = `${model.prefix}-${field.key}`;
     const error = element("p", { class: "complaint", id: `${id}-error`, role: "alert" });
     const label = element("label", { for: id });
-    if (field.symbol) label.append(element("b", { class: "symbol" }, field.symbol), " ");
+    if (field.symbol) label.append(element("b", { class: "symbol" }, typeset(field.symbol)), " ");
     label.append(element("span", { class: "help" }, field.help + (field.units ? ` [${field.units}]` : "")));
     const shared = { id, "aria-describedby": `${id}-error ${id}-allowed`, spellcheck: "false", autocomplete: "off" };
     const holder = element("div", { class: "slider" });

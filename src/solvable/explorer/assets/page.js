@@ -23,10 +23,16 @@
   const theme = document.getElementById("theme");
   theme.addEventListener("click", () => {
     const query = new URLSearchParams(location.search);
-    query.set("theme", theme.textContent.split(" ")[0]);
+    const chosen = theme.textContent.split(" ")[0];
+    query.set("theme", chosen);
+    try { localStorage.setItem("solvable-theme", chosen); } catch { /* Storage may be closed: this page only. */ }
     theme.href = "?" + query.toString();
   });
   // On a phone the curves come first and the controls fold, unless something is wrong with one of them.
   const controls = document.querySelector(".controls");
   if (matchMedia("(max-width: 760px)").matches && !controls.dataset.wrong) controls.open = false;
+  controls.addEventListener("toggle", () => {
+    // The sheet of controls covers the lower part of a phone: what they change goes to the upper part.
+    if (controls.open && matchMedia("(max-width: 760px)").matches) document.querySelector('[role="tabpanel"]:not([hidden])').scrollIntoView();
+  });
 })();

@@ -50,10 +50,12 @@ class ClosureSolver:
     tolerance: float = 3e-3
     memory_limit: float | None = None
     covers: ClassVar[tuple[Covers, ...]] = ()
+    # A single replicate has no spread, and hence no error.
+    least_replicates: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_count("samples", self.samples, 16)
-        check_count("replicates", self.replicates, 2)
+        check_count("replicates", self.replicates, self.least_replicates)
         if not 1e-6 <= self.tolerance < 1:
             raise ValueError(f"tolerance must lie between 1e-6 and 1, not {self.tolerance!r}")
 

@@ -16,6 +16,7 @@ from solvable.divergence import DivergedError
 from solvable.model import Key, MemoryLimit, Model, function, parameter
 from solvable.models.committee import online, simulation, story, theory
 from solvable.models.committee.flow import Flow
+from solvable.models.committee.latent import Latent
 from solvable.models.committee.problem import (
     OutputRequest,
     Solver,
@@ -33,6 +34,28 @@ from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Traini
 _START_OVERLAP = ((1.0, 0.0), (0.0, 1.0))
 _START_ALIGNMENT = ((0.2,), (-0.2,))
 _PLAIN = (Covers(GradientDescent, options=("weight_decay",)), *Flow.covers)
+
+
+class _QuickLatent(Latent):
+    """One small set of samples: a look at the curves, without the errors that a result needs."""
+
+    least_replicates: ClassVar[int] = 1
+
+
+class _QuickFlow(Flow):
+    """As :class:`_QuickLatent`, for gradient flow."""
+
+    least_replicates: ClassVar[int] = 1
+
+
+def _quick_look(model: "Committee", training: Training) -> dict[str, Any]:
+    """Options of ``predict`` for a quick look: few samples, and a coarse latent basis."""
+    if math.isinf(model.samples_per_dimension):
+        return {}
+    solver = _QuickFlow if isinstance(training, GradientFlow) else _QuickLatent
+    return {"solver": solver(samples=512, replicates=1, tolerance=0.05)}
+
+
 CONTROLS = Controls(
     sliders={
         "samples_per_dimension": log_slider(0.3, 100, after=("inf",)),
@@ -58,6 +81,7 @@ CONTROLS = Controls(
     system=story.system,
     # Mean-field theory of finite data.
     slow=lambda model, training: not math.isinf(model.samples_per_dimension),
+    quick=_quick_look,
 )
 
 

@@ -38,7 +38,10 @@ def _over(quantity: str) -> Any:
 
 
 def _time(quantity: str, label: str) -> Summary:
-    return Summary(quantity, label, of_trained("grokking_time", quantity), "time", over=_over(quantity))
+    undefined = "never fits" if quantity == "train_time" else "never groks"
+    return Summary(
+        quantity, label, of_trained("grokking_time", quantity), "time", over=_over(quantity), undefined=undefined
+    )
 
 
 CONTROLS = Controls(

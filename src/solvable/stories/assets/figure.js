@@ -26,6 +26,20 @@ function draw(parent, tag, attributes = {}, text = null) {
   return element;
 }
 
+// A symbol with its subscripts and superscripts as elements: R_k(0), d_out, C^w.
+function typeset(symbol) {
+  const made = document.createElement("span");
+  for (const [, mark, body, plain] of symbol.matchAll(/([_^])(\{[^}]*\}|[\p{L}\p{N}*]+)|([^_^]+|[_^])/gu)) {
+    if (!mark) made.append(plain);
+    else {
+      const script = document.createElement(mark === "_" ? "sub" : "sup");
+      script.textContent = body.replace(/^\{|\}$/g, "");
+      made.append(script);
+    }
+  }
+  return made;
+}
+
 const unpacked = new WeakMap();
 // The numbers of solvable.stories.packing.pack: levels between low and high, stored as differences.
 function unpack(packed) {

@@ -2,7 +2,7 @@
 
 class Grid {
   constructor(scene) {
-    Object.assign(this, { scene, sliders: scene.sliders });
+    Object.assign(this, { scene, sliders: scene.sliders, ways: new WeakMap() });
   }
 
   // The position of the nearest computed setting.
@@ -27,6 +27,13 @@ class Grid {
     return found.filter(([weight]) => weight > 0).map(([weight, n]) => [weight, this.scene.nodes[n]]);
   }
 
+  // Fractions of the time axis and coordinates of all curves, at evenly spaced fractions of the way along the curves:
+  // see solvable.stories.interpolation.
+  along(state) {
+    if (!this.ways.has(state)) this.ways.set(state, this.scene.aligned ? aligned(state, this.scene.node_axes) : plain(state));
+    return this.ways.get(state);
+  }
+
   // The state at any position: the nearest computed one, with curves interpolated where all neighbours have the same.
   at(positions) {
     const nearest = this.node(positions);
@@ -34,14 +41,41 @@ class Grid {
     const shape = (state) => JSON.stringify((state.curves || []).map((panel) => panel.map((curve) => curve.name)));
     const alike = corners.every(([, state]) => !state.error && shape(state) === shape(nearest) && state.times.length === nearest.times.length);
     if (nearest.error || !alike) return nearest;
-    const curves = nearest.curves.map((panel, p) =>
-      panel.map((curve, n) => {
-        const parts = corners.map(([weight, state]) => [weight, unpack(state.curves[p][n].y)]);
-        return { ...curve, values: parts[0][1].map((_, i) => parts.reduce((sum, [weight, values]) => sum + weight * values[i], 0)) };
+    let parts = corners.map(([weight, state]) => [weight, this.along(state)]);
+    if (parts.some(([, way]) => way.gaps)) parts = corners.map(([weight, state]) => [weight, plain(state)]);
+    const mean = (rows) => rows[0][1].map((_, i) => rows.reduce((sum, [weight, row]) => sum + weight * row[i], 0));
+    const times = mean(parts.map(([weight, way]) => [weight, way.fractions])).map((f) => timeAt(nearest, f));
+    let place = -1;
+    const curves = nearest.curves.map((panel) =>
+      panel.map((curve) => {
+        place += 1;
+        return { ...curve, values: mean(parts.map(([weight, way]) => [weight, way.rows[place]])) };
       }),
     );
-    return { ...nearest, curves };
+    return { ...nearest, times, curves };
   }
+}
+
+function plain(state) {
+  return { fractions: state.times.map((time) => fractionOf(state, time)), rows: state.curves.flat().map((curve) => unpack(curve.y)) };
+}
+
+const ACROSS = 0.05;
+const POINTS = 241;
+function aligned(state, axes) {
+  const { fractions, rows } = plain(state);
+  if (rows.some((row) => row.some(Number.isNaN))) return { fractions, rows, gaps: true };
+  const heights = state.curves.flatMap((panel, p) =>
+    panel.map((curve) => unpack(curve.y).map((value) => clamp((value - axes[p].low) / (axes[p].high - axes[p].low), 0, 1))),
+  );
+  const way = [0];
+  for (let i = 1; i < fractions.length; i++) {
+    const up = heights.reduce((sum, row) => sum + Math.abs(row[i] - row[i - 1]), 0) / heights.length;
+    way.push(way[i - 1] + ACROSS * (fractions[i] - fractions[i - 1]) + up);
+  }
+  const points = Array.from({ length: POINTS }, (_, n) => (way.at(-1) * n) / (POINTS - 1));
+  const sampled = (values) => points.map((point) => valueAt(values, way, point, false));
+  return { fractions: sampled(fractions), rows: rows.map(sampled) };
 }
 
 // The player ------------------------------------------------------------------------------------------------------
@@ -56,6 +90,7 @@ class Player {
     this.f = 1;
     this.buildTexts();
     this.buildSliders();
+    this.buildPlane();
     this.listen();
     const begun = this.readAddress();
     this.show();
@@ -111,20 +146,51 @@ class Player {
   buildSliders() {
     const card = byId("sliders");
     this.inputs = this.scene.sliders.map((slider, k) => {
-      const symbol = slider.symbol && slider.symbol !== slider.label ? `, ${slider.symbol}` : "";
+      const symbol = slider.symbol && slider.symbol !== slider.label ? [", ", typeset(slider.symbol)] : [];
       const id = `slider-${slider.key}`;
       const input = make("input", { type: "range", id, min: 0, max: slider.stops.length - 1, step: "any", title: slider.help });
       const output = make("output", { for: id });
       input.addEventListener("input", () => this.drag(k, Number(input.value)));
       input.addEventListener("change", () => this.release(k, Number(input.value)));
       input.addEventListener("keydown", (event) => this.sliderKey(event, k));
-      card.append(make("div", { class: "slider" }, make("label", { for: id }, slider.label + symbol), output, input));
+      card.append(make("div", { class: "slider" }, make("label", { for: id }, slider.label, ...symbol), output, input));
       return { input, output };
     });
     const { errors } = this.scene;
     const note = make("p", { class: "small" }, `Between computed settings curves are interpolated; largest error ${readable(100 * errors.largest, 2)} % of the height. `);
     note.append(this.links.free ? make("a", { id: "more" }, "more controls") : `More controls: solvable explore ${this.scene.model}`);
     card.append(note);
+  }
+
+  buildPlane() {
+    const { plane, sliders } = this.scene;
+    this.map = plane && new PlanePicture(byId("plane"), plane, (values, final) => this.moveOnPlane(values, final));
+    if (!plane) return;
+    const drag = plane.axes.some(({ slider }) => slider !== null) ? " Click or drag to move the sliders." : "";
+    const others = sliders.filter((_, k) => !plane.axes.some(({ slider }) => slider === k)).map(({ label }) => label);
+    const fixed = others.length ? ` Computed at the story's own ${others.join(" and ")}.` : "";
+    byId("map-words").textContent = `${plane.label} over two controls; grey where it is not defined.${drag}${fixed}`;
+  }
+
+  // The values of the current setting on the axes of the plane.
+  planeValues() {
+    const of = ({ slider, value }) => {
+      if (slider === null) return value;
+      const { stops } = this.scene.sliders[slider];
+      const text = stops[Math.round(this.positions[slider])];
+      return text === "" || text === "inf" ? Infinity : Number(text);
+    };
+    return this.scene.plane.axes.map(of);
+  }
+
+  moveOnPlane(values, final) {
+    const changes = this.scene.plane.axes.flatMap(({ slider }, n) => {
+      if (slider === null) return [];
+      const { stops } = this.scene.sliders[slider];
+      const apart = (text) => Math.abs(Number(text === "" || text === "inf" ? Infinity : text) - values[n]);
+      return [[slider, stops.reduce((best, text, k) => (apart(text) < apart(stops[best]) ? k : best), 0)]];
+    });
+    this.move(changes, final);
   }
 
   listen() {
@@ -190,18 +256,21 @@ class Player {
   }
 
   drag(k, position) {
-    if (!this.dragged) {
-      this.remember();
-      this.dragged = true;
-    }
-    this.positions = this.positions.map((old, n) => (n === k ? position : old));
-    this.show(this.grid.at(this.positions), false);
+    this.move([[k, position]], false);
   }
 
   release(k, position) {
+    this.move([[k, position]], true);
+  }
+
+  // Moves sliders; when they are let go, to computed settings. A whole drag is one change to undo.
+  move(changes, final) {
     if (!this.dragged) this.remember();
-    this.dragged = false;
-    this.positions = this.positions.map((old, n) => (n === k ? this.grid.snap(this.scene.sliders[k], position) : old));
+    this.dragged = !final;
+    for (const [k, position] of changes) {
+      this.positions = this.positions.map((old, n) => (n !== k ? old : final ? this.grid.snap(this.scene.sliders[k], position) : position));
+    }
+    if (!final) return this.show(this.grid.at(this.positions), false);
     this.show();
     this.writeAddress();
   }
@@ -334,6 +403,8 @@ class Player {
     if (changed) this.showLists();
     this.showTexts(this.last ? this.grid.node(this.positions) : this.state, settled);
     byId("view").classList.toggle("look", step.look_at === "system");
+    byId("map").hidden = !this.last || !this.map;
+    if (this.last && this.map) this.map.show(this.planeValues());
     this.seek(this.f);
   }
 

@@ -15,6 +15,7 @@ from solvable.precision import in_float64
 from solvable.progress import progress_bar
 from solvable.settings import Setting
 from solvable.settings.fields import Field, write
+from solvable.training import Training
 
 END = "end_loss"
 # Grid of a plane that is computed in one call, and the successive grids of one that is computed cell by cell.
@@ -53,8 +54,15 @@ def _options_of_training(setting: Setting) -> set[str]:
 def quantities(model: str) -> dict[str, str]:
     """The quantities that can be drawn over two parameters, with their labels."""
     summaries = models.get(model).controls.summaries
-    found = {one.name: one.label + (f" [{one.unit}]" if one.unit else "") for one in summaries if one.planar}
-    return {**found, END: "test loss at the last time"}
+    return {**{one.name: one.label for one in summaries if one.planar}, END: "test loss at the last time"}
+
+
+def unit_of(summary: Summary, training: Training) -> str:
+    """The unit of a summary; that of a time depends on the training."""
+    if summary.unit != "time":
+        return summary.unit
+    rate = training.parameters()["learning_rate"]
+    return "steps" if training.counts_steps else "flow time" if rate == 1 else "flow time / η"
 
 
 def usual(setting: Setting) -> dict[str, str]:
@@ -114,12 +122,15 @@ def compute(setting: Setting, view: Mapping[str, str], send: Callable[[Any], Non
     if quantity not in quantities(setting.model):
         raise ValueError(f"there is no quantity {quantity!r}; there are {', '.join(quantities(setting.model))}")
     fields = [setting.fields[_split(axis)[0]] for axis in (x, y)]
+    summary = _summary(setting, quantity)
+    unit = "" if summary is None else unit_of(summary, setting.training())
     frame = {
-        "label": quantities(setting.model)[quantity],
+        "label": quantities(setting.model)[quantity] + (f" [{unit}]" if unit else ""),
         "x_label": labels[x],
         "y_label": labels[y],
         "x_log": fields[0].slider.log if fields[0].slider else False,
         "y_log": fields[1].slider.log if fields[1].slider else False,
+        "undefined": "" if summary is None else summary.undefined,
     }
     fine = [grid(field, points) for field, points in zip(fields, _FINE, strict=True)]
     values = _together(setting, quantity, (x, y), fine)
