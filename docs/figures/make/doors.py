@@ -43,13 +43,10 @@ def phenomenon():
 
 
 def network():
-    times = np.linspace(0, 3, 100)
+    times = np.linspace(0, 6, 100)
     figure, (ax,) = new_figure(width=4.0, height=2.5)
-    for colour, size, name in (
-        (COLOURS[0], 2.0, "lazy: the kernel stays"),
-        (COLOURS[1], 0.2, "rich: the kernel grows"),
-    ):
-        curve = solvable.ScalarNetwork(initial_first=[size], initial_second=[-size + 0.1]).predict(times)
+    for colour, name, start in ((COLOURS[1], "rich", (0.12, 0.02)), (COLOURS[0], "lazy", (3.0, 0.0))):
+        curve = solvable.ScalarNetwork(initial_first=[start[0]], initial_second=[start[1]]).predict(times)
         ax.plot(times, curve.kernel / curve.kernel[0], color=colour, label=name)
     ax.set(xlabel="time", ylabel="kernel / kernel at the start", yscale="log")
     ax.legend(fontsize="small")

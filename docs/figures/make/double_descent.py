@@ -11,10 +11,10 @@ MODES = 100
 TIMES = np.geomspace(0.01, 1e5, 80)
 
 
-def losses(intensities, samples):
+def losses(intensities, samples, times=TIMES):
     target = np.zeros(len(intensities))
     target[:MODES] = 0.1
-    return LinearFeatures(intensities, target, samples=samples, noise=0.5).predict(TIMES).test_loss.values
+    return LinearFeatures(intensities, target, samples=samples, noise=0.5).predict(times).test_loss.values
 
 
 def main():
@@ -26,12 +26,15 @@ def main():
     tail = np.r_[np.ones(MODES), np.full(4000, 1e-3)]
     ax.plot(samples, curves[:, -1], color=COLOURS[1], label="end of training")
     ax.plot(samples, curves.min(1), color=COLOURS[0], label="stopped at the best time")
-    few = samples[::3]
+    few = samples[::4]
     ax.plot(
-        few, [losses(tail, count)[-1] for count in few], color=COLOURS[2], label="end of training, 4000 weak modes more"
+        few,
+        [losses(tail, count, TIMES[-1:])[0] for count in few],
+        color=COLOURS[2],
+        label="end of training, 4000 weak modes more",
     )
     ax.axvline(MODES, color="grey", linestyle=":")
-    ax.text(MODES * 1.04, 30, "as many samples\nas modes", fontsize="small", va="top")
+    ax.text(MODES * 1.06, 12, "as many samples\nas modes", fontsize="small", va="top")
     ax.set(xscale="log", yscale="log", xlabel="samples n", ylabel="test loss", title="double descent")
     ax.title.set_fontsize("medium")
     ax.legend(fontsize="small", loc="upper left")

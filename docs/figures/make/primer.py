@@ -5,12 +5,15 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import LogNorm
+from PIL import Image
 
 import solvable
 from solvable.plotting import COLOURS, new_figure, save_figure
 
 FIGURES = Path(__file__).parent.parent
 BLUE, ORANGE, GREEN, PINK = COLOURS[:4]
+# Pictures are committed: as large as a page shows them, and with few colours.
+SIZE = (1300, 1300)
 SMALL = {"fontsize": "small"}
 POINTS = {"linestyle": "none", "marker": "o", "markersize": 4}
 
@@ -110,7 +113,7 @@ def random_matrices():
     )
     left.plot(grid, density * grid, color="black", label="Marchenko-Pastur law")
     left.axvline(low, color=ORANGE, linestyle="--")
-    left.text(low * 1.1, 0.42, "slowest direction\n0.0026", color=ORANGE, **SMALL)
+    left.text(low * 1.15, 0.2, "slowest direction\n0.0026", color=ORANGE, **SMALL)
     left.set(
         xscale="log", xlabel="eigenvalue ν", ylabel="density over ln ν", title="how fast each direction is learned"
     )
@@ -141,8 +144,8 @@ def power_laws():
 
 
 def emergence():
-    times = np.geomspace(10, 1e5, 300)
-    curve = solvable.SkillModel(exponent=0.6, skills=1000).predict(times)
+    times = np.geomspace(1, 1e5, 300)
+    curve = solvable.SkillModel(exponent=0.6, skills=np.inf).predict(times, max_skills=20)
     figure, (left, right) = new_figure(columns=2, width=4.6, height=3.4)
     for skill, colour in zip((1, 2, 3, 5, 10, 20), COLOURS, strict=False):
         left.plot(times, curve.strength.sel(skill=skill), color=colour, label=f"skill {skill}")
@@ -156,12 +159,12 @@ def emergence():
 
 def flow_and_sgd():
     model = solvable.LinearEstimator(aspect_ratio=0.5, label_noise=0.3)
-    steps = np.unique(np.geomspace(1, 3000, 60).round())
-    few = np.unique(np.geomspace(1, 3000, 12).round())
+    steps = np.unique(np.geomspace(1, 5000, 60).round())
+    few = np.unique(np.geomspace(1, 5000, 12).round())
     figure, (ax,) = new_figure(width=6.0, height=3.8)
-    ax.plot(steps, model.predict(steps, solvable.GradientFlow(0.05)).test_loss, color="black", label="gradient flow")
+    ax.plot(steps, model.predict(steps, solvable.GradientFlow(0.02)).test_loss, color="black", label="gradient flow")
     for colour, size in ((BLUE, 100), (GREEN, 25), (ORANGE, 10)):
-        training = solvable.SGD(0.05, batch_size=size)
+        training = solvable.SGD(0.02, batch_size=size)
         ax.plot(
             steps, model.predict(steps, training, dimension=200).test_loss, color=colour, label=f"batches of {size}"
         )
@@ -206,7 +209,11 @@ def finish(figure, name, *with_legend):
         ax.legend(**SMALL)
     for ax in figure.axes:
         ax.title.set_fontsize("medium")
-    save_figure(figure, FIGURES / f"primer-{name}.png")
+    path = save_figure(figure, FIGURES / f"primer-{name}.png")
+    with Image.open(path) as image:
+        small = image.convert("RGB")
+    small.thumbnail(SIZE, Image.Resampling.LANCZOS)
+    small.quantize(96).save(path, optimize=True)
 
 
 PAGES = (

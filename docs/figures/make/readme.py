@@ -51,9 +51,8 @@ def shade_delay(ax):
     for time in (first, last):
         ax.plot([time], [0.95], "o", markersize=9, markerfacecolor="none", color="#222222", zorder=5)
     ax.annotate("", (last, 0.64), (first, 0.64), arrowprops={"arrowstyle": "<->", "color": "#222222"})
-    middle = (first * last) ** 0.5
-    text = f"memorised,\nnot understood:\ntest comes {last / first:.1f} times\nlater than training"
-    ax.text(middle, 0.66, text, ha="center", va="bottom", fontsize="x-small")
+    text = f"grokking delay:\nmemorised, not\nunderstood; test\n{last / first:.1f} times later"
+    ax.text(first * 1.12, 0.655, text, va="bottom", fontsize="x-small")
 
 
 def plane(figure, ax):
