@@ -42,8 +42,6 @@ autodoc_member_order = "bysource"
 napoleon_google_docstring = False
 # A parameter may be named like a field of the class and have another type: no types from annotations.
 napoleon_attr_annotations = False
-# Fields that are listed under Attributes are no targets of references: many classes have fields of the same name.
-napoleon_use_ivar = True
 # Shapes of arrays are in the docstrings and in the source; in a signature they hide the arguments.
 autodoc_typehints = "none"
 

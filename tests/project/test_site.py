@@ -16,6 +16,7 @@ CONFIGURATION = """
 extensions = ["myst_parser", "mathml", "story", "errata_table", "notebooks"]
 myst_enable_extensions = ["dollarmath", "amsmath"]
 html_math_renderer = "mathml"
+html_theme = "furo"
 suppress_warnings = ["toc.not_included"]
 """
 PAPERS = ("linear_grokking", "delayed_features", "feature_scaling", "layerwise")
@@ -29,7 +30,8 @@ def build(folder: Path, **pages: str) -> Path:
         path.write_text(text)
     site = folder / "site"
     with open(folder / "log", "w") as log:
-        Sphinx(folder, folder, site, folder / "doctrees", "html", status=None, warning=log, warningiserror=True).build()
+        folders = (folder, folder, site, folder / "doctrees")
+        Sphinx(*folders, "html", status=None, warning=log, exception_on_warning=True).build()
     return site
 
 

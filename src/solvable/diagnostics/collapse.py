@@ -19,7 +19,7 @@ class CollapseReport(Report):
 
     μ_g is the mean of the class means, each class weighing the same (eq. D.3).
 
-    Attributes
+    Parameters
     ----------
     within_class
         NC1: tr(Σ_W Σ_b⁺)/C with the pseudo-inverse, Σ_W = Σ_c π_c Cov(Φ | c) averaged over samples (eq. D.4) and

@@ -30,7 +30,7 @@ _SPECTRUM = {
 class KernelChange(NamedTuple):
     """How far a kernel has moved.
 
-    Attributes
+    Parameters
     ----------
     distance
         ``|K' - K| / |K|``.

@@ -29,7 +29,7 @@ INITIAL_NOT_GIVEN = "give the network as it was before training, initial=..."
 class LazinessReport(Report):
     """The measurements of :func:`laziness`.
 
-    Attributes
+    Parameters
     ----------
     distance
         Between the trained network and its tangent model, over the distance that the function moved.

@@ -97,7 +97,7 @@ def effective_dimension(weights: np.ndarray) -> float:
 class FeatureReport(Report):
     """Metrics of the diagonalised features √ρ_k e_k in decreasing order of intensity; only modes above the cutoff.
 
-    Attributes
+    Parameters
     ----------
     intensity
         ρ_k, the eigenvalues of ⟨ΦΦᵀ⟩ on the training set (eq. 1.29).

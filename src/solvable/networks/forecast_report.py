@@ -75,7 +75,7 @@ class Interval(NamedTuple):
 class ForecastReport(Report):
     """Capacity, source and their consequences, with one-sigma errors by origin.
 
-    Attributes
+    Parameters
     ----------
     capacity
         α of the eigenvalues, ``λ_k ~ k^-α``.

@@ -22,7 +22,7 @@ Targets = Literal["one-hot", "number"]
 class Images:
     """A training and a test set. Inputs and targets are float32, labels are 0, 1, … in the order of ``classes``.
 
-    Attributes
+    Parameters
     ----------
     name
         Name of the data.

@@ -44,7 +44,7 @@ _SKIPPED_FOLDERS = {"site-packages", "dist-packages", "test", "tests", "testing"
 class Text:
     """Bytes of a training and of a test text, which share no document.
 
-    Attributes
+    Parameters
     ----------
     name
         Name of the text.
