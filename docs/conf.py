@@ -23,6 +23,9 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "mathml",
+    "story",
+    "errata_table",
+    "notebooks",
     "sphinx_gallery.gen_gallery",
 ]
 myst_enable_extensions = ["dollarmath", "amsmath"]
@@ -55,7 +58,8 @@ sphinx_gallery_conf = {
     "backreferences_dir": None,
     "default_thumb_file": str(HERE / "figures" / "not-drawn.png"),
     "download_all_examples": False,
-    "notebook_extensions": set(),
+    # The picture is stored in the notebook.
+    "notebook_images": True,
     "image_scrapers": (),
     "reset_modules": (),
     "remove_config_comments": True,

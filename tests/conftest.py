@@ -17,7 +17,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # Quick tests compile more than they compute. Without the compiler's optimisations, and with the older of its two code
-# generators for fused loops, they take half of the time (18.5, 12.4 and 6.9 s of CPU for a prediction and a simulation).
+# generators for fused loops, they take half of the time (18.5, 12.4 and 6.9 s of CPU for a prediction and a
+# simulation).
 # Slow ones are run with both, and so are quick ones after XLA_FLAGS="". Workers inherit what the first process sets.
 if "--slow" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
     flags = ["--xla_backend_optimization_level=0"]

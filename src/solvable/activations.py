@@ -18,6 +18,11 @@ from jaxtyping import Array
 class Polynomial:
     """``sum_n coefficients[n] h^n``.
 
+    Parameters
+    ----------
+    coefficients
+        One number per power, beginning with the constant.
+
     >>> from solvable.activations import Polynomial
     >>> float(Polynomial((1.0, 0.0, 0.5))(2.0))
     3.0

@@ -15,7 +15,19 @@ _LARGEST = 1e150
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What a parameter must be: a text for error messages, a test for each number, and the number of array axes."""
+    """What a parameter must be: a text for error messages, a test for each number, and the number of array axes.
+
+    Parameters
+    ----------
+    text
+        What a value must be, for error messages.
+    test
+        Whether a number keeps the rule.
+    dimensions
+        Number of axes of an array; 0 for one number.
+    function
+        Whether the value is a function.
+    """
 
     text: str
     test: Callable[[Any], bool]
@@ -41,12 +53,24 @@ class rules:  # noqa: N801 - a namespace, read as ``rules.positive``
 
 
 def is_traced(*values: Any) -> bool:
-    """Whether JAX traces any number in these values, which may be models, trainings or other PyTrees."""
+    """Whether JAX traces any number in these values, which may be models, trainings or other PyTrees.
+
+    Parameters
+    ----------
+    *values
+        Numbers, arrays, models, trainings or other PyTrees.
+    """
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
 
 
 def as_number(value: Any) -> Any:
-    """Convert to a plain Python number, so that models print well. Anything else is returned unchanged."""
+    """Convert to a plain Python number, so that models print well. Anything else is returned unchanged.
+
+    Parameters
+    ----------
+    value
+        Anything.
+    """
     if isinstance(value, bool | np.bool_ | str) or value is None:
         return value
     if isinstance(value, numbers.Integral):
@@ -59,7 +83,23 @@ def as_number(value: Any) -> Any:
 
 
 def check_value(name: str, value: Any, rule: Rule, optional: bool, help: str, infinite: bool = False) -> None:
-    """Raise a ValueError that names a number, its value and its rule, if it breaks the rule. Traced values pass."""
+    """Raise a ValueError that names a number, its value and its rule, if it breaks the rule. Traced values pass.
+
+    Parameters
+    ----------
+    name
+        Name of the value, for the error message.
+    value
+        The value.
+    rule
+        The rule.
+    optional
+        Whether None is allowed.
+    help
+        What the value means, for the error message.
+    infinite
+        Whether None stands for infinitely many.
+    """
     if isinstance(value, jax.core.Tracer) or (value is None and optional):
         return
     if isinstance(value, np.ndarray | jax.Array):
@@ -79,7 +119,17 @@ def check_value(name: str, value: Any, rule: Rule, optional: bool, help: str, in
 
 
 def check_array(name: str, value: Any, rule: Rule) -> None:
-    """Raise a ValueError that names an array and the first of its entries that breaks the rule."""
+    """Raise a ValueError that names an array and the first of its entries that breaks the rule.
+
+    Parameters
+    ----------
+    name
+        Name of the value, for the error message.
+    value
+        The value.
+    rule
+        The rule, which each entry must keep.
+    """
     if not isinstance(value, np.ndarray | jax.Array):
         raise ValueError(f"{name} must be {rule.text}, not {value!r}")
     if value.ndim != rule.dimensions or value.size == 0:
@@ -96,21 +146,51 @@ def check_array(name: str, value: Any, rule: Rule) -> None:
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
-    """Return a whole number of at least ``least``, or raise a ValueError that names it."""
+    """Return a whole number of at least ``least``, or raise a ValueError that names it.
+
+    Parameters
+    ----------
+    name
+        Name of the value, for the error message.
+    value
+        The value.
+    least
+        The smallest number that is allowed.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or value < least or float(value) % 1:
         raise ValueError(f"{name} must be a whole number, {least} or more, not {value!r}")
     return int(float(value))
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """Return one of the choices, or raise a ValueError that lists them."""
+    """Return one of the choices, or raise a ValueError that lists them.
+
+    Parameters
+    ----------
+    name
+        Name of the value, for the error message.
+    value
+        The value.
+    choices
+        What is allowed.
+    """
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
     return value
 
 
 def check_fraction(value: Any, name: str = "fraction", below: float = 1.0) -> float:
-    """Return a number between 0 and ``below``, both excluded, or raise a ValueError that says so."""
+    """Return a number between 0 and ``below``, both excluded, or raise a ValueError that says so.
+
+    Parameters
+    ----------
+    name
+        Name of the value, for the error message.
+    value
+        The value.
+    below
+        The bound.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < below:
         raise ValueError(f"{name} must lie between 0 and {below:g}, both excluded, not {value!r}")
     return float(value)

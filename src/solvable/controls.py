@@ -57,7 +57,15 @@ def _short(value: float, whole: bool) -> str:
 
 
 def log_slider(low: float, high: float, **options: Any) -> Slider:
-    """A slider that is even in the logarithm."""
+    """A slider that is even in the logarithm.
+
+    Parameters
+    ----------
+    low, high
+        Its ends.
+    **options
+        As in :class:`Slider`.
+    """
     return Slider(low, high, log=True, **options)
 
 
@@ -151,10 +159,30 @@ class Controls:
 
 
 def of_method(method: str, variable: str, **options: Any) -> Callable[[Any, Any], Any]:
-    """A summary that is a variable in what a method of the model returns."""
+    """A summary that is a variable in what a method of the model returns.
+
+    Parameters
+    ----------
+    method
+        Name of the method.
+    variable
+        Name of the variable.
+    **options
+        Further arguments of the method.
+    """
     return lambda model, training: getattr(model, method)(**options)[variable].data
 
 
 def of_trained(method: str, variable: str, **options: Any) -> Callable[[Any, Any], Any]:
-    """As :func:`of_method`, for a method that takes the training."""
+    """As :func:`of_method`, for a method that takes the training.
+
+    Parameters
+    ----------
+    method
+        Name of the method.
+    variable
+        Name of the variable.
+    **options
+        Further arguments of the method.
+    """
     return lambda model, training: getattr(model, method)(training=training, **options)[variable].data

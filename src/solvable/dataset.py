@@ -25,7 +25,19 @@ _LONGEST_LIST = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """What a variable is, for people and for plots, and whether infinity is one of its values."""
+    """What a variable is, for people and for plots, and whether infinity is one of its values.
+
+    Parameters
+    ----------
+    long_name
+        What the variable is, in a few words.
+    units
+        Its unit; ``"1"`` for plain numbers.
+    symbol
+        The letter that the paper gives it.
+    may_be_infinite
+        Whether infinity is one of its values.
+    """
 
     long_name: str
     units: str
@@ -176,7 +188,13 @@ class Stopwatch:
 
 
 def for_json(value: Any) -> Any:
-    """Write short arrays in full; of long arrays, and of schedules, enough to tell them apart."""
+    """Write short arrays in full; of long arrays, and of schedules, enough to tell them apart.
+
+    Parameters
+    ----------
+    value
+        An array, a schedule, a function or anything with a text.
+    """
     if isinstance(value, Schedule):
         rates = {str(step): float(np.asarray(value(step))) for step in (0, 1, 10, 100, 1000, 10_000)}
         return {"schedule": repr(value), "at": rates}

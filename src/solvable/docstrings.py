@@ -52,6 +52,10 @@ def with_parameters(docstring: str, texts: Mapping[str, str]) -> str:
     ----------
     times
         Increasing times.
+    docstring
+        The docstring.
+    texts
+        Texts of the arguments by name, in the order of the signature.
     """
     before, entries, after = _split(inspect.cleandoc(docstring).split("\n"))
     lines: list[str] = []

@@ -246,8 +246,15 @@ def features_and_outputs(
 ) -> Callable[[Array], tuple[Array, Array]]:
     """A function of a batch that returns the inputs and outputs of a layer that is known to be the last; compiled once.
 
-    With ``precision="default"`` an accelerator may shorten the products below that layer, as in training. The layer
-    itself is computed in full precision, so that the outputs are those of these features.
+    Parameters
+    ----------
+    model
+        The network.
+    last_layer
+        A function that picks its last linear layer.
+    precision
+        Of matrix products. With ``"default"`` an accelerator may shorten the products below the last layer, as in
+        training; the layer itself is computed in full precision, so that the outputs are those of these features.
     """
     parts = _split(model, last_layer)
 
@@ -259,7 +266,15 @@ def features_and_outputs(
 
 
 def find_last_layer(model: Any, inputs: Any) -> Where:
-    """A function that picks the last linear layer of a network, found by trying each of them on a few inputs."""
+    """A function that picks the last linear layer of a network, found by trying each of them on a few inputs.
+
+    Parameters
+    ----------
+    model
+        The network.
+    inputs
+        A batch of inputs, of which a few are used.
+    """
     return _find(model, inputs, _vmapped)
 
 

@@ -60,14 +60,38 @@ def parameter(
 
 
 def choice(help: str, *, symbol: str, default: str, choices: tuple[str, ...]) -> Any:
-    """Declare a field that takes one of a few names; it is part of the structure, not a number to differentiate."""
+    """Declare a field that takes one of a few names; it is part of the structure, not a number to differentiate.
+
+    Parameters
+    ----------
+    help
+        What the parameter means, in a few words.
+    symbol
+        The letter that the paper gives it.
+    default
+        The default name.
+    choices
+        The names that are allowed.
+    """
     rule = Rule("one of " + ", ".join(choices), choices.__contains__)
     metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": False}
     return eqx.field(default=default, metadata=metadata, static=True)
 
 
 def function(help: str, parse: Callable[[Any], Any], *, symbol: str, default: Callable[..., Any]) -> Any:
-    """Declare a field that is a function; ``parse`` turns the names of known functions into functions."""
+    """Declare a field that is a function.
+
+    Parameters
+    ----------
+    help
+        What the function is, in a few words.
+    parse
+        Turns the names of known functions into functions.
+    symbol
+        The letter that the paper gives it.
+    default
+        The default function.
+    """
     rule = Rule("a function, or the name of one", callable, function=True)
     metadata = {"help": help, "symbol": symbol, "rule": rule, "optional": False}
     return eqx.field(default=default, metadata=metadata, converter=parse, static=True)
@@ -162,11 +186,31 @@ class Model(eqx.Module):
                 check_field(field, getattr(self, field.name))
 
     def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
-        """Predict the curves at the given times from theory."""
+        """Predict the curves at the given times from theory.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            How the model is trained; None for its default training.
+        """
         raise NotImplementedError
 
     def simulate(self, times: Any, training: Training | None = None, *, seeds: int = 10, key: int = 0) -> xr.Dataset:
-        """Train the finite-size system described by the theory, once for each seed."""
+        """Train the finite-size system described by the theory, once for each seed.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            How the model is trained; None for its default training.
+        seeds
+            Number of independent runs.
+        key
+            Random key from which the seeds are derived.
+        """
         raise NotImplementedError
 
     def check_run(self, times: Any, training: Training | None, verb: str) -> tuple[np.ndarray, Training]:
@@ -174,6 +218,15 @@ class Model(eqx.Module):
 
         Times count whole steps unless the training is a flow. Schedules are evaluated up to the last time, so that a
         rate that is negative or NaN at some step is refused before the work begins.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        training
+            How the model is trained; None for its default training.
+        verb
+            ``"predict"`` or ``"simulate"``.
         """
         training = self.check_training(training, verb)
         times = check_times(times, whole=training.counts_steps)
@@ -181,7 +234,15 @@ class Model(eqx.Module):
         return times, training
 
     def check_training(self, training: Training | None, verb: str) -> Training:
-        """Return the training, or the default one, if ``verb`` (``"predict"`` or ``"simulate"``) covers it."""
+        """Return the training, or the default one, if ``verb`` (``"predict"`` or ``"simulate"``) covers it.
+
+        Parameters
+        ----------
+        training
+            How the model is trained; None for its default training.
+        verb
+            ``"predict"`` or ``"simulate"``.
+        """
         chosen = self.default_training if training is None else training
         if verb == "predict":
             nearest = self._covers_simulation(chosen)
@@ -245,7 +306,13 @@ class Model(eqx.Module):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some parameters changed, checked like any other."""
+        """Return a copy with some parameters changed, checked like any other.
+
+        Parameters
+        ----------
+        **changes
+            New values, by the names of the parameters.
+        """
         known = self.parameters()
         unknown = sorted(set(changes) - set(known))
         if unknown:

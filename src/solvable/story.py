@@ -16,6 +16,13 @@ import xarray as xr
 def readable(value: float, digits: int = 3) -> str:
     """A number as one would say it: few digits, and no exponent between a ten-thousandth and a thousand million.
 
+    Parameters
+    ----------
+    value
+        The number.
+    digits
+        Number of significant digits.
+
     >>> from solvable.story import readable
     >>> readable(22633.4), readable(0.00166), readable(9.6213), readable(1e-7), readable(2350)
     ('22,600', '0.00166', '9.62', '1e-07', '2,350')

@@ -21,6 +21,13 @@ def check_times(times: Any, whole: bool = False) -> Float[np.ndarray, "time"]:
 
     Only real numbers are times: complex numbers, dates, durations, strings, truth values and masked entries are
     refused, although NumPy would convert them to numbers.
+
+    Parameters
+    ----------
+    times
+        One time or a flat list of them.
+    whole
+        Whether they must be whole numbers.
     """
     array = np.atleast_1d(_real_numbers(times))
     if array.ndim != 1:
@@ -106,12 +113,28 @@ def _short(values: Any) -> str:
 
 
 def whole_steps(times: Any, step: float = 1.0) -> Float[np.ndarray, "time"]:
-    """The distinct whole steps nearest to the given times, as times again."""
+    """The distinct whole steps nearest to the given times, as times again.
+
+    Parameters
+    ----------
+    times
+        Increasing times.
+    step
+        Time of one step.
+    """
     return np.unique(np.round(check_times(times) / step)) * step
 
 
 def log_times(first: float, last: float, count: int) -> Float[np.ndarray, "time"]:
-    """``count`` times from ``first`` to ``last``, evenly spaced in the logarithm."""
+    """``count`` times from ``first`` to ``last``, evenly spaced in the logarithm.
+
+    Parameters
+    ----------
+    first, last
+        The ends.
+    count
+        Number of times.
+    """
     if not (0 < first < last < np.inf):
         raise ValueError(f"a log grid needs 0 < first < last, not first = {first:g}, last = {last:g}")
     if count < 2:

@@ -162,7 +162,21 @@ def find_last_layer(
     *,
     output_field: Field | None = None,
 ) -> torch.nn.Module:
-    """The last linear layer of a model: the given one, or the one whose outputs on the first batch are the model's."""
+    """The last linear layer of a model: the given one, or the one whose outputs on the first batch are the model's.
+
+    Parameters
+    ----------
+    model
+        The network.
+    loader
+        Batches, of which the first one is used.
+    last_layer
+        The layer or its name, if it is known; it is then returned.
+    device
+        Where to run; by default where the model is.
+    output_field
+        Field of the model's return value that holds the outputs, if it returns several things.
+    """
     if last_layer is not None:
         return named_layer(model, last_layer)
     with _restored(model, device) as chosen, _random_state_restored(loader):

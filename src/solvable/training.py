@@ -87,7 +87,13 @@ class Training(eqx.Module):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some options changed, checked like any other."""
+        """A copy with some options changed, checked like any other.
+
+        Parameters
+        ----------
+        **changes
+            New values, by the names of the options.
+        """
         known = self.parameters()
         unknown = sorted(set(changes) - set(known))
         if unknown:
@@ -111,23 +117,49 @@ class Training(eqx.Module):
         return not any(isinstance(value, Schedule) for value in self.parameters().values())
 
     def check_schedules(self, last: int) -> None:
-        """Raise a ValueError that names the first step before ``last`` at which a schedule breaks its rule."""
+        """Raise a ValueError that names the first step before ``last`` at which a schedule breaks its rule.
+
+        Parameters
+        ----------
+        last
+            Number of steps to check.
+        """
         for name, value in self.parameters().items():
             if isinstance(value, Schedule):
                 for first in range(0, last, _CHUNK):
                     self._scheduled(name, first, min(first + _CHUNK, last))
 
     def learning_rates(self, first: int, last: int) -> np.ndarray:
-        """The learning rate of each step from ``first`` up to, but not including, ``last``; checked step by step."""
+        """The learning rate of each step from ``first`` up to, but not including, ``last``; checked step by step.
+
+        Parameters
+        ----------
+        first
+            The first step.
+        last
+            The step before which to stop.
+        """
         return self._scheduled("learning_rate", first, last)
 
     def rate_at(self, step: Any) -> Any:
-        """The learning rate of one step, whose number may be traced by JAX."""
+        """The learning rate of one step, whose number may be traced by JAX.
+
+        Parameters
+        ----------
+        step
+            Number of the step.
+        """
         rate: Any = self.learning_rate  # type: ignore[attr-defined]
         return rate(step) if isinstance(rate, Schedule) else rate
 
     def flow_time(self, times: Any) -> Any:
-        """The flow time ``sum_s learning_rate(s)`` that has passed at each time."""
+        """The flow time ``sum_s learning_rate(s)`` that has passed at each time.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        """
         times = np.asarray(times, float)
         rate: Any = self.learning_rate  # type: ignore[attr-defined]
         if not isinstance(rate, Schedule):
@@ -247,11 +279,25 @@ class SGD(GradientDescent):
             raise ValueError(f"sampling must be one of {', '.join(map(repr, SAMPLING))}, not {self.sampling!r}")
 
     def batch_sizes(self, first: int, last: int) -> np.ndarray:
-        """The batch size of each step from ``first`` up to, but not including, ``last``; checked step by step."""
+        """The batch size of each step from ``first`` up to, but not including, ``last``; checked step by step.
+
+        Parameters
+        ----------
+        first
+            The first step.
+        last
+            The step before which to stop.
+        """
         return self._scheduled("batch_size", first, last).astype(int)
 
     def samples_per_batch(self, samples: float = math.inf) -> Any:
-        """Batch size for a training set of ``samples``, which it must not exceed."""
+        """Batch size for a training set of ``samples``, which it must not exceed.
+
+        Parameters
+        ----------
+        samples
+            Size of the training set; infinite for new samples.
+        """
         if self.batch_fraction is None:
             size = self.batch_size
         elif samples == math.inf:

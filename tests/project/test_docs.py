@@ -23,6 +23,7 @@ PAGES = [
     *sorted((ROOT / "docs/models").glob("*.md")),
     *sorted((ROOT / "docs/diagnostics").glob("*.md")),
     *(page for page in sorted((ROOT / "docs/networks").glob("*.md")) if "```python" in page.read_text("utf-8")),
+    *sorted((ROOT / "docs/primer").glob("[1-9]*.md")),
     *sorted((ROOT / "docs/tutorials").glob("[1-5]*.md")),
     ROOT / "docs" / "numerics" / "streaming-statistics.md",
     ROOT / "docs" / "sweeps" / "fits.md",
@@ -251,3 +252,12 @@ def test_every_figure_is_listed():
     page = (ROOT / "docs" / "reproduce.md").read_text()
     missing = [figure for paper in papers.papers() for figure in papers.figures(paper) if f"`{figure}`" not in page]
     assert missing == []
+
+
+def test_the_readme_lists_every_story_with_its_question():
+    from solvable import stories
+    from solvable.stories.scene import story_of
+
+    text = (ROOT / "README.md").read_text("utf-8")
+    for model in stories.names():
+        assert f"| {story_of(model).question} | [`{model}`](docs/models/{model}.md) |" in text

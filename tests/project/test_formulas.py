@@ -16,7 +16,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 # Fractions, roots, aligned equations, bold and script letters, boxes.
 PAGES = ["linear-estimator", "feature-scaling", "scalar-network", "parity-mode"]
 CONFIGURATION = """
-extensions = ["myst_parser", "mathml"]
+extensions = ["myst_parser", "mathml", "story"]
 myst_enable_extensions = ["dollarmath", "amsmath"]
 html_math_renderer = "mathml"
 html_static_path = ["_static"]

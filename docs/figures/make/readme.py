@@ -24,6 +24,7 @@ def curves(ax):
         for name in ACCURACIES:
             for dataset in (theory, runs):
                 draw_curve(ax, dataset[name], colour, dashed=name == "train_accuracy")
+    shade_delay(ax)
     set_axis(ax, "x", theory.time, log=True)
     ax.set_ylabel("accuracy")
     ax.set_title("gradient descent (points) and theory (lines)", fontsize="medium")
@@ -42,11 +43,28 @@ def curves(ax):
     )
 
 
+def shade_delay(ax):
+    """Shade the time between the crossings of 95 % accuracy at λ = 0.9, and name it."""
+    crossed = solvable.LinearEstimator(aspect_ratio=0.9).grokking_time(0.95, TRAINING)
+    first, last = float(crossed.train_time), float(crossed.test_time)
+    ax.axvspan(first, last, color=COLOURS[1], alpha=0.13, linewidth=0)
+    for time in (first, last):
+        ax.plot([time], [0.95], "o", markersize=9, markerfacecolor="none", color="#222222", zorder=5)
+    ax.annotate("", (last, 0.64), (first, 0.64), arrowprops={"arrowstyle": "<->", "color": "#222222"})
+    text = f"grokking delay:\nmemorised, not\nunderstood; test\n{last / first:.1f} times later"
+    ax.text(first * 1.12, 0.655, text, va="bottom", fontsize="x-small")
+
+
 def plane(figure, ax):
     ratios, decays = np.linspace(0.02, 1.2, 120), np.geomspace(1e-5, 1e-2, 90)
     found = solvable.LinearEstimator(0.5).phase_diagram(aspect_ratio=ratios, weight_decay=decays)
     draw_plane(figure, ax, found.delay, x="aspect_ratio", y="weight_decay", log=("weight_decay",))
-    ax.set_title("when it groks, and where it never does", fontsize="medium")
+    ax.text(1.1, 3e-4, "never\ngroks", ha="center", va="center", bbox={"facecolor": "white", "edgecolor": "none"})
+    ax.plot([0.9], [1.2e-5], "*", color="white", markeredgecolor="black", markersize=13, clip_on=False)
+    ax.annotate(
+        "left, λ = 0.9", (0.9, 1.2e-5), (0.42, 2.2e-5), color="white", arrowprops={"arrowstyle": "->", "color": "white"}
+    )
+    ax.set_title("how long the delay is, and where it never ends", fontsize="medium")
 
 
 if __name__ == "__main__":

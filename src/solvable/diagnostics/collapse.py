@@ -19,19 +19,31 @@ class CollapseReport(Report):
 
     μ_g is the mean of the class means, each class weighing the same (eq. D.3).
 
-    - ``within_class`` (NC1): tr(Σ_W Σ_b⁺)/C with the pseudo-inverse, Σ_W = Σ_c π_c Cov(Φ | c) averaged over samples
-      (eq. D.4) and Σ_b = Σ_c m_c m_cᵀ/C (eq. D.5). The thesis writes a transpose for the pseudo-inverse (see
-      docs/errata); this is the variant of Papyan, Han and Donoho.
-    - ``mean_norms`` (NC2): standard deviation over mean of |m_c|; ``weight_norms`` the same of the classifier's rows.
-    - ``mean_angles`` (NC2): mean over pairs of classes of |cos(m_c, m_c') + 1/(C-1)|; ``weight_angles`` the same of the
-      rows. Both NC2 pairs measure eq. D.7.
-    - ``self_duality`` (NC3): |W/|W| - M/|M||² in Frobenius norms, M the matrix of the m_c. ``self_duality_rows`` is
-      the mean over classes of |w_c/|w_c| - m_c/|m_c||, as in eq. D.8. W is taken as it is, not centred.
-    - ``nearest_class`` (NC4): fraction of samples where the classifier argmax(Wx + b) differs from the nearest class
-      mean (eq. D.9); None if it was not computed, because it needs a second pass over the features.
-
-    ``classes`` is the number of classes, ``between_rank`` the rank of Σ_b used in the pseudo-inverse: singular values
-    above rounding in the ``precision`` of the features.
+    Parameters
+    ----------
+    within_class
+        NC1: tr(Σ_W Σ_b⁺)/C with the pseudo-inverse, Σ_W = Σ_c π_c Cov(Φ | c) averaged over samples (eq. D.4) and
+        Σ_b = Σ_c m_c m_cᵀ/C (eq. D.5). The thesis writes a transpose for the pseudo-inverse (see docs/errata);
+        this is the variant of Papyan, Han and Donoho.
+    mean_norms
+        NC2: standard deviation over mean of |m_c|.
+    mean_angles
+        NC2: mean over pairs of classes of |cos(m_c, m_c') + 1/(C-1)|. Both NC2 pairs measure eq. D.7.
+    weight_norms, weight_angles
+        The same of the classifier's rows.
+    self_duality
+        NC3: |W/|W| - M/|M||² in Frobenius norms, M the matrix of the m_c. W is taken as it is, not centred.
+    self_duality_rows
+        NC3: mean over classes of |w_c/|w_c| - m_c/|m_c||, as in eq. D.8.
+    nearest_class
+        NC4: fraction of samples where the classifier argmax(Wx + b) differs from the nearest class mean (eq. D.9);
+        None if it was not computed, because it needs a second pass over the features.
+    classes
+        Number of classes.
+    between_rank
+        Rank of Σ_b used in the pseudo-inverse: singular values above rounding in ``precision``.
+    precision
+        Floating-point type of the features.
     """
 
     within_class: float

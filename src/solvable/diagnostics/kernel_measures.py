@@ -28,7 +28,15 @@ _SPECTRUM = {
 
 
 class KernelChange(NamedTuple):
-    """How far a kernel has moved: ``|K' - K| / |K|``, and one minus their cosine, which ignores an overall factor."""
+    """How far a kernel has moved.
+
+    Parameters
+    ----------
+    distance
+        ``|K' - K| / |K|``.
+    misalignment
+        One minus the cosine between the two, which ignores an overall factor.
+    """
 
     distance: float
     misalignment: float

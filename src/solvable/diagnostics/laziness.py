@@ -29,14 +29,24 @@ INITIAL_NOT_GIVEN = "give the network as it was before training, initial=..."
 class LazinessReport(Report):
     """The measurements of :func:`laziness`.
 
-    - ``distance``: between the trained network and its tangent model, over the distance that the function moved.
-    - ``function_motion``, ``parameter_motion``: the distance that the outputs and all parameters moved, relative to
-      their norm at initialisation; ``parameter_motion_of`` has it for each parameter array (infinite for arrays that
-      were zero).
-    - ``kernel_change``: that of the tangent kernel; None if it was not asked for.
-    - ``rounding``: the ``distance`` that rounding alone can produce.
-    - ``thresholds``: training is lazy if distance and kernel change are below the first, and rich if either is above
-      the second.
+    Parameters
+    ----------
+    distance
+        Between the trained network and its tangent model, over the distance that the function moved.
+    function_motion, parameter_motion
+        The distance that the outputs and all parameters moved, relative to their norm at initialisation.
+    parameter_motion_of
+        The same for each parameter array; infinite for arrays that were zero.
+    kernel_change
+        That of the tangent kernel; None if it was not asked for.
+    thresholds
+        Training is lazy if distance and kernel change are below the first, and rich if either is above the second.
+    inputs, kernel_inputs
+        Number of inputs on which functions and kernels were compared.
+    precision
+        Floating-point type of the network.
+    rounding
+        The ``distance`` that rounding alone can produce.
     """
 
     distance: float

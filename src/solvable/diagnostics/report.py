@@ -97,20 +97,49 @@ def effective_dimension(weights: np.ndarray) -> float:
 class FeatureReport(Report):
     """Metrics of the diagonalised features √ρ_k e_k in decreasing order of intensity; only modes above the cutoff.
 
-    - ``intensity`` ρ_k: eigenvalues of ⟨ΦΦᵀ⟩ on the training set (eq. 1.29).
-    - ``quality`` Q*_k and ``utilisation`` Q̂_k: the fraction of the target and of the learned function space along e_k,
-      measured on the test set (eqs. 2.3, 2.5, corrected: see docs/errata). Each is at most 1/dimension.
-    - ``utilisation_once``: Q̂_k of the part of e_k that is orthogonal to all stronger features on the test set. Features
-      are orthogonal on the training set only, and on other data several can contain the same part of the outputs.
-      These numbers add up to 1, or less where the outputs have a constant that the features cannot express.
-    - ``mp_distance`` κ_CKA: the distance to the minimum-projection operator on the test set (eq. 2.9).
-    - ``constant_overlap`` |⟨e_1|1⟩|: 1 if the first feature is a constant.
-    - ``precision`` and ``output_precision``: of the features and outputs that were given.
-    - ``set_aside``: number of directions of the features that are not above the cutoff; ``negative`` of them have an
-      eigenvalue below zero.
-    - ``training``: the :class:`LazinessReport` from the initial network to this one, if the initial network was given;
-      otherwise ``not_measured`` says why there is none.
-    - ``notes`` say what is unusual, ``next_steps`` what to do next.
+    Parameters
+    ----------
+    intensity
+        ρ_k, the eigenvalues of ⟨ΦΦᵀ⟩ on the training set (eq. 1.29).
+    quality
+        Q*_k, the fraction of the target space along e_k, measured on the test set (eq. 2.3, corrected: see
+        docs/errata). Each is at most 1/dimension.
+    utilisation
+        Q̂_k, the same of the learned function space (eq. 2.5, corrected).
+    utilisation_once
+        Q̂_k of the part of e_k that is orthogonal to all stronger features on the test set. Features are
+        orthogonal on the training set only, and on other data several can contain the same part of the outputs.
+        These numbers add up to 1, or less where the outputs have a constant that the features cannot express.
+    mp_distance
+        κ_CKA, the distance to the minimum-projection operator on the test set (eq. 2.9).
+    constant_overlap
+        |⟨e_1|1⟩|: 1 if the first feature is a constant.
+    threshold
+        The distance below which a network is in the minimum-feature regime.
+    intensity_cutoff
+        The intensity above which a direction of the features counts as a mode.
+    output_cutoff
+        The same for directions of the outputs.
+    train_samples, test_samples
+        Number of samples of each set.
+    features, outputs
+        Number of features and of outputs that were given.
+    classes
+        Number of classes; None for real targets.
+    output_rank, target_rank
+        Dimension of the space of the outputs and of the targets.
+    notes
+        What is unusual.
+    precision, output_precision
+        Floating-point type of the features and of the outputs that were given.
+    set_aside
+        Number of directions of the features that are not above the cutoff.
+    negative
+        How many of these have an eigenvalue below zero.
+    training
+        The :class:`LazinessReport` from the initial network to this one, if the initial network was given.
+    not_measured
+        Why there is no such report.
     """
 
     intensity: np.ndarray

@@ -6,7 +6,12 @@ from typing import Any
 def explore(model: str | None = None) -> Any:
     """The explorer of a model, to be shown in a notebook: the last line of a cell, or ``.servable()`` in an app.
 
-    ``model`` is the name of a model or one of its classes (default: the first). From a terminal: ``solvable explore``.
+    From a terminal it is ``solvable explore``.
+
+    Parameters
+    ----------
+    model
+        Name of a model or one of the model classes; by default the first model.
     """
     from solvable.explorer.notebook import notebook_page
 

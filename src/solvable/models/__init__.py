@@ -27,11 +27,20 @@ _ABILITIES: dict[str, tuple[str, ...]] = {}
 
 
 def register(name: str, home: str, summary: str, abilities: tuple[str, ...] | None = None) -> None:
-    """Make a model known under ``name``. ``home`` is ``"package.module:Class"`` and is imported on first use.
+    """Make a model known under a name.
 
-    ``abilities`` names the methods beside ``predict`` and ``simulate`` that have a command of their own,
-    ``grokking_time`` and ``phase_diagram``, so that commands can list the models that have them without loading any.
-    Left out, the model is loaded when a command asks for them.
+    Parameters
+    ----------
+    name
+        Name of the model.
+    home
+        ``"package.module:Class"``, which is imported on first use.
+    summary
+        What the model is, in one line.
+    abilities
+        Methods beside ``predict`` and ``simulate`` that have a command of their own, ``grokking_time`` and
+        ``phase_diagram``, so that commands can list the models that have them without loading any. Left out, the
+        model is loaded when a command asks for them.
 
     >>> from solvable import models
     >>> models.register("skills", "mine:Mine", "a second one")
@@ -48,6 +57,11 @@ def register(name: str, home: str, summary: str, abilities: tuple[str, ...] | No
 
 def names(ability: str | None = None) -> dict[str, str]:
     """Every registered name with its one-line summary; with an ``ability``, of the models that have it.
+
+    Parameters
+    ----------
+    ability
+        Name of a method; models without it are left out.
 
     >>> from solvable import models
     >>> sorted(models.names())[:3]
@@ -72,6 +86,11 @@ def _has(name: str, ability: str) -> bool:
 
 def get(name: str) -> "type[Model]":
     """The model class registered under ``name``.
+
+    Parameters
+    ----------
+    name
+        A registered name.
 
     >>> from solvable import models
     >>> models.get("skills").__name__

@@ -75,16 +75,49 @@ class Interval(NamedTuple):
 class ForecastReport(Report):
     """Capacity, source and their consequences, with one-sigma errors by origin.
 
-    - ``capacity`` α and ``source`` β: eigenvalues ``λ_k ~ k^-α`` and target power ``~ k^(-αβ-1)`` in the modes
-      ``first_mode … last_mode`` and ``power_first_mode … power_last_mode``.
-    - ``capacity_errors`` and ``source_errors``: those of the *fit*, of the choice of *window*, of the finite *sample*,
-      and of the *initialisation* (NaN if not measured).
-    - ``eigenvalues`` and ``power``, one row per network: λ_k of the kernel of one output over the inputs, and the part
-      of the targets' mean square in mode k; ``outside`` is the part in no mode, which is never learned.
-    - ``noise``: the fraction of the mean square that is equal in all modes, as that of noise in the targets is.
-    - ``kernel_fluctuation``: the relative distance of the kernels of single networks from their mean.
-    - ``output_share``: the mean square of the untrained network's outputs over that of the targets.
-    - ``notes``: warnings.
+    Parameters
+    ----------
+    capacity
+        α of the eigenvalues, ``λ_k ~ k^-α``.
+    source
+        β of the target power, ``~ k^(-αβ-1)``.
+    capacity_errors, source_errors
+        Errors of the *fit*, of the choice of *window*, of the finite *sample*, and of the *initialisation* (NaN if
+        not measured).
+    first_mode, last_mode
+        Modes between which the capacity was fitted.
+    power_first_mode, power_last_mode
+        Modes between which the source was fitted.
+    scatter
+        Scatter of the logarithms of the eigenvalues about their line.
+    bend
+        Difference of slope between the halves of the window.
+    eigenvalues
+        λ_k of the kernel of one output over the inputs, one row per network.
+    power
+        The part of the targets' mean square in mode k, one row per network.
+    outside
+        The part in no mode, which is never learned.
+    noise
+        The fraction of the mean square that is equal in all modes, as that of noise in the targets is.
+    kernel_fluctuation
+        The relative distance of the kernels of single networks from their mean.
+    output_share
+        The mean square of the untrained network's outputs over that of the targets.
+    points
+        Number of inputs of the kernel.
+    outputs
+        Number of outputs of the network.
+    parameters
+        Number of its parameters.
+    landmarks
+        Number of landmarks that approximate the kernel; None for the whole kernel.
+    initial_outputs
+        Whether the targets are those of a network that starts at zero or of this one, as in :func:`forecast`.
+    precision
+        Floating-point type of the kernel.
+    notes
+        Warnings.
     """
 
     capacity: float

@@ -15,6 +15,13 @@ class Linearised(eqx.Module):
 
     The trained arrays are the displacements ``moved`` of the parameters: small numbers, which are accurate in any
     precision.
+
+    Parameters
+    ----------
+    initial
+        The network at its initial parameters.
+    moved
+        Displacements of the parameters, which are trained.
     """
 
     initial: Constant

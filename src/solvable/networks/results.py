@@ -36,6 +36,11 @@ class Training:
 
     ``curves`` has dims ``("variant", "seed", "time", ...)``, without ``variant`` where there were none; time counts
     steps. :meth:`network` returns the network of one run at the end, or at a step of ``snapshots_at``.
+
+    Parameters
+    ----------
+    curves
+        Losses and measurements of every run, over variant, seed and time.
     """
 
     curves: xr.Dataset

@@ -60,6 +60,11 @@ def papers() -> list[str]:
 def title(paper: str) -> str:
     """What the paper is called, with its year where it has one.
 
+    Parameters
+    ----------
+    paper
+        Name of the paper.
+
     >>> from solvable import papers
     >>> papers.title("linear-grokking")
     'Grokking in Linear Estimators (Levi, Beck, Bar-Sinai, 2023)'
@@ -69,6 +74,11 @@ def title(paper: str) -> str:
 
 def errata(paper: str) -> str:
     """What is wrong in print, as Markdown: tables of what is printed, what is correct and how we know. May be empty.
+
+    Parameters
+    ----------
+    paper
+        Name of the paper.
 
     >>> from solvable import papers
     >>> papers.errata("linear-grokking").splitlines()[0]
@@ -82,6 +92,11 @@ def errata(paper: str) -> str:
 def figures(paper: str) -> list[str]:
     """Names of the figures and tables of a paper, in order.
 
+    Parameters
+    ----------
+    paper
+        Name of the paper.
+
     >>> from solvable import papers
     >>> papers.figures("linear-grokking")[:3]
     ['eq12', 'eq16', 'eq19']
@@ -92,6 +107,13 @@ def figures(paper: str) -> list[str]:
 
 def home(paper: str, figure: str) -> str:
     """The name of the module that reproduces a figure.
+
+    Parameters
+    ----------
+    paper
+        Name of the paper.
+    figure
+        Name of the figure.
 
     >>> from solvable import papers
     >>> papers.home("layerwise", "table4-1")
@@ -105,6 +127,13 @@ def home(paper: str, figure: str) -> str:
 
 def load_figure(paper: str, figure: str) -> ModuleType:
     """The module that reproduces a figure.
+
+    Parameters
+    ----------
+    paper
+        Name of the paper.
+    figure
+        Name of the figure.
 
     >>> from solvable import papers
     >>> papers.load_figure("linear-grokking", "eq12").__name__

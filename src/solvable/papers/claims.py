@@ -26,6 +26,11 @@ FALSE_ALARMS = 1e-5
 def scale_of(data: Mapping[str, xr.Dataset]) -> Scale:
     """The scale at which the datasets of a figure were computed, from their attributes.
 
+    Parameters
+    ----------
+    data
+        The datasets of a figure, by name.
+
     >>> import xarray as xr
     >>> from solvable.papers import scale_of
     >>> scale_of({"curve": xr.Dataset(attrs={"scale": "quick"})})
@@ -100,26 +105,84 @@ class Claim:
         relative: bool = False,
         printed: float | str | None = None,
     ) -> Self:
-        """Claim that a number has an expected value, within a tolerance."""
+        """Claim that a number has an expected value, within a tolerance.
+
+        Parameters
+        ----------
+        name
+            What is claimed.
+        measured
+            What this library finds.
+        expected
+            The value it should have.
+        tolerance
+            How far the two may be apart.
+        because
+            Where the tolerance comes from.
+        relative
+            Whether the tolerance is a fraction of the expected value.
+        printed
+            What the paper prints, where that is something else.
+        """
         return cls(name, measured, expected, tolerance, because, relative, printed)
 
     @classmethod
     def at_least(
         cls, name: str, measured: float, bound: float, because: str, printed: float | str | None = None
     ) -> Self:
-        """Claim that a number is not below a bound."""
+        """Claim that a number is not below a bound.
+
+        Parameters
+        ----------
+        name
+            What is claimed.
+        measured
+            What this library finds.
+        bound
+            The bound.
+        because
+            Where the bound comes from.
+        printed
+            What the paper prints, where that is something else.
+        """
         return cls(name, measured, bound, 0.0, because, printed=printed, kind="at_least")
 
     @classmethod
     def at_most(
         cls, name: str, measured: float, bound: float, because: str, printed: float | str | None = None
     ) -> Self:
-        """Claim that a number is not above a bound."""
+        """Claim that a number is not above a bound.
+
+        Parameters
+        ----------
+        name
+            What is claimed.
+        measured
+            What this library finds.
+        bound
+            The bound.
+        because
+            Where the bound comes from.
+        printed
+            What the paper prints, where that is something else.
+        """
         return cls(name, measured, bound, 0.0, because, printed=printed, kind="at_most")
 
     @classmethod
     def ordered(cls, name: str, values: Any, because: str, printed: float | str | None = None) -> Self:
-        """Claim that numbers increase from each to the next. Measured is the smallest step, which must be positive."""
+        """Claim that numbers increase from each to the next. Measured is the smallest step, which must be positive.
+
+        Parameters
+        ----------
+        name
+            What is claimed.
+        values
+            The numbers, in the order claimed.
+        because
+            Why they should be in this order.
+        printed
+            What the paper prints, where that is something else.
+        """
         numbers = tuple(float(value) for value in values)
         if len(numbers) < 2:
             raise ValueError(f"an order needs at least 2 numbers, not {len(numbers)}")
@@ -144,9 +207,27 @@ class Claim:
         """Claim that theory and the mean over runs agree in a variable.
 
         Measured is the chance of differences as large as those found, joined over all values of the variable as in
-        :func:`solvable.compare`; it must be at least :data:`FALSE_ALARMS`. ``bias`` is a fraction of theory's values by
-        which the mean may be off besides, such as a correction of higher order in the sizes, and ``absolute_bias`` is
-        the same in the units of the variable; ``because`` says why.
+        :func:`solvable.compare`; it must be at least :data:`FALSE_ALARMS`.
+
+        Parameters
+        ----------
+        name
+            What is claimed.
+        theory, simulation
+            What ``predict`` and ``simulate`` return.
+        variable
+            Name of the variable that is compared.
+        because
+            Why the mean may be off by a bias.
+        bias
+            Fraction of theory's values by which the mean may be off besides, such as a correction of higher order
+            in the sizes.
+        absolute_bias
+            The same in the units of the variable.
+        allow_different
+            As in :func:`solvable.compare`.
+        printed
+            What the paper prints, where that is something else.
         """
         found = agreement(
             theory, simulation, variable, bias=bias, absolute_bias=absolute_bias, allow_different=allow_different
@@ -193,6 +274,15 @@ def _jsonable(value: Any) -> Any:
 @dataclasses.dataclass
 class Reproduction:
     """A figure of a paper: its data, its picture and its claims.
+
+    Parameters
+    ----------
+    datasets
+        What was computed, by name.
+    figure
+        The picture.
+    claims
+        The claims, with what was measured.
 
     >>> from solvable.papers import Claim, Reproduction
     >>> from solvable.plotting import new_figure

@@ -28,7 +28,15 @@ Ranges = Mapping[str, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class SweepAxis:
-    """A dimension of a sweep and the values of its parameters along it, in order."""
+    """A dimension of a sweep and the values of its parameters along it, in order.
+
+    Parameters
+    ----------
+    dim
+        Name of the dimension.
+    values
+        Values of each of its parameters, by name; lists of equal length.
+    """
 
     dim: str
     values: Mapping[str, tuple[Any, ...]]
@@ -88,7 +96,13 @@ class Design:
         return math.prod(self.shape)
 
     def cell(self, place: Iterable[int]) -> dict[str, Any]:
-        """The parameters of one cell, by its index along each axis."""
+        """The parameters of one cell, by its index along each axis.
+
+        Parameters
+        ----------
+        place
+            One index per axis.
+        """
         return {
             name: values[index]
             for axis, index in zip(self.axes, place, strict=True)
@@ -100,7 +114,15 @@ class Design:
         return (self.cell(place) for place in np.ndindex(self.shape))
 
     def replace(self, name: str, values: tuple[Any, ...]) -> "Design":
-        """The same design with other values of one parameter."""
+        """The same design with other values of one parameter.
+
+        Parameters
+        ----------
+        name
+            Name of the parameter.
+        values
+            Its new values.
+        """
         changed = ({**axis.values, name: values} if name in axis.values else axis.values for axis in self.axes)
         return Design(tuple(SweepAxis(axis.dim, new) for axis, new in zip(self.axes, changed, strict=True)))
 

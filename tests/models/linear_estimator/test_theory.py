@@ -230,6 +230,13 @@ def test_accuracy_is_the_error_function_of_the_loss() -> None:
     np.testing.assert_allclose(several.train_accuracy, expected, rtol=1e-11)
 
 
+def test_accuracy_at_a_finite_dimension_when_the_square_of_the_loss_is_no_number() -> None:
+    late = LinearEstimator(aspect_ratio=0.1).predict([18_000, 20_000, 100_000], GradientDescent(0.01), dimension=400)
+    assert late.log_test_loss[-1] < -700
+    assert np.array_equal(late.test_accuracy, np.ones(3))
+    assert np.array_equal(late.train_accuracy, np.ones(3))
+
+
 def test_a_finite_dimension_lowers_the_degrees_of_freedom() -> None:
     """The correction vanishes as 1/d_in, and takes the accuracy of 50 outputs from .950 to .905 at d_in = 1000
     (t = 71414, lambda = .9), which simulation confirms (test_linear_estimator_simulation)."""

@@ -67,7 +67,15 @@ class Flow(ClosureSolver):
         check_fraction(self.accuracy, "accuracy")
 
     def check_cost(self, problem: Problem, times: np.ndarray) -> None:
-        """Steps grow with time, so that late times cost little more."""
+        """Steps grow with time, so that late times cost little more.
+
+        Parameters
+        ----------
+        problem
+            What is solved.
+        times
+            Times at which it is solved, in steps or as flow times.
+        """
 
     def follow(
         self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: Recorder, advance: Advance
@@ -79,6 +87,17 @@ class Flow(ClosureSolver):
 
         Both runs go side by side in one basis, as two students of one dataset do, so that their difference has no
         sampling noise.
+
+        Parameters
+        ----------
+        problem
+            What is solved.
+        times
+            Times at which it is solved, in steps or as flow times.
+        key
+            Random key of the samples.
+        rank
+            Number of directions of the basis.
         """
         # The closure breaks down where rank * gamma reaches the samples, and two runs find up to twice the rank of one.
         enough = 2 ** math.ceil(math.log2(3 * max(rank, 1) * problem.samples_per_dimension))

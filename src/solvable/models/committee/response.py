@@ -162,7 +162,17 @@ class FixedPoint(TwoTimeSolver):
     def iterate(
         self, problem: Problem, steps: int, key: int
     ) -> tuple[TwoTime, Float[np.ndarray, "replicate iteration"]]:
-        """The last iterate, and how far each iteration moved the weight correlation (largest entry)."""
+        """The last iterate, and how far each iteration moved the weight correlation (largest entry).
+
+        Parameters
+        ----------
+        problem
+            What is solved.
+        steps
+            Number of steps.
+        key
+            Random key of the samples.
+        """
         if trajectories.slope_jumps(problem):
             raise ValueError(
                 "the fixed-point scheme differentiates the signals and misses the jump at the non-differentiable point "

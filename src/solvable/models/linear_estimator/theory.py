@@ -161,10 +161,12 @@ def _losses(model: "LinearEstimator", shift: Any, spectrum: MarchenkoPastur, dec
         log_factor + jnp.log(spectrum.weighted_average(signal)), spectrum.bulk_average(noise_left) + noise_outside
     )
 
-    test_share = signal * jnp.exp(log_factor - log_test) + overfit * jnp.exp(-log_test)
-    null_share = null_signal / model.outputs * jnp.exp(-log_test)
-    train_share = nodes * signal * jnp.exp(log_factor - log_train) + noise_left * jnp.exp(-log_train)
-    outside_share = model.label_noise**2 * model.aspect_ratio * jnp.exp(-log_train)
+    # Losses below exp(-300) have neither null modes nor noise: what is divided by them is zero, and must not overflow.
+    over_test, over_train = (jnp.exp(jnp.minimum(-log_loss, 300.0)) for log_loss in (log_test, log_train))
+    test_share = signal * jnp.exp(log_factor - log_test) + overfit * over_test
+    null_share = null_signal / model.outputs * over_test
+    train_share = nodes * signal * jnp.exp(log_factor - log_train) + noise_left * over_train
+    outside_share = model.label_noise**2 * model.aspect_ratio * over_train
     return Losses(
         log_train,
         log_test,

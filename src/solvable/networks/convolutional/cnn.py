@@ -121,7 +121,13 @@ class CNN(eqx.Module):
         return self.learning_rate.value
 
     def features(self, x: Array) -> Array:
-        """The activations of the hidden linear layer, which are the inputs of the last layer."""
+        """The activations of the hidden linear layer, which are the inputs of the last layer.
+
+        Parameters
+        ----------
+        x
+            One image of shape (rows, columns, channels).
+        """
         images = check_images(jnp.asarray(x)[None], self.shape)
         for convolution in self.convolutions:
             images = max_pool(self.activation(convolution(images)))

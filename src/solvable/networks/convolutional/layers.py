@@ -156,14 +156,26 @@ class ImageNetwork(eqx.Module):
         return self.learning_rate.value
 
     def features(self, x: Array) -> Array:
-        """The inputs of the last layer: the mean over pixels of the layer below."""
+        """The inputs of the last layer: the mean over pixels of the layer below.
+
+        Parameters
+        ----------
+        x
+            One image of shape (rows, columns, channels).
+        """
         return self._forward(jnp.asarray(x)[None], training=False)[0][0]
 
     def __call__(self, x: Array) -> Array:
         return self.last(self.features(x))
 
     def training_forward(self, inputs: Array) -> tuple[Array, Self]:
-        """The outputs of a batch in training, and the network with updated running values."""
+        """The outputs of a batch in training, and the network with updated running values.
+
+        Parameters
+        ----------
+        inputs
+            A batch of images.
+        """
         features, after = self._forward(inputs, training=True)
         return jax.vmap(self.last)(features), after
 

@@ -22,9 +22,24 @@ Targets = Literal["one-hot", "number"]
 class Images:
     """A training and a test set. Inputs and targets are float32, labels are 0, 1, … in the order of ``classes``.
 
-    ``train_labels`` and ``train_targets`` include the label noise; ``clean_labels`` are the training labels without it.
-    ``classes`` are the names of the classes, ``source`` is the origin of the data, and ``black`` the value of a black
-    pixel in each channel, which is not 0 for standardised inputs.
+    Parameters
+    ----------
+    name
+        Name of the data.
+    train_inputs, test_inputs
+        Images, float32.
+    train_labels, train_targets
+        Labels and targets of the training set, label noise included.
+    test_labels, test_targets
+        Labels and targets of the test set.
+    clean_labels
+        Training labels without the noise.
+    classes
+        Names of the classes.
+    source
+        Origin of the data.
+    black
+        Value of a black pixel in each channel, which is not 0 for standardised inputs.
     """
 
     name: str

@@ -44,8 +44,18 @@ _SKIPPED_FOLDERS = {"site-packages", "dist-packages", "test", "tests", "testing"
 class Text:
     """Bytes of a training and of a test text, which share no document.
 
-    ``versions`` are those of Python and of the packages, ``documents`` the number of documents in each part, and
-    ``sha256`` is the hash of the training text followed by the test text.
+    Parameters
+    ----------
+    name
+        Name of the text.
+    train, test
+        Bytes of the two parts.
+    documents
+        Number of documents in each part.
+    versions
+        Versions of Python and of the packages.
+    sha256
+        Hash of the training text followed by the test text.
     """
 
     name: str

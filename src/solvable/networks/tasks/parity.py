@@ -106,7 +106,13 @@ class SparseParity(eqx.Module):
         return jnp.concatenate([control.astype(jnp.float32), bits.astype(jnp.float32)], axis=-1)
 
     def parity(self, skill: Int[Array, "*n"], word: UInt32[Array, "*n"]) -> Float[Array, "*n"]:
-        """``g_k`` of the skill: +1 if an even number of its bits is set, else -1; arguments as in :meth:`encode`."""
+        """``g_k`` of the skill: +1 if an even number of its bits is set, else -1.
+
+        Parameters
+        ----------
+        skill, word
+            As in :meth:`encode`.
+        """
         mask = jnp.uint32(2**self.relevant - 1) << (self.relevant * skill).astype(jnp.uint32)
         odd = jax.lax.population_count(word & mask) & jnp.uint32(1)
         return 1 - 2 * odd.astype(jnp.float32)
@@ -143,7 +149,13 @@ class SparseParity(eqx.Module):
     def sample(
         self, key: Array, count: int, practised: int | Array | None = None
     ) -> tuple[Float[Array, "n inputs"], Float[Array, " n"]]:
-        """Independent samples: inputs, and targets ``S g_k``; arguments as in :meth:`draw`."""
+        """Independent samples: inputs, and targets ``S g_k``.
+
+        Parameters
+        ----------
+        key, count, practised
+            As in :meth:`draw`.
+        """
         return self._samples(*self.draw(key, count, practised))
 
     def _samples(self, skill: Int[Array, " n"], word: UInt32[Array, " n"]) -> tuple[Array, Array]:
