@@ -43,7 +43,7 @@ CONSTRUCTORS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (GradientFlow, {"learning_rate": INF}, "learning_rate must be a positive finite number, not inf"),
     (GradientFlow, {"learning_rate": None}, "learning_rate must be a positive finite number, not None"),
     (GradientFlow, {"learning_rate": "fast"}, "learning_rate must be a positive finite number, not 'fast'"),
-    (GradientFlow, {"learning_rate": optax.constant_schedule(0.1)}, "not a schedule"),
+    (GradientFlow, {"weight_decay": optax.constant_schedule(0.1)}, "not a schedule"),
     (GradientFlow, {"weight_decay": -1e-9}, "weight_decay must be a finite number, zero or more, not -1e-09"),
     (GradientFlow, {"weight_decay": optax.constant_schedule(0.1)}, "weight_decay must be a finite number"),
     (descent, {"learning_rate": 0}, "learning_rate must be a positive finite number, not 0"),
