@@ -75,17 +75,18 @@ def test_the_sentence_and_the_names(found) -> None:
 @pytest.mark.parametrize(
     ("source", "noise", "name", "accuracy"),
     [
-        (0.8, 0.0, "optimal", 0.05),
-        (1.5, 0.0, "optimal", 0.05),
-        (3.0, 0.0, "optimal", 0.08),
-        (3.0, 0.0, "tuned constant", 0.03),
-        (0.8, 0.5, "optimal", 0.05),
+        (0.8, 0.0, "optimal", 0.02),
+        (1.5, 0.0, "optimal", 0.03),
+        (3.0, 0.0, "optimal", 0.03),
+        (3.0, 0.0, "tuned constant", 0.02),
+        (0.8, 0.5, "optimal", 0.03),
     ],
 )
 def test_exponents_in_the_number_of_steps(source: float, noise: float, name: str, accuracy: float) -> None:
     """Without label noise ``min(b, 3 - 1/a)`` for the best and ``min(b, 2 - 1/a)`` for constant rates."""
     model = LAZY.replace(source=source, label_noise=noise, modes=float("inf"))
-    one = model.best_schedule([2000, 4000], 0.5, 1).sel(schedule=name)
+    # Little noise for the first, much for the second: both are then near their limits at these numbers of steps.
+    one = model.best_schedule([2000, 4000], 0.5, 1 if noise else 16).sel(schedule=name)
     assert float(one.exponent[-1]) == pytest.approx(float(one.predicted_exponent), abs=accuracy)
 
 

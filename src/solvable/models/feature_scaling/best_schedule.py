@@ -211,7 +211,7 @@ def compared(task: Task, steps: int, largest: float, batch: float, vary_batch: b
     losses = [float(final_loss(task, jnp.asarray(rates), jnp.asarray(batches))) for rates in plain]
     found = [tuned(task, shape, steps, largest, batch) for shape in SHAPES]
     if start is None:
-        start = min(found, key=lambda pair: pair[1])[0]
+        start = found[int(np.argmin([loss for _, loss in found]))][0]
     best = optimum(task, start, largest, batch, samples=batch * steps if vary_batch else None)
     rates = np.stack([best.rates, *plain, *(pair[0] for pair in found)])
     sizes = np.stack([best.batches, *[batches] * (len(SCHEDULES) - 1)])
@@ -240,7 +240,7 @@ def predicted_exponents(capacity: float, source: float, label_noise: float) -> d
 
 
 def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):.2g} %" if ratio < 10 else f"a factor {ratio:.2g}"
+    return f"{100 * (ratio - 1):.2g} %" if ratio < 1.99 else f"a factor {ratio:.2g}"
 
 
 def best_schedules(
@@ -290,8 +290,8 @@ def sentence(rates: Float[np.ndarray, "step"], losses: dict[str, float], exponen
     parts = [f"{shape} loses {_percent(losses[shape] / best)}" for shape in SHAPES]
     simple = min(SCHEDULES[len(SHAPES) + 1 :], key=lambda name: losses[name])
     return (
-        f"The best schedule reaches half of its peak after {warm_up:.2%} of the steps and is above it until the last "
-        f"{decay:.2%}; its loss is {best:.4g} and falls with the number of steps as T^-{exponents['optimal']:.3g}. "
+        f"The best schedule reaches half of its peak after {warm_up:.1%} of the steps and is above it until the last "
+        f"{decay:.1%}; its loss is {best:.4g} and falls with the number of steps as T^-{exponents['optimal']:.3g}. "
         f"Relative to it, at the same largest rate, {', '.join(parts)}; the best of the tuned ones is the {simple}, "
         f"which loses {_percent(losses[simple] / best)} and falls as T^-{exponents[simple]:.3g}."
     )

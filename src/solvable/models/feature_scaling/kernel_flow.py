@@ -169,7 +169,7 @@ def _descend(
         gradient = eigenvalues * error
         how = (momentum, decay, nesterov, decoupled)
         if lazy:
-            pulls = (gradient,)
+            pulls: Weights = (gradient,)
         else:
             pulls = (gradient + weights[1] @ gradient, richness * jnp.outer(weights[0], gradient))
             # What is kept of the features is V - 1; weight decay acts on V.

@@ -139,7 +139,8 @@ def march(
     Reverse-mode differentiation keeps every row's state; use forward mode (``jax.jacfwd``) beyond a hundred steps.
     """
     sizes = (descent.features, descent.batch, descent.samples)
-    kinds = Kinds(*map(is_finite, sizes), exact_batch, descent.sampling)
+    finite = [is_finite(size) for size in sizes]
+    kinds = Kinds(finite[0], finite[1], finite[2], exact_batch, descent.sampling)
     nodes = tuple(jnp.asarray(value) for value in modes[1:])
     # Infinite sizes are not used; as numbers they would only make NaN of the derivatives.
     features, batch, samples = (value if is_finite(value) else 1.0 for value in sizes)

@@ -40,7 +40,7 @@ def explain(model: Any, training: Any, curves: xr.Dataset) -> Explanation:
     last = float(curves.time[-1])
     if model.width is not None:
         return Explanation("With a hidden layer each direction of the data is learned along a sigmoid of its own.")
-    if isinstance(training, SGD) or not training.is_constant or getattr(training, "momentum", 0.0):
+    if isinstance(training, SGD) or not training.is_constant or getattr(training, "momentum", 0.0) > 0:
         reached = [crossing(curves.time, curves[name], ACCURACY) for name in ("train_accuracy", "test_accuracy")]
         when = [f"at step {readable(time)}" if time <= last else "not yet" for time in reached]
         return Explanation(f"Training accuracy reaches 95 % {when[0]}, test accuracy {when[1]}.")
