@@ -25,7 +25,7 @@ def test_the_first_epoch_is_worth_itself_and_later_ones_less() -> None:
     np.testing.assert_allclose(found.effective_epochs[:2], [0.5, 1.0], rtol=1e-9)
     share = (found.effective_epochs / found.epoch).values
     assert (np.diff(share[1:]) < 0).all()
-    largest = float(found.largest_effective_epochs)
+    largest = float(found.final_effective_epochs)
     assert float(found.effective_epochs[-1]) < largest < math.inf
     assert 2 < float(found.half_epoch) < 32 or math.isnan(float(found.half_epoch))
     assert "32 epochs over the same samples are worth" in found.attrs["sentence"]
@@ -38,7 +38,7 @@ def test_the_worth_of_all_epochs_grows_with_the_samples_as_predicted() -> None:
         float(
             LAZY.replace(samples=count, modes=math.inf)
             .effective_epochs([1], SGD(0.1, batch_size=8), per_decade=12)
-            .largest_effective_epochs
+            .final_effective_epochs
         )
         for count in (32, 256)
     ]

@@ -74,7 +74,7 @@ class Reuse:
         # Within the first epoch E is K, up to the repeats of draws with replacement.
         return crossing(self.epochs[1:], np.where(self.epochs[1:] < 1, 1.0, share), 0.5)
 
-    def at_most(self, end: float) -> float:
+    def at_the_end(self, end: float) -> float:
         """E(inf): when new samples reach the loss that the reused ones end at; infinite if they do not."""
         best = np.minimum.accumulate(self.online_loss)
         found = crossing(self.times, best, end)
@@ -94,7 +94,7 @@ def effective_epochs(
     everywhere = reuse.effective()
     # Noise of batches dies where the training set is learned by heart; otherwise the end is not known.
     learned = model.features >= model.sample_count and model.mode_count >= model.sample_count
-    largest = reuse.at_most(float(model.limit().test_loss)) if learned else math.nan
+    final = reuse.at_the_end(float(model.limit().test_loss)) if learned else math.nan
     best = float(reuse.epochs[int(np.argmin(reuse.test_loss))])
     half = reuse.half_epoch(everywhere)
 
@@ -106,12 +106,12 @@ def effective_epochs(
         "test_loss": at(reuse.test_loss),
         "train_loss": at(reuse.train_loss),
         "online_test_loss": at(reuse.online_loss),
-        "largest_effective_epochs": ((), largest),
+        "final_effective_epochs": ((), final),
         "half_epoch": ((), half),
         "best_epoch": ((), best),
     }
     dataset = model.dataset("theory", variables, {"epoch": epochs}, reuse.solver, training=training, error=reuse.error)
-    facts = {"last": float(at(everywhere)[-1]), "half_epoch": half, "largest": largest, "best_epoch": best}
+    facts = {"last": float(at(everywhere)[-1]), "half_epoch": half, "final": final, "best_epoch": best}
     return dataset.assign_attrs(sentence=sentence(facts, float(epochs[-1])))
 
 
@@ -120,8 +120,8 @@ def sentence(found: dict[str, Any], last: float) -> str:
     parts = [f"{last:g} epochs over the same samples are worth {found['last']:.3g} epochs of new ones"]
     if math.isfinite(found["half_epoch"]):
         parts.append(f"half of an epoch's worth is lost from epoch {found['half_epoch']:.3g} on")
-    if math.isfinite(found["largest"]):
-        parts.append(f"no number of epochs is worth more than {found['largest']:.3g}")
+    if math.isfinite(found["final"]):
+        parts.append(f"infinitely many epochs are worth {found['final']:.3g}")
     if found["best_epoch"] < last:
         parts.append(f"the test loss is least after {found['best_epoch']:.3g} epochs, and rises then")
     return "; ".join(parts)[0].upper() + "; ".join(parts)[1:] + "."

@@ -45,9 +45,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "last_mode": Meaning("last mode of the range that was fitted", "1"),
     "epoch": Meaning("passes over the training set", "1", "K"),
     "effective_epochs": Meaning("epochs of new samples with the same test loss", "1", "E(K)"),
-    "largest_effective_epochs": Meaning(
-        "effective epochs of infinitely many epochs", "1", "E(∞)", may_be_infinite=True
-    ),
+    "final_effective_epochs": Meaning("effective epochs of infinitely many epochs", "1", "E(∞)", may_be_infinite=True),
     "half_epoch": Meaning("epoch at which half of an epoch's worth is lost", "1", "K*", may_be_infinite=True),
     "best_epoch": Meaning("epoch of the least test loss", "1"),
     "online_test_loss": Meaning("mean square error on new data after as many steps on new samples", "1", "L_online"),

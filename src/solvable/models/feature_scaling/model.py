@@ -406,7 +406,7 @@ class FeatureScaling(Model):
         """How many epochs of new samples K epochs over the training set are worth: E(K), with E(inf) and K*.
 
         ``effective_epochs`` is E(K), after which time new samples give the same test loss, at the same learning rate
-        and batch size; ``largest_effective_epochs`` is E(inf), ``half_epoch`` the K at which ``E(K) = K / 2`` (NaN if
+        and batch size; ``final_effective_epochs`` is E(inf), ``half_epoch`` the K at which ``E(K) = K / 2`` (NaN if
         that is after the last one) and ``best_epoch`` when the test loss is least, which with label noise may be before
         the last one. ``attrs["sentence"]`` says it in words.
 
