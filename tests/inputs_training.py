@@ -23,7 +23,7 @@ from inputs_models import (
 )
 
 import solvable
-from solvable import SGD, FeatureScaling, GradientDescent, GradientFlow, ParityMode
+from solvable import SGD, FeatureScaling, GradientDescent, GradientFlow, OptaxDescent, ParityMode
 
 NAN, INF = math.nan, math.inf
 
@@ -43,7 +43,7 @@ CONSTRUCTORS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (GradientFlow, {"learning_rate": INF}, "learning_rate must be a positive finite number, not inf"),
     (GradientFlow, {"learning_rate": None}, "learning_rate must be a positive finite number, not None"),
     (GradientFlow, {"learning_rate": "fast"}, "learning_rate must be a positive finite number, not 'fast'"),
-    (GradientFlow, {"learning_rate": optax.constant_schedule(0.1)}, "not a schedule"),
+    (GradientFlow, {"weight_decay": optax.constant_schedule(0.1)}, "not a schedule"),
     (GradientFlow, {"weight_decay": -1e-9}, "weight_decay must be a finite number, zero or more, not -1e-09"),
     (GradientFlow, {"weight_decay": optax.constant_schedule(0.1)}, "weight_decay must be a finite number"),
     (descent, {"learning_rate": 0}, "learning_rate must be a positive finite number, not 0"),
@@ -108,9 +108,9 @@ CALLS: list[tuple[str, Callable[[], Any], str]] = [
     ("half steps of runs", lambda: scalar().simulate([1.5], descent()), "or use GradientFlow"),
     # What theory or simulation does not cover, for each model.
     (
-        "estimator momentum",
-        lambda: estimator().predict([1], descent(momentum=0.9)),
-        "the theory of linear-estimator does not cover momentum=0.9; it covers GradientFlow with weight_decay",
+        "estimator decoupled",
+        lambda: estimator().predict([1], descent(momentum=0.9, weight_decay=0.1, decoupled=True)),
+        "the theory of linear-estimator does not cover decoupled=True; it covers GradientFlow with weight_decay",
     ),
     (
         "estimator online",
@@ -119,16 +119,27 @@ CALLS: list[tuple[str, Callable[[], Any], str]] = [
     ),
     (
         "estimator schedule",
-        lambda: estimator().predict([1], descent(learning_rate=optax.constant_schedule(0.1))),
-        "does not cover a schedule of learning_rate",
+        lambda: estimator().grokking_time(training=descent(learning_rate=optax.constant_schedule(0.1))),
+        "grokking times: only for a constant learning rate without momentum",
     ),
     ("features descent", lambda: features().predict([1], descent()), "linear-features does not cover GradientDescent"),
     ("features run", lambda: features().simulate([1], descent()), "the simulation of linear-features does not cover"),
     ("diagonal decay", lambda: diagonal().predict([1], GradientFlow(weight_decay=0.1)), "simulate covers it."),
-    ("diagonal descent", lambda: diagonal().predict([1], descent()), "GradientDescent; it covers GradientFlow."),
+    ("diagonal batches", lambda: diagonal().predict([1], sgd()), "SGD; it covers GradientFlow with schedules"),
+    (
+        "momentum beyond the edge",
+        lambda: scaling().predict([1], descent(learning_rate=3.9, momentum=0.9)),
+        "learning_rate = 3.9 is not below 3.8",
+    ),
     ("linear run", lambda: linear().simulate([1], sgd()), "the simulation of linear-network does not cover SGD"),
     ("scalar batches", lambda: scalar().simulate([1], sgd()), "The default is GradientFlow()."),
-    ("skill steps", lambda: skills().predict([1], descent()), "the theory of skills does not cover GradientDescent"),
+    ("skill batches", lambda: skills().predict([1], sgd()), "the theory of skills does not cover SGD"),
+    (
+        "skill steps of finite data",
+        lambda: skills(samples=100).predict([1], descent()),
+        "theory follows gradient descent on unlimited data",
+    ),
+    ("skill step times", lambda: skills().emergence_time(training=descent()), "this is for GradientFlow"),
     (
         "skill subsets",
         lambda: skills().simulate([1], sgd(sampling="subsets")),
@@ -136,7 +147,16 @@ CALLS: list[tuple[str, Callable[[], Any], str]] = [
     ),
     ("committee flow", lambda: committee().simulate([1], GradientFlow()), "does not cover GradientFlow"),
     ("committee epochs", lambda: committee().predict([1], sgd(sampling="epochs")), "does not cover sampling='epochs'"),
-    ("scaling decay", lambda: scaling().predict([1], descent(weight_decay=0.1)), "does not cover weight_decay=0.1"),
+    (
+        "scaling decay of a flow",
+        lambda: scaling().predict([1], GradientFlow(weight_decay=0.1)),
+        "does not cover weight_decay=0.1",
+    ),
+    (
+        "scaling with Adam",
+        lambda: scaling().predict([1], OptaxDescent(optax.adam(0.1))),
+        "Adam, clipping and signs are not linear. simulate covers it",
+    ),
     ("parity steps", lambda: ParityMode().predict([1], descent()), "the theory of parity-mode does not cover"),
     # Trainings that do not fit the sizes.
     ("batch without size", lambda: estimator().predict([1], sgd()), "SGD with a batch_size needs dimension"),
@@ -192,7 +212,11 @@ CALLS: list[tuple[str, Callable[[], Any], str]] = [
     (
         "sweep an uncovered training",
         lambda: solvable.sweep(
-            FeatureScaling(1.5, 0.5), {"richness": [0.1]}, "predict", {"times": [1]}, training=descent(weight_decay=0.1)
+            FeatureScaling(1.5, 0.5),
+            {"richness": [0.1]},
+            "predict",
+            {"times": [1]},
+            training=GradientFlow(weight_decay=0.1),
         ),
         "does not cover weight_decay=0.1",
     ),

@@ -36,7 +36,12 @@ EXAMPLES = [
         (lambda: GradientDescent(0.1, nesterov=True), "nesterov=True needs a momentum above 0"),
         (lambda: GradientDescent(0.1, momentum=0.9, nesterov="yes"), "nesterov must be True or False"),
         (lambda: GradientDescent(0.1, weight_decay=-1), "weight_decay must be a finite number, zero or more"),
-        (lambda: GradientFlow(learning_rate=optax.constant_schedule(0.9)), "learning_rate.*not a schedule"),
+        (lambda: GradientDescent(0.1, ema_decay=0.9, average_from=3), "give ema_decay, or average_from, but not both"),
+        (lambda: GradientDescent(0.1, ema_decay=1.0), "ema_decay must be a number from 0 up to"),
+        (lambda: GradientDescent(0.1, average_from=2.5), "average_from must be a whole number, zero or more"),
+        (lambda: GradientDescent(0.1, decoupled=1), "decoupled must be True or False"),
+        (lambda: solvable.OptaxDescent(optax.constant_schedule(0.1)), "optimiser must be an Optax gradient transform"),
+        (lambda: solvable.OptaxDescent(optax.sgd(0.1), 0), "batch_size must be a whole number"),
         (lambda: SGD(0.1), "give batch_size, or batch_fraction, but not both"),
         (lambda: SGD(0.1, batch_size=3, batch_fraction=0.1), "give batch_size, or batch_fraction, but not both"),
         (lambda: SGD(0.1, batch_size=0), "batch_size must be a whole number, 1 or more, or None, not 0"),
@@ -92,6 +97,41 @@ def test_flow_time_of_a_schedule_is_the_sum_over_its_steps() -> None:
     rates = 0.3 * (1 + np.cos(np.pi * np.minimum(steps, 70_000) / 70_000)) / 2
     np.testing.assert_allclose(training.flow_time(times), [rates[: int(time)].sum() for time in times], rtol=1e-6)
     np.testing.assert_allclose(training.learning_rates(10, 13), rates[10:13], rtol=1e-6)
+
+
+def test_the_flow_time_of_a_flow_is_an_integral() -> None:
+    """Exact for polynomials between jumps at whole numbers, and between the times asked for."""
+    half = GradientFlow(optax.linear_schedule(1.0, 0.0, 8))
+    np.testing.assert_allclose(half.flow_time([0.0, 0.5, 4.0, 8.0, 9.0]), [0, 0.484375, 3.0, 4.0, 4.0], rtol=1e-12)
+    jumps = GradientFlow(optax.piecewise_constant_schedule(1.0, {3: 0.1}))
+    # Optax changes the rate after the boundary.
+    np.testing.assert_allclose(jumps.flow_time([2.5, 3.0, 5.0]), [2.5, 3.0, 3.2], rtol=1e-6)
+    np.testing.assert_allclose(GradientFlow(optax.constant_schedule(0.3)).flow_time([7.7]), [2.31], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "rates"),
+    [
+        ("constant", [0.4] * 5),
+        ("cosine:8", [0.4, 0.2 * (1 + np.cos(np.pi / 4)), 0.2, 0.2 * (1 - np.cos(np.pi / 4)), 0.0]),
+        ("linear:8", [0.4, 0.3, 0.2, 0.1, 0.0]),
+        ("wsd:8:0.5:0.5", [0.0, 0.2, 0.4, 0.2, 0.0]),
+    ],
+)
+def test_schedules_from_text(text: str, rates: list[float]) -> None:
+    training = make_training(solvable.ScalarNetwork, {"training": "descent", "learning_rate": 0.4, "schedule": text})
+    np.testing.assert_allclose(training.learning_rates(0, 9)[::2], rates, atol=1e-7)
+
+
+@pytest.mark.parametrize("text", ["cosine", "cosine:0", "linear:2.5", "wsd:100:0.1", "wsd:100:0.6:0.6", "step:10", ""])
+def test_texts_that_are_no_schedule_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"schedule must be constant, cosine:STEPS, .*not"):
+        make_training(solvable.ScalarNetwork, {"training": "descent", "schedule": text})
+
+
+def test_a_schedule_of_arrays_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"gives an array of shape \(2,\) at step 0"):
+        GradientDescent(lambda step: jax.numpy.full(2, 0.1)).check_schedules(3)
 
 
 def test_a_schedule_that_breaks_its_rule_is_named_with_the_step() -> None:
@@ -164,8 +204,10 @@ def test_what_is_not_covered_is_named_with_what_is(training: object, named: str)
 
 def test_a_model_says_that_simulation_covers_more_than_theory() -> None:
     model = solvable.ScalarNetwork()
-    with pytest.raises(ValueError, match="does not cover GradientDescent; it covers GradientFlow. simulate covers it"):
-        model.predict([1], GradientDescent(0.1))
+    with pytest.raises(
+        ValueError, match=r"does not cover weight_decay=0.1; it covers GradientFlow .*simulate covers it"
+    ):
+        model.predict([1], GradientFlow(weight_decay=0.1))
     with pytest.raises(ValueError, match="The default is GradientFlow"):
         model.simulate([1], SGD(0.1, batch_size=2))
     with pytest.raises(ValueError, match=r"times count the steps of this training, but times\[0\] = 0.5"):
@@ -190,7 +232,7 @@ def test_an_option_of_one_training_only_says_which_is_meant() -> None:
 
 def test_options_are_those_of_the_trainings_that_are_covered() -> None:
     names = [option.name for option in training_options(solvable.ScalarNetwork)]
-    assert names == ["training", "learning_rate", "weight_decay", "momentum", "nesterov"]
+    assert names == ["training", "learning_rate", "weight_decay", "momentum", "nesterov", "decoupled"]
     assert training_options(solvable.ScalarNetwork)[0].choices == ("flow", "descent")
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from solvable.networks.forecast_report import ForecastReport
     from solvable.plotting import plot, plot_plane
     from solvable.sweeps import sweep
-    from solvable.training import SGD, GradientDescent, GradientFlow
+    from solvable.training import SGD, GradientDescent, GradientFlow, OptaxDescent
 
 _HOME = {
     "Committee": "solvable.models.committee",
@@ -55,6 +55,7 @@ _HOME = {
     "LinearFeatures": "solvable.models.linear_features",
     "LinearNetwork": "solvable.models.linear_network",
     "Model": "solvable.model",
+    "OptaxDescent": "solvable.training",
     "ParityMode": "solvable.models.parity_mode",
     "SGD": "solvable.training",
     "ScalarNetwork": "solvable.models.scalar_network",
@@ -97,6 +98,7 @@ __all__ = [
     "LinearFeatures",
     "LinearNetwork",
     "Model",
+    "OptaxDescent",
     "ParityMode",
     "ScalarNetwork",
     "SkillModel",

@@ -27,6 +27,7 @@ from solvable.checks import Rule, as_number, check_value, rules
 
 # Schedules are evaluated this many steps at a time, so that a long run does not need a long list of rates.
 _CHUNK = 65536
+_PANEL_NODES = 4
 SAMPLING = ("online", "subsets", "replacement", "epochs", "cyclic")
 
 
@@ -61,6 +62,7 @@ def option(
 
 _MOMENTUM = Rule("a number from 0 up to, but not including, 1", lambda value: 0 <= value < 1)
 _FRACTION = Rule("a number above 0 and at most 1", lambda value: 0 < value <= 1)
+_STEP = Rule("a whole number, zero or more", lambda value: value >= 0 and float(value).is_integer())
 
 
 class Training(eqx.Module):
@@ -115,6 +117,13 @@ class Training(eqx.Module):
     def is_constant(self) -> bool:
         """Whether nothing follows a schedule."""
         return not any(isinstance(value, Schedule) for value in self.parameters().values())
+
+    @property
+    def speed(self) -> float:
+        """Flow time that passes in a unit of time, which momentum multiplies; of a schedule, its largest rate."""
+        rate: Any = self.learning_rate  # type: ignore[attr-defined]
+        largest = float(np.max(self.learning_rates(0, 1000))) if isinstance(rate, Schedule) else float(rate)
+        return largest / (1 - float(getattr(self, "momentum", 0.0)))
 
     def check_schedules(self, last: int) -> None:
         """Raise a ValueError that names the first step before ``last`` at which a schedule breaks its rule.
@@ -179,11 +188,17 @@ class Training(eqx.Module):
         with jax.enable_x64(True):
             found = np.asarray(jax.vmap(value)(steps), float) if steps.size else np.zeros(0)
         rule = next(field.metadata["rule"] for field in dataclasses.fields(self) if field.name == name)
+        if found.shape != steps.shape:
+            raise ValueError(
+                f"{name} must be one number at every step, but its schedule gives an array of shape {found.shape[1:]} "
+                f"at step {first}: change the schedule"
+            )
         # A schedule may end at zero: warm-ups begin there and decays end there.
-        bad = ~(np.isfinite(found) & (found >= 0)) if name == "learning_rate" else ~np.vectorize(rule.test)(found)
+        is_rate = name.endswith("learning_rate")
+        bad = ~(np.isfinite(found) & (found >= 0)) if is_rate else ~np.vectorize(rule.test)(found)
         if bad.any():
             place = int(np.argmax(bad))
-            wanted = "a finite number, zero or more" if name == "learning_rate" else rule.text
+            wanted = "a finite number, zero or more" if is_rate else rule.text
             raise ValueError(
                 f"{name} must be {wanted} at every step, but its schedule gives {found[place]:g} at step "
                 f"{first + place}: change the schedule"
@@ -194,12 +209,14 @@ class Training(eqx.Module):
 class GradientFlow(Training):
     """Gradient flow, the limit of small learning rates: ``dw/dt = -learning_rate (grad L + weight_decay w)``.
 
-    Time is flow time divided by the learning rate; with the default learning rate of 1 it is flow time.
+    Time is flow time divided by the learning rate; with the default learning rate of 1 it is flow time. A schedule only
+    changes the clock: the flow time at time t is the integral of the learning rate up to t.
 
     Parameters
     ----------
     learning_rate
-        How fast time passes. With the learning rate of a gradient descent, times are comparable to its steps.
+        How fast time passes. With the learning rate of a gradient descent, times are comparable to its steps. A number
+        or a schedule: a function of the time, which may jump at whole numbers.
     weight_decay
         Strength of the penalty ``weight_decay / 2 |w|^2``, in the units of the model's loss.
     """
@@ -207,8 +224,25 @@ class GradientFlow(Training):
     name: ClassVar[str] = "flow"
     counts_steps: ClassVar[bool] = False
 
-    learning_rate: float = option("learning rate: how fast time passes", rules.positive, default=1.0, symbol="η")
+    learning_rate: Any = option(
+        "learning rate: how fast time passes", rules.positive, default=1.0, schedule=True, symbol="η"
+    )
     weight_decay: float = option("strength of weight decay", rules.not_negative, default=0.0, symbol="γ")
+
+    def flow_time(self, times: Any) -> Any:
+        """The integral of the learning rate up to each time."""
+        if not isinstance(self.learning_rate, Schedule):
+            return super().flow_time(times)
+        times = np.asarray(times, float)
+        # Gauss-Legendre panels that end at whole numbers, where schedules may jump, and at the times asked for.
+        whole = np.linspace(0.0, np.ceil(times[-1]), int(min(np.ceil(times[-1]), _CHUNK)) + 1)
+        edges = np.union1d(whole, times)
+        points, weights = np.polynomial.legendre.leggauss(_PANEL_NODES)
+        middles, halves = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2
+        with jax.enable_x64(True):
+            rates = np.asarray(jax.vmap(self.learning_rate)((middles[:, None] + halves[:, None] * points).ravel()))
+        areas = (rates.reshape(-1, _PANEL_NODES) @ weights) * halves
+        return np.append(0.0, np.cumsum(areas))[np.searchsorted(edges, times)]
 
 
 class GradientDescent(Training):
@@ -227,6 +261,17 @@ class GradientDescent(Training):
         Whether momentum is Nesterov's rather than the heavy ball's.
     weight_decay
         Strength of the penalty ``weight_decay / 2 |w|^2``, in the units of the model's loss.
+    decoupled
+        Whether weight decay is decoupled from momentum, as in AdamW: ``w <- w - learning_rate (v + weight_decay w)``
+        with a velocity ``v`` of the loss alone. Without momentum it makes no difference.
+    feature_learning_rate
+        Learning rate of the first layer, or a schedule; None for the ``learning_rate`` of the readout.
+    ema_decay
+        Decay of an exponential moving average of the weights, ``average <- ema_decay average + (1 - ema_decay) w``
+        after every step. Training does not see it; its loss is given beside that of the weights.
+    average_from
+        The step from which on the weights are averaged, all with equal weight (tail or stochastic weight averaging),
+        in place of ``ema_decay``.
     """
 
     name: ClassVar[str] = "descent"
@@ -235,13 +280,38 @@ class GradientDescent(Training):
     momentum: float = option("momentum", _MOMENTUM, default=0.0)
     nesterov: bool = eqx.field(default=False, static=True, metadata={"help": "whether momentum is Nesterov's"})
     weight_decay: float = option("strength of weight decay", rules.not_negative, default=0.0, symbol="γ")
+    decoupled: bool = eqx.field(
+        default=False, static=True, metadata={"help": "whether weight decay is decoupled from momentum, as in AdamW"}
+    )
+    feature_learning_rate: Any = option(
+        "learning rate of the first layer, if it differs", rules.positive, default=None, schedule=True, symbol="η_A"
+    )
+    ema_decay: float | None = option("decay of an exponential moving average of the weights", _MOMENTUM, default=None)
+    average_from: int | None = option("step from which on the weights are averaged", _STEP, default=None)
 
     def __check_init__(self) -> None:
         Training.__check_init__(self)
-        if not isinstance(self.nesterov, bool):
-            raise ValueError(f"nesterov must be True or False, not {self.nesterov!r}")
+        for name in ("nesterov", "decoupled"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        _check_averaging(self)
         if self.nesterov and not isinstance(self.momentum, jax.core.Tracer) and not self.momentum:
             raise ValueError("nesterov=True needs a momentum above 0")
+
+    def feature_rate_at(self, step: Any) -> Any:
+        """The learning rate of the first layer at one step, whose number may be traced by JAX."""
+        rate = self.feature_learning_rate
+        return self.rate_at(step) if rate is None else rate(step) if isinstance(rate, Schedule) else rate
+
+    def feature_learning_rates(self, first: int, last: int) -> np.ndarray:
+        """The learning rate of the first layer in each step from ``first`` up to, but not including, ``last``."""
+        name = "learning_rate" if self.feature_learning_rate is None else "feature_learning_rate"
+        return self._scheduled(name, first, last)
+
+
+def _check_averaging(training: Any) -> None:
+    if training.ema_decay is not None and training.average_from is not None:
+        raise ValueError("give ema_decay, or average_from, but not both: there is one average of the weights")
 
 
 class SGD(GradientDescent):
@@ -249,7 +319,7 @@ class SGD(GradientDescent):
 
     Parameters
     ----------
-    learning_rate, momentum, nesterov, weight_decay
+    learning_rate, momentum, nesterov, weight_decay, decoupled, feature_learning_rate, ema_decay, average_from
         As in :class:`GradientDescent`.
     batch_size
         Number of samples in each batch, or a schedule: a function of the step.
@@ -275,8 +345,7 @@ class SGD(GradientDescent):
                 "give batch_size, or batch_fraction, but not both: SGD needs to know how large a batch is "
                 "(full batches are GradientDescent)"
             )
-        if self.sampling is not None and self.sampling not in SAMPLING:
-            raise ValueError(f"sampling must be one of {', '.join(map(repr, SAMPLING))}, not {self.sampling!r}")
+        _check_sampling(self.sampling)
 
     def batch_sizes(self, first: int, last: int) -> np.ndarray:
         """The batch size of each step from ``first`` up to, but not including, ``last``; checked step by step.
@@ -307,6 +376,75 @@ class SGD(GradientDescent):
         if self.sampling != "replacement" and isinstance(size, int) and size > samples:
             raise ValueError(f"batch_size = {size} is larger than the training set of {samples:g} samples: lower it")
         return size
+
+
+def _check_sampling(sampling: str | None) -> None:
+    if sampling is not None and sampling not in SAMPLING:
+        raise ValueError(f"sampling must be one of {', '.join(map(repr, SAMPLING))}, not {sampling!r}")
+
+
+class OptaxDescent(Training):
+    """Gradient descent with any Optax optimiser, on full batches or mini-batches.
+
+    Theories cover optimisers that are linear in the gradients and act on each weight alone: momentum, weight decay,
+    schedules, gradient accumulation and chains of them. Others, such as Adam and clipping, can be simulated.
+
+    Parameters
+    ----------
+    optimiser
+        An Optax gradient transformation, such as ``optax.chain(optax.trace(0.9), optax.scale(-0.1))``. The weights of
+        each layer have a name (``"w"`` and ``"A"`` in :class:`solvable.FeatureScaling`), for ``optax.partition``.
+    batch_size
+        Number of samples in each batch; None for full batches.
+    sampling
+        Where a batch comes from, as in :class:`SGD`.
+    ema_decay, average_from
+        Which average of the weights is kept, as in :class:`GradientDescent`.
+    """
+
+    name: ClassVar[str] = "optax"
+
+    optimiser: Any = eqx.field(static=True, metadata={"help": "an Optax gradient transformation"})
+    batch_size: Any = option("samples in each batch", rules.count, default=None, symbol="B")
+    sampling: str | None = eqx.field(default=None, static=True, metadata={"help": "where a batch comes from"})
+    ema_decay: float | None = option("decay of an exponential moving average of the weights", _MOMENTUM, default=None)
+    average_from: int | None = option("step from which on the weights are averaged", _STEP, default=None)
+
+    def __check_init__(self) -> None:
+        Training.__check_init__(self)
+        if not (callable(getattr(self.optimiser, "init", None)) and callable(getattr(self.optimiser, "update", None))):
+            raise ValueError(f"optimiser must be an Optax gradient transformation, not {self.optimiser!r}")
+        _check_averaging(self)
+        _check_sampling(self.sampling)
+
+    def __repr__(self) -> str:
+        # A transformation prints the addresses of its functions, which differ from run to run.
+        made_by = getattr(self.optimiser.update, "__qualname__", "optimiser").removesuffix(".<locals>.update_fn")
+        given = [
+            f"{name}={value!r}"
+            for name, value in self.parameters().items()
+            if name != "optimiser" and value is not None
+        ]
+        return f"OptaxDescent({', '.join([made_by, *given])})"
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether nothing follows a schedule: not known of an optimiser."""
+        return False
+
+    def flow_time(self, times: Any) -> Any:
+        """How far a constant gradient of 1 has moved a weight at each time."""
+        times = np.asarray(times, float)
+
+        def step(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], Any]:
+            weight, state = carry
+            update, state = self.optimiser.update(jax.numpy.ones_like(weight), state, weight)
+            return (weight + update, state), -weight
+
+        with jax.enable_x64(True):
+            start = jax.numpy.zeros(())
+            path = jax.lax.scan(step, (start, self.optimiser.init(start)), None, length=int(times[-1]) + 1)[1]
+        return np.asarray(path)[times.astype(int)]
 
 
 TRAININGS: Mapping[str, type[Training]] = {kind.name: kind for kind in (GradientFlow, GradientDescent, SGD)}

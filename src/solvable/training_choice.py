@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from solvable.checks import Rule, rules
+from solvable.checks import Rule
 from solvable.timegrid import whole_steps
 from solvable.training import SAMPLING, SGD, TRAININGS, Covers, GradientDescent, GradientFlow, Schedule, Training
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Options that only one kind of training has: giving one of them says which kind is meant.
 _OF_SGD = ("batch_size", "batch_fraction", "sampling")
-_OF_STEPS = ("momentum", "nesterov")
+_OF_STEPS = ("momentum", "nesterov", "decoupled", "feature_learning_rate", "ema_decay", "average_from")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +61,14 @@ def training_options(model: "type[Model]") -> list[TrainingOption]:
             continue
         if name == "sampling":
             found.append(_named_option(name, field.metadata["help"], sampling, None))
-        elif name == "nesterov":
+        elif name in ("nesterov", "decoupled"):
             rule = Rule("true or false", lambda value: isinstance(value, bool))
             found.append(TrainingOption(name, field.metadata["help"], rule, default=False))
         else:
             value = getattr(default, name, field.default)
             value = None if value is dataclasses.MISSING or isinstance(value, Schedule) else value
             about = field.metadata
-            whole = about["rule"] is rules.count
+            whole = "whole number" in about["rule"].text
             found.append(TrainingOption(name, about["help"], about["rule"], about["symbol"], value, (), whole))
     return [dataclasses.replace(option, kinds=_kinds_with(option.name, covered)) for option in found]
 
@@ -92,7 +92,8 @@ def _named_option(name: str, help: str, choices: tuple[str, ...], default: str |
 def make_training(model: "type[Model]", values: Mapping[str, Any]) -> Training:
     """The training that values of :func:`training_options` mean; what is None or left out has its default.
 
-    An option that only one kind of training has implies this kind: a batch size means SGD.
+    An option that only one kind of training has implies this kind: a batch size means SGD. ``schedule`` may be the text
+    of a learning-rate schedule (:func:`parse_schedule`), whose peak is the learning rate.
 
     >>> import solvable
     >>> from solvable.training_choice import make_training
@@ -100,6 +101,7 @@ def make_training(model: "type[Model]", values: Mapping[str, Any]) -> Training:
     GradientDescent(learning_rate=0.01, momentum=0.9)
     """
     given = {name: value for name, value in values.items() if value is not None}
+    schedule = given.pop("schedule", None)
     kind = _meant(model, given)
     default = model.default_training
     options = dict(default.parameters()) if type(default) is kind else _started(model, kind)
@@ -110,7 +112,50 @@ def make_training(model: "type[Model]", values: Mapping[str, Any]) -> Training:
         if name in given and given[name] not in (None, 0, False):
             raise ValueError(f"{name} is not an option of {kind.__name__}; it has {', '.join(sorted(known))}")
         del options[name]
+    if schedule is not None:
+        options["learning_rate"] = parse_schedule(schedule, options["learning_rate"])
     return kind(**options)
+
+
+SCHEDULES = "constant, cosine:STEPS, linear:STEPS or wsd:STEPS[:WARM_UP:DECAY] (fractions of the steps, 0.05 and 0.2)"
+
+
+def parse_schedule(text: str, peak: Any) -> Any:
+    """A learning-rate schedule from text such as ``cosine:1000``, with the given peak.
+
+    ``constant`` is the peak itself; ``cosine:STEPS`` and ``linear:STEPS`` decay to zero in that many steps; and
+    ``wsd:STEPS:WARM_UP:DECAY`` warms up, is constant and decays (both linearly) in these fractions of the steps.
+
+    >>> from solvable.training_choice import parse_schedule
+    >>> schedule = parse_schedule("linear:100", 0.5)
+    >>> float(schedule(50))
+    0.25
+    """
+    import optax
+
+    name, *numbers = text.split(":")
+    sizes = {"constant": (0,), "cosine": (1,), "linear": (1,), "wsd": (1, 3)}
+    try:
+        values = [float(number) for number in numbers]
+    except ValueError:
+        values = [math.nan]
+    steps, warm_up, decay = (*values, *(1.0, 0.05, 0.2)[len(values) :])[:3]
+    valid = steps >= 1 and float(steps).is_integer() and warm_up >= 0 and decay > 0 and warm_up + decay <= 1
+    if len(numbers) not in sizes.get(name, ()) or not valid:
+        raise ValueError(f"schedule must be {SCHEDULES}, not {text!r}")
+    if name == "constant":
+        return peak
+    if name == "cosine":
+        return optax.cosine_decay_schedule(peak, int(steps))
+    if name == "linear":
+        return optax.linear_schedule(peak, 0.0, int(steps))
+    begin, end = round(warm_up * steps), round((1 - decay) * steps)
+    parts = [
+        optax.linear_schedule(0.0, peak, max(begin, 1)),
+        optax.constant_schedule(peak),
+        optax.linear_schedule(peak, 0.0, max(int(steps) - end, 1)),
+    ]
+    return optax.join_schedules(parts, [begin, end])
 
 
 def _meant(model: "type[Model]", given: Mapping[str, Any]) -> type[Training]:

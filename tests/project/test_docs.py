@@ -28,7 +28,16 @@ PAGES = [
     ROOT / "docs" / "numerics" / "streaming-statistics.md",
     ROOT / "docs" / "sweeps" / "fits.md",
     ROOT / "docs" / "sweeps" / "index.md",
-    ROOT / "docs" / "how-to" / "sgd-noise-stops-feature-learning.md",
+    *(
+        ROOT / "docs" / "how-to" / f"{name}.md"
+        for name in (
+            "best-schedule",
+            "mini-batches-and-epochs",
+            "momentum",
+            "reuse-data",
+            "sgd-noise-stops-feature-learning",
+        )
+    ),
 ]
 
 

@@ -22,7 +22,7 @@ from solvable.precision import in_float64
 from solvable.ranges import parse_range
 from solvable.story import Explanation, Story, SystemView
 from solvable.timegrid import whole_steps
-from solvable.training import SGD, GradientDescent, Training
+from solvable.training import SGD, TRAININGS, GradientDescent, Training
 from solvable.training_choice import make_training, training_options
 
 # Names of sizes, starts and levels that mean the same in every model have one spelling.
@@ -178,6 +178,8 @@ def _trainings(model: Model) -> list[tuple[str, Training]]:
     kind, found = type(model), []
     for verb, covered in (("predict", model.theory_covers), ("simulate", model.simulation_covers)):
         for cover in covered:
+            if cover.kind.name not in TRAININGS:
+                continue
             values: dict[str, Any] = {"training": cover.kind.name}
             if cover.kind is SGD:
                 values["batch_size"] = 4

@@ -16,9 +16,17 @@ from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models import diagonal_network_story
 from solvable.numerics import layer_product
-from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
+from solvable.numerics.descent import (
+    FOLLOWED,
+    SIMULATED,
+    TrainingProblem,
+    check_samples,
+    check_stable,
+    follow_steps,
+    simulate_runs,
+)
 from solvable.numerics.ensemble import run_options
-from solvable.training import Covers, Training
+from solvable.training import Covers, GradientDescent, Training
 
 
 def _learned(which: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
@@ -83,6 +91,7 @@ class DiagonalNetwork(Model):
     loss_convention: ClassVar[str] = "E[(f - f*)^2] / 2: half of the mean square over inputs"
     controls: ClassVar[Controls] = CONTROLS
     meanings: ClassVar[Mapping[str, Meaning]] = _MEANINGS
+    theory_covers: ClassVar[tuple[Covers, ...]] = FOLLOWED
     simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
     # Modes emerge at 2.7, 3.8 and 7.0 with the default layers.
     usual_times: ClassVar[str] = "0:9:46"
@@ -147,8 +156,18 @@ class DiagonalNetwork(Model):
         return (self.initial_first + self.initial_second) * (self.initial_first - self.initial_second)
 
     def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
-        """Predict the exact curves, and those of the linear model ``f = sum_i x_i theta_i`` from zero (eq. 3.10)."""
+        """Predict the exact curves, and those of the linear model ``f = sum_i x_i theta_i`` from zero (eq. 3.10).
+
+        The flow is in closed form. Gradient descent is followed step by step, because modes learn on their own.
+        """
         times, training = self.check_run(times, training, "predict")
+        coordinates = {"time": times, "mode": self._numbers}
+        if isinstance(training, GradientDescent):
+            if not is_traced(self, training):
+                check_stable(training, self._stable_learning_rate(), times[-1])
+            steps = follow_steps(_draw(self, None, None), times, training, operations=20.0 * self._numbers.size)
+            steps.pop("train_loss")
+            return self.dataset("theory", steps, coordinates, training=training, system={"samples": None})
         clock = training.flow_time(times)[:, None] * self.variances
         aligned, opposed = layer_product.aligned_and_opposed(self.initial_first, self.initial_second)
         flow = layer_product.flow(aligned, opposed, self.target_scales, clock)
@@ -163,12 +182,13 @@ class DiagonalNetwork(Model):
             "linear_strength": -self.target_scales * jnp.expm1(-clock),
             "linear_test_loss": (self.variances * (self.target_scales * jnp.exp(-clock)) ** 2).sum(-1) / 2,
         }
-        coordinates = {"time": times, "mode": self._numbers}
         return self.dataset("theory", variables, coordinates, training=training, system={"samples": None})
 
     def sigmoid(self, times: Any, training: Training | None = None) -> xr.Dataset:
         """Eq. 3.9: exact for layers of equal size, and an approximation for others. It needs ``0 < a b / S < 1``."""
         times, training = self.check_run(times, training, "predict")
+        if training.counts_steps:
+            raise ValueError("eq. 3.9 is the solution of gradient flow: use GradientFlow, or predict")
         _check_sigmoid(self.initial_first * self.initial_second, self.target_scales, "initial_first * initial_second")
         start = self.initial_first * self.initial_second / self.target_scales
         decay = jnp.exp(-2 * jnp.abs(self.target_scales) * self.variances * training.flow_time(times)[:, None])
@@ -290,10 +310,10 @@ class DiagonalNetwork(Model):
         return float(2 / np.max(self.variances * np.maximum(np.maximum(start, end), 1.0)))
 
 
-def _draw(model: DiagonalNetwork, samples: int | None, key: Array) -> TrainingProblem:
+def _draw(model: DiagonalNetwork, samples: int | None, key: Array | None) -> TrainingProblem:
     """Draw a training set. The labels have no noise, so it enters only through its second moments."""
     variances, targets = jnp.asarray(model.variances), jnp.asarray(model.target_scales)
-    if samples is None:
+    if samples is None or key is None:
         moments = jnp.diag(variances)
     else:
         features = jax.random.normal(key, (samples, variances.size)) * jnp.sqrt(variances)

@@ -21,7 +21,7 @@ def times_to_reach(model: Any, training: Any, fraction: float) -> np.ndarray:
     kept = model.target_scales != 0
     if kept.any():
         part = model.replace(**{name: values[kept] for name, values in model.parameters().items()})
-        found[kept] = part.emergence_time(fraction).emergence_time.values / training.learning_rate
+        found[kept] = part.emergence_time(fraction).emergence_time.values / training.speed
     return found
 
 

@@ -10,14 +10,15 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from solvable.checks import check_choice, check_fraction, rules
+from solvable.checks import check_choice, check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider
 from solvable.dataset import VARIABLES, Meaning
 from solvable.model import Key, MemoryLimit, Model, parameter
 from solvable.models import linear_network_story
+from solvable.numerics.descent import FOLLOWED, TrainingProblem, check_stable, follow_steps, simulate_runs
 from solvable.numerics.ensemble import ensemble, run_options
 from solvable.numerics.kappa import effective_dimension
-from solvable.training import Training
+from solvable.training import Covers, GradientDescent, Training
 
 # A direction of the features counts for their rank when it is at least this strong, relative to the strongest.
 RANK_CUTOFF = 1e-2
@@ -97,6 +98,8 @@ class LinearNetwork(Model):
     loss_convention: ClassVar[str] = "E|f - f*|^2 / 2: half of the square, summed over outputs"
     controls: ClassVar[Controls] = CONTROLS
     meanings: ClassVar[Mapping[str, Meaning]] = _MEANINGS
+    theory_covers: ClassVar[tuple[Covers, ...]] = FOLLOWED
+    simulation_covers: ClassVar[tuple[Covers, ...]] = FOLLOWED
     usual_times: ClassVar[str] = "0:10:51"
 
     singular_values: np.ndarray | None = parameter(
@@ -162,10 +165,22 @@ class LinearNetwork(Model):
         return -jnp.sort(-jnp.asarray(self.singular_values))
 
     def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
-        """The exact solution from balanced layers: strengths, loss, rank and effective dimension of the features."""
+        """The exact solution from balanced layers: strengths, loss, rank and effective dimension of the features.
+
+        The flow is in closed form. Gradient descent keeps the layers balanced and aligned, and is followed step by
+        step: with ``alpha_i^2`` the strength, the gradient in ``alpha_i`` is ``-alpha_i (rho_i - alpha_i^2)``.
+        """
         times, training = self.check_run(times, training, "predict")
         modes = self.modes
-        strength = _sigmoid_growth(modes, self._start(), jnp.asarray(training.flow_time(times))[:, None])
+        if isinstance(training, GradientDescent):
+            if not is_traced(self, training):
+                check_stable(training, self._stable_learning_rate(), times[-1])
+            problem = TrainingProblem(
+                lambda scale: -scale * (modes - scale**2), lambda scale: {"strength": scale**2}, jnp.sqrt(self._start())
+            )
+            strength = follow_steps(problem, times, training, operations=10.0 * modes.size)["strength"]
+        else:
+            strength = _sigmoid_growth(modes, self._start(), jnp.asarray(training.flow_time(times))[:, None])
         variables = {
             "strength": strength,
             "test_loss": jnp.sum((modes - strength) ** 2, axis=1) / 2,
@@ -206,7 +221,7 @@ class LinearNetwork(Model):
         memory_limit: MemoryLimit = None,
         progress: bool | None = None,
     ) -> xr.Dataset:
-        """Train both matrices by gradient flow (adaptive eighth-order Runge-Kutta), once for each seed.
+        """Train both matrices, once for each seed: by gradient flow (adaptive eighth-order Runge-Kutta), or in steps.
 
         Layers that have learned their target to within ``tolerance`` of its size stay as they are. ``drift`` is how far
         the conserved ``W1^T W1 - W2 W2^T`` has moved: it measures the integrator. So does ``<name>_error``, which is
@@ -225,6 +240,8 @@ class LinearNetwork(Model):
         check_fraction(tolerance, "tolerance")
         target = _Target.of(self)
         inputs, outputs = target.correlation.shape
+        if isinstance(training, GradientDescent):
+            return self._simulated_steps(target, times, training, initial, weights, options)
         clock = jnp.asarray(training.flow_time(times))
         tolerances = jnp.array([tolerance, min(_LOOSER * tolerance, 0.5)])
 
@@ -255,6 +272,59 @@ class LinearNetwork(Model):
             coordinates["neuron"] = np.arange(1, self.width + 1)
         system = {"initial": initial}
         return self.dataset("simulation", variables, coordinates, settings, training=training, system=system)
+
+    def _simulated_steps(
+        self,
+        target: "_Target",
+        times: np.ndarray,
+        training: GradientDescent,
+        initial: str,
+        weights: bool,
+        options: dict[str, Any],
+    ) -> xr.Dataset:
+        """Gradient descent on both matrices."""
+        inputs, outputs = target.correlation.shape
+
+        def draw(key: Array) -> TrainingProblem:
+            layers = _layers(self, target, initial, key)
+
+            def gradient(state: tuple[Array, Array]) -> tuple[Array, Array]:
+                error = state[0] @ state[1] - target.correlation
+                return error @ state[1].T, state[0].T @ error
+
+            def measure(state: tuple[Array, Array]) -> dict[str, Array]:
+                found = _measure(target, _difference(layers), *state)
+                return found | ({"first": state[0], "second": state[1]} if weights else {})
+
+            return TrainingProblem(gradient, measure, layers)
+
+        result = simulate_runs(
+            draw,
+            times,
+            training,
+            stable_rate=self._stable_learning_rate(),
+            operations=6.0 * inputs * outputs * self.width,
+            bytes_per_run=16.0 * (20 + 2 * len(times)) * self.width * (inputs + outputs),
+            **options,
+        )
+        dims: dict[str, tuple[str, ...]] = {"strength": ("mode",), "singular_value": ("direction",)}
+        dims |= {"first": ("input", "neuron"), "second": ("neuron", "output")}
+        variables = {
+            name: (("seed", "time", *dims.get(name.removesuffix("_error"), ())), values)
+            for name, values in result.items()
+            if not (name.endswith("_error") and name.removesuffix("_error") not in _COMPARED)
+        }
+        coordinates = {"seed": np.arange(options["seeds"]), "time": times, "mode": self._numbers}
+        coordinates["direction"] = np.arange(1, result["singular_value"].shape[-1] + 1)
+        if weights:
+            coordinates["neuron"] = np.arange(1, self.width + 1)
+        settings = {"solver": "steps", "key": options["key"]}
+        system = {"initial": initial}
+        return self.dataset("simulation", variables, coordinates, settings, training=training, system=system)
+
+    def _stable_learning_rate(self) -> float:
+        """2 over the largest curvature, that of the strongest mode once it is learned (or of the start)."""
+        return float(1 / max(float(np.max(self.modes)), float(np.max(self._start())), 1e-300))
 
     def _start(self) -> Array:
         """``alpha_i(0)^2``: no more modes can be learned than there are hidden units."""

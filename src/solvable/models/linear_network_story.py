@@ -17,7 +17,7 @@ _MOST_NAMED = 4
 
 def times_to_reach(model: Any, training: Any, fraction: float) -> np.ndarray:
     """When each mode reaches a fraction of its singular value, in the training's unit of time; infinite if never."""
-    return np.asarray(model.emergence_time(fraction).emergence_time.values / training.learning_rate)
+    return np.asarray(model.emergence_time(fraction).emergence_time.values / training.speed)
 
 
 def facts(model: Any, training: Any) -> Mapping[str, Any]:

@@ -16,10 +16,18 @@ from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models import scalar_network_story
 from solvable.numerics import layer_product
-from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
+from solvable.numerics.descent import (
+    FOLLOWED,
+    SIMULATED,
+    TrainingProblem,
+    check_samples,
+    check_stable,
+    follow_steps,
+    simulate_runs,
+)
 from solvable.numerics.ensemble import run_options
 from solvable.numerics.roots import minimum
-from solvable.training import Covers, Training
+from solvable.training import Covers, GradientDescent, Training
 
 WAYS = ("target", "input", "weights", "output")
 Width = Annotated[int, "number of hidden units"]
@@ -89,6 +97,7 @@ class ScalarNetwork(Model):
     controls: ClassVar[Controls] = CONTROLS
     meanings: ClassVar[Mapping[str, Meaning]] = _MEANINGS
     usual_times: ClassVar[str] = "0:6:31"
+    theory_covers: ClassVar[tuple[Covers, ...]] = FOLLOWED
     simulation_covers: ClassVar[tuple[Covers, ...]] = SIMULATED
 
     initial_first: np.ndarray = parameter(
@@ -205,8 +214,17 @@ class ScalarNetwork(Model):
         return _plain((self.initial_first**2 + self.initial_second**2).sum() / (2 * self.output_scale))
 
     def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
-        """Predict the exact curves, and beside them the output of the network linearised at its start."""
+        """Predict the exact curves, and beside them the output of the network linearised at its start.
+
+        The flow is in closed form. Gradient descent is followed step by step; it has no growth factor.
+        """
         times, training = self.check_run(times, training, "predict")
+        coordinates = {"time": times, "neuron": np.arange(1, self._width + 1)}
+        if isinstance(training, GradientDescent):
+            if not is_traced(self, training):
+                check_stable(training, self._stable_learning_rate(), times[-1])
+            steps = follow_steps(_with_linearised(self), times, training, operations=40.0 * self._width)
+            return self.dataset("theory", steps, coordinates, training=training, system={"samples": None})
         aligned, opposed = self._sums()
         clock = training.flow_time(times) * (self.input_power / self.output_scale)
         flow = layer_product.flow(aligned, opposed, self.target, clock)
@@ -221,7 +239,6 @@ class ScalarNetwork(Model):
             "kernel": (first**2 + second**2).sum(-1) * (self.input_power / self.output_scale**2),
             "linear_output": self.target - gap * jnp.exp(-(aligned + opposed) * clock),
         }
-        coordinates = {"time": times, "neuron": np.arange(1, self._width + 1)}
         return self.dataset("theory", variables, coordinates, training=training, system={"samples": None})
 
     def distance_from_linear(self) -> xr.Dataset:
@@ -295,10 +312,12 @@ class ScalarNetwork(Model):
         return 2 * self.output_scale / (self.input_power * max(largest, 1e-300))
 
 
-def _draw(model: ScalarNetwork, samples: int | None, key: Array) -> TrainingProblem:
+def _draw(model: ScalarNetwork, samples: int | None, key: Array | None) -> TrainingProblem:
     """Draw a training set. The labels have no noise, so it enters only through its mean square."""
     power = jnp.asarray(model.input_power)
-    drawn = power if samples is None else power * jnp.mean(jax.random.normal(key, (samples,)) ** 2)
+    drawn = power
+    if samples is not None and key is not None:
+        drawn = power * jnp.mean(jax.random.normal(key, (samples,)) ** 2)
     scale, target = model.output_scale, model.target
 
     def gradient(state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -319,6 +338,28 @@ def _draw(model: ScalarNetwork, samples: int | None, key: Array) -> TrainingProb
         }
 
     return TrainingProblem(gradient, measure, (jnp.asarray(model.initial_first), jnp.asarray(model.initial_second)))
+
+
+def _with_linearised(model: ScalarNetwork) -> TrainingProblem:
+    """Training on the population, of the network and of its linearisation at the start, which has layers of its own."""
+    network = _draw(model, None, None)
+    begin_first, begin_second = network.initial_state
+    power, scale = model.input_power, model.output_scale
+
+    def linear_output(first: Array, second: Array) -> Array:
+        moved = begin_second * (first - begin_first) + begin_first * (second - begin_second)
+        return ((begin_first * begin_second) + moved).sum() / scale
+
+    def gradient(state: tuple[Any, Any]) -> tuple[Any, Any]:
+        slope = power / scale * (linear_output(*state[1]) - model.target)
+        return network.gradient(state[0]), (begin_second * slope, begin_first * slope)
+
+    def measure(state: tuple[Any, Any]) -> dict[str, Array]:
+        found = network.measure(state[0])
+        found.pop("train_loss")
+        return found | {"linear_output": linear_output(*state[1])}
+
+    return TrainingProblem(gradient, measure, (network.initial_state, network.initial_state))
 
 
 @partial(jax.jit, static_argnames="points")

@@ -29,9 +29,15 @@ PyTree = Any
 _FLOW_STEP = 0.02
 # What can be trained with the functions here.
 SIMULATED = (
-    Covers(GradientFlow, options=("weight_decay",)),
-    Covers(GradientDescent, options=("momentum", "nesterov", "weight_decay"), schedules=("learning_rate",)),
+    Covers(GradientFlow, options=("weight_decay",), schedules=("learning_rate",)),
+    Covers(
+        GradientDescent, options=("momentum", "nesterov", "weight_decay", "decoupled"), schedules=("learning_rate",)
+    ),
 )
+
+
+# Theories of networks that can be followed step by step on the population: the flow in closed form, steps exactly.
+FOLLOWED = (Covers(GradientFlow, schedules=("learning_rate",)), SIMULATED[1])
 
 
 class TrainingProblem(NamedTuple):
@@ -142,6 +148,33 @@ def train_with_error(
     return values, errors
 
 
+@in_float64
+def follow_steps(
+    problem: TrainingProblem, times: Float[np.ndarray, "time"], training: GradientDescent, *, operations: float
+) -> dict[str, Any]:
+    """Measure a network without randomness after each number of steps; exact but for rounding.
+
+    Parameters
+    ----------
+    problem
+        The gradient of the population's loss, what to measure, and the initial state.
+    times
+        Increasing whole numbers of steps.
+    training
+        How the steps are taken.
+    operations
+        Operations of one step, roughly.
+    """
+    check_cost(
+        f"{times[-1]:.3g} gradient-descent steps",
+        operations=times[-1] * (STEP + operations),
+        remedy="ask for earlier times, or use GradientFlow",
+    )
+    states = _descended(problem.gradient, problem.initial_state, times.astype(int), training)
+    values: dict[str, Any] = jax.vmap(problem.measure)(states)
+    return values
+
+
 def flow_steps(
     clock: Float[np.ndarray, "time"], stable_rate: float
 ) -> tuple[Int[np.ndarray, "time"], Float[np.ndarray, "time"]]:
@@ -189,8 +222,14 @@ def check_stable(training: Training, stable_rate: float, last: float) -> None:
 
 
 def _decayed_rate(stable_rate: float, training: Any) -> float:
-    """The largest stable learning rate with weight decay, which adds its strength to the curvature."""
-    return 2 / (2 / stable_rate + float(training.weight_decay))
+    """The largest stable learning rate with weight decay, which adds its strength to the curvature.
+
+    Decoupled from momentum, it is not damped by it either: the edge is at ``curvature + (1 + momentum) weight_decay``.
+    """
+    decay = float(training.weight_decay)
+    if getattr(training, "decoupled", False):
+        decay *= 1 + float(training.momentum)
+    return 2 / (2 / stable_rate + decay)
 
 
 def optimiser_step(
@@ -201,16 +240,18 @@ def optimiser_step(
     Parameters
     ----------
     training
-        The training. Its weight decay must be part of the gradient.
+        The training. Its weight decay must be part of the gradient, unless it is decoupled.
     position, velocity, gradient
         PyTrees of one structure. The velocity is zero at the start; it may be None where there is no momentum.
     rate
         Learning rate of the step: see :meth:`GradientDescent.rate_at`.
     """
-    if velocity is None:
-        return _moved(position, gradient, -rate), None
-    velocity = _moved(gradient, velocity, training.momentum)
-    move = _moved(gradient, velocity, training.momentum) if training.nesterov else velocity
+    move = gradient
+    if velocity is not None:
+        velocity = _moved(gradient, velocity, training.momentum)
+        move = _moved(gradient, velocity, training.momentum) if training.nesterov else velocity
+    if training.decoupled:
+        move = _moved(move, position, training.weight_decay)
     return _moved(position, move, -rate), velocity
 
 
@@ -245,7 +286,9 @@ def _flowed(gradient: Callable[[PyTree], PyTree], state: PyTree, counts: Any, le
 
 
 def _decayed(gradient: Callable[[PyTree], PyTree], training: Any) -> Callable[[PyTree], PyTree]:
-    """The gradient of the loss with the penalty of weight decay."""
+    """The gradient of the loss with the penalty of weight decay, unless the optimiser adds that itself."""
+    if getattr(training, "decoupled", False):
+        return gradient
     return lambda state: _moved(gradient(state), state, training.weight_decay)
 
 

@@ -416,8 +416,8 @@ def test_batches_come_from_where_the_samples_are() -> None:
         few.predict([1], SGD(0.1, batch_size=4, sampling="online"))
     with pytest.raises(ValueError, match="does not fit samples = inf"):
         HARD.simulate([1], SGD(0.1, batch_size=4, sampling="replacement"))
-    with pytest.raises(ValueError, match="does not cover sampling='epochs'"):
-        few.predict([1], SGD(0.1, batch_size=4, sampling="epochs"))
+    with pytest.raises(ValueError, match="does not cover sampling='subsets'"):
+        few.predict([1], SGD(0.1, batch_size=4, sampling="subsets"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ independent comparisons, but times of one run are not independent, and keys are 
 from typing import Any
 
 import numpy as np
+import optax
 import pytest
 import xarray as xr
 
@@ -26,7 +27,7 @@ def within(theory: xr.DataArray, runs: xr.DataArray, share: float = 0.03) -> Non
     )
 
 
-def training(rate: float, batch: int | None = None, **options: Any) -> Training:
+def training(rate: Any, batch: int | None = None, **options: Any) -> Training:
     return GradientDescent(rate, **options) if batch is None else SGD(rate, batch_size=batch, **options)
 
 
@@ -73,6 +74,44 @@ def test_runs_agree_with_theory_in_sixteen_settings(changes: dict[str, Any]) -> 
         within(theory[name], runs[name])
 
 
+OPTIMISERS: dict[str, dict[str, Any]] = {
+    "cosine": {"rate": optax.cosine_decay_schedule(0.3, 80)},
+    "heavy ball with averaged weights": {"rate": 0.1, "momentum": 0.5, "ema_decay": 0.8},
+    "decoupled decay": {"rate": 0.1, "momentum": 0.5, "nesterov": True, "weight_decay": 0.05, "decoupled": True},
+}
+DRAWS: list[dict[str, Any]] = [{}, {"samples": 64, "sampling": "epochs"}]
+
+
+def check_noisy_run(optimiser: str, richness: float, source: float, draws: dict[str, Any], **sizes: Any) -> None:
+    """Theory against runs with noise of batches and of labels, for one optimiser and way of drawing batches."""
+    options = {**OPTIMISERS[optimiser], "batch": 16}
+    if "sampling" in draws:
+        options["sampling"] = draws["sampling"]
+    how = training(**options)
+    model = BASE.replace(source=source, richness=richness, samples=draws.get("samples"), label_noise=0.3, features=128)
+    times = np.array([0, 2, 8, 24, 48, 79])
+    theory, runs = model.predict(times, how), model.simulate(times, how, key=4, **sizes)
+    for name in ("test_loss", "kernel_growth", "train_loss", "averaged_test_loss"):
+        if name in theory:
+            # What theory leaves out is larger for easy tasks, whose few strong modes do not average.
+            within(theory[name], runs[name], 0.03 if source < 1 else 0.08)
+
+
+def test_noisy_runs_of_reshuffled_epochs_agree_with_theory() -> None:
+    check_noisy_run("heavy ball with averaged weights", 1.0, 0.4, DRAWS[1], seeds=40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draws", DRAWS, ids=["online", "reused"])
+@pytest.mark.parametrize("source", [0.4, 1.2], ids=["hard", "easy"])
+@pytest.mark.parametrize("richness", [0.0, 1.0], ids=["lazy", "rich"])
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_noisy_runs_agree_with_theory_in_24_settings(
+    optimiser: str, richness: float, source: float, draws: dict[str, Any]
+) -> None:
+    check_noisy_run(optimiser, richness, source, draws, seeds=200)
+
+
 @pytest.mark.parametrize(
     "how",
     [
@@ -101,7 +140,7 @@ def test_the_cheap_form_is_equation_4() -> None:
     lam, goal = ranks**-1.5, ranks**-0.05
     plan = simulation.Plan(6, None, 9, GradientDescent(0.2), 0.8, lam, goal)
     begin = simulation.start(plan, jax.random.fold_in(jax.random.key(5), 0))
-    first, inputs = np.asarray(begin["A"]), np.asarray(begin["inputs"])
+    first, inputs = np.asarray(begin["A(0)"]), np.asarray(begin["inputs"])
     layer, weights, losses = first.copy(), np.zeros(6), []
     for _ in range(8):
         error = goal - layer.T @ weights / 6

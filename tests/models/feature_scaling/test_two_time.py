@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from benchmarks.two_time_fixed_point import fixed_point
 
-from solvable.models.feature_scaling.kernel_flow import descend, flow
+from solvable.models.feature_scaling.kernel_flow import Steps, descend, flow
 from solvable.models.feature_scaling.mode_quadrature import Modes, power_law_modes
 from solvable.models.feature_scaling.optimiser import update_kernel
 from solvable.models.feature_scaling.two_time import Descent, march
@@ -67,7 +67,7 @@ def test_stretches_of_the_march_join() -> None:
 
 def test_infinite_sizes_are_descent_of_the_network_itself() -> None:
     solution = march(SMALL, Descent(0.2, 0.7), ROWS)
-    network = descend(SMALL, 0.7, 0.2, ROWS)
+    network = descend(SMALL, 0.7, Steps(0.2), ROWS)
     np.testing.assert_allclose(solution.node_loss, network.node_loss, rtol=1e-12)
     np.testing.assert_allclose(1 + 0.7 * np.diagonal(solution.weight_correlation), network.growth, rtol=1e-13)
 
@@ -158,7 +158,9 @@ def test_small_steps_become_the_flow() -> None:
     times = np.array([1.0, 4.0])
     exact = np.asarray(flow(SMALL, 1.0, times, 128).node_loss.sum(1))
     far, near = (
-        np.asarray(descend(SMALL, 1.0, rate, int(4 / rate) + 1).node_loss.sum(1))[(times / rate).round().astype(int)]
+        np.asarray(descend(SMALL, 1.0, Steps(rate), int(4 / rate) + 1).node_loss.sum(1))[
+            (times / rate).round().astype(int)
+        ]
         for rate in (0.02, 0.01)
     )
     # First order in the step; what is left after extrapolation is of second order.

@@ -118,21 +118,23 @@ def resolution(modes: Modes, count: float) -> float:
     return 1 / float(kappa(modes.eigenvalues[present], count, multiplicities=modes.counts[present]))
 
 
-def limit(modes: Modes, features: float, samples: float) -> Limit:
+def limit(modes: Modes, features: float, samples: float, label_noise: float = 0.0) -> Limit:
     """Test and training loss as time goes to infinity without batch noise; the same whether features learn or not.
 
     With ``h = 1 / (1 + lambda r)``, ``d1 = sum lambda r h = min(N, P)`` and ``d2 = sum (lambda r h)^2`` the loss L and
-    the variance x that the random features add are
+    the variance x that the random features add are, for labels with noise of variance s
 
-        (1 - d2/P) L = sum lambda w^2 h^2 + x (d1 - d2) / r
-        (1 - d2/N) x = (sum (lambda r h)^2 w^2 + L r (d1 - d2) / P) / N
+        (1 - d2/P) L = sum lambda w^2 h^2 + x (d1 - d2) / r + s d2 / P
+        (1 - d2/N) x = (sum (lambda r h)^2 w^2 + (L + s) r (d1 - d2) / P) / N
 
-    For ``P = inf`` it is ``L = sum lambda w^2 h``, for ``N = inf`` ``sum lambda w^2 h^2 / (1 - d2/P)``.
+    For ``P = inf`` it is ``L = sum lambda w^2 h``, for ``N = inf`` ``(sum lambda w^2 h^2 + s d2/P) / (1 - d2/P)``. If
+    all M modes can be learned only the label noise is left, ``L = s M / (P - M)``.
     """
     fewest = min(features, samples)
     r = resolution(modes, fewest) if fewest < np.inf else np.inf
     if r == np.inf:
-        return Limit(0.0, 0.0)
+        fitted = float(np.sum(modes.counts)) / samples if label_noise else 0.0
+        return Limit(label_noise * fitted / (1 - fitted), label_noise * (1 - fitted) if samples < np.inf else 0.0)
     if features == samples:
         raise ValueError(
             f"with as many samples as features ({features:g}) the test loss grows without bound: change one of them"
@@ -145,5 +147,7 @@ def limit(modes: Modes, features: float, samples: float) -> Limit:
     of_target = float((eigenvalues * targets * left**2).sum())
     of_features = float((targets * learned**2).sum())
     matrix = np.array([[1 - second / samples, -gap / r], [-r * gap / (features * samples), 1 - second / features]])
-    test = float(np.linalg.solve(matrix, [of_target, of_features / features])[0])
-    return Limit(test, max(0.0, 1 - features / samples) ** 2 * test)
+    fitted = label_noise / samples
+    right = [of_target + fitted * second, (of_features + fitted * r * gap) / features]
+    test = float(np.linalg.solve(matrix, right)[0])
+    return Limit(test, max(0.0, 1 - features / samples) ** 2 * (test + label_noise))

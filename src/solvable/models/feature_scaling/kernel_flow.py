@@ -26,8 +26,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from solvable.checks import is_traced
 from solvable.models.feature_scaling.mode_quadrature import Modes
-from solvable.models.feature_scaling.optimiser import rates_of
+from solvable.models.feature_scaling.optimiser import descent_step, rates_of
 
 
 class Curve(NamedTuple):
@@ -100,34 +101,85 @@ def _root(values: Array) -> Array:
     return jnp.where(values > 0, jnp.sqrt(jnp.where(values > 0, values, 1.0)), 0.0)
 
 
-def descend(
-    modes: Modes, richness: Any, learning_rate: Any, steps: int, momentum: Any = 0.0, nesterov: bool = False
-) -> Curve:
+class Steps(NamedTuple):
+    """Steps of gradient descent; rates are one number, or one number per step."""
+
+    learning_rate: Any
+    # None for that of the readout.
+    feature_rate: Any = None
+    momentum: Any = 0.0
+    nesterov: bool = False
+    weight_decay: Any = 0.0
+    decoupled: bool = False
+    # Share of the weights at each time in their average, if there is one.
+    averaging: Float[np.ndarray, "time"] | None = None
+
+
+class Path(NamedTuple):
+    """As :class:`Curve`, with the loss of the averaged weights; without an average, of the weights themselves."""
+
+    node_loss: Float[Array, "time node"]
+    growth: Float[Array, "time"]
+    averaged_loss: Float[Array, "time"]
+
+
+def descend(modes: Modes, richness: Any, plan: Steps, steps: int) -> Path:
     """Gradient descent before each of the steps ``0 ... steps - 1``: eq. 4 with ``A(0)^T A(0) / N = 1`` and no noise.
 
-    With ``A = A(0) (1 + S)`` and ``w = A(0) omega`` the step is ``omega += eta (1 + S) v2``,
-    ``S += eta gamma omega v2^T``, where ``v2 = Lambda v`` and ``v = w* - (1 + S)^T omega``. Momentum acts on both.
+    With ``A = A(0) V`` and ``w = A(0) omega`` the step is ``omega += eta V v2``, ``V += eta gamma omega v2^T``, where
+    ``v2 = Lambda v`` and ``v = w* - V^T omega``. Momentum and weight decay act on both (on omega alone if lazy).
     """
-    numbers = (modes.eigenvalues, modes.targets, richness, rates_of(learning_rate, steps), momentum)
-    return Curve(*_descend(*(jnp.asarray(value, float) for value in numbers), nesterov))
+    rates = rates_of(plan.learning_rate, steps)
+    feature_rates = rates if plan.feature_rate is None else rates_of(plan.feature_rate, steps)
+    shares = jnp.ones(steps) if plan.averaging is None else jnp.asarray(plan.averaging)
+    lazy = not is_traced(richness) and richness == 0
+    numbers = (modes.eigenvalues, modes.targets, richness, rates, feature_rates, shares, plan.momentum)
+    arrays = (jnp.asarray(value, float) for value in (*numbers, plan.weight_decay))
+    return Path(*_descend(*arrays, plan.nesterov, plan.decoupled, lazy, plan.averaging is not None))
 
 
-@partial(jax.jit, static_argnames=("nesterov",))
+@partial(jax.jit, static_argnames=("nesterov", "decoupled", "lazy", "averaged"))
 def _descend(
-    eigenvalues: Array, targets: Array, richness: Array, rates: Array, momentum: Array, nesterov: bool
-) -> tuple[Array, Array]:
+    eigenvalues: Array,
+    targets: Array,
+    richness: Array,
+    rates: Array,
+    feature_rates: Array,
+    shares: Array,
+    momentum: Array,
+    decay: Array,
+    nesterov: bool,
+    decoupled: bool,
+    lazy: bool,
+    averaged: bool,
+) -> tuple[Array, Array, Array]:
     goal = _root(targets)
-    State = tuple[tuple[Array, Array], tuple[Array, Array]]
+    Weights = tuple[Array, ...]
 
-    def step(state: State, rate: Array) -> tuple[State, tuple[Array, Array]]:
-        (weights, moved), velocity = state
-        error = goal - weights - moved.T @ weights
+    def error_of(weights: Weights) -> Array:
+        return goal - (weights[0] if lazy else weights[0] + weights[1].T @ weights[0])
+
+    def step(state: tuple[Weights, Weights, Weights], now: Array) -> tuple[Any, tuple[Array, Array, Array]]:
+        weights, velocity, mean = state
+        rate, feature_rate, share = now
+        error = error_of(weights)
+        mean = jax.tree.map(lambda old, new: old + share * (new - old), mean, weights) if averaged else mean
+        of_mean = (eigenvalues * error_of(mean if averaged else weights) ** 2).sum()
+        saved = eigenvalues * error**2, 1 + richness * (weights[0] ** 2).sum(), of_mean
         gradient = eigenvalues * error
-        saved = eigenvalues * error**2, 1 + richness * (weights**2).sum()
-        pull = (gradient + moved @ gradient, richness * jnp.outer(weights, gradient))
-        velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, pull)
-        move = jax.tree.map(lambda v, g: g + momentum * v, velocity, pull) if nesterov else velocity
-        return (jax.tree.map(lambda x, d: x + rate * d, (weights, moved), move), velocity), saved
+        how = (momentum, decay, nesterov, decoupled)
+        if lazy:
+            pulls: Weights = (gradient,)
+        else:
+            pulls = (gradient + weights[1] @ gradient, richness * jnp.outer(weights[0], gradient))
+            # What is kept of the features is V - 1; weight decay acts on V.
+            weights = (weights[0], weights[1] + jnp.eye(goal.size))
+        each = (rate, feature_rate)
+        moves = [descent_step(w, v, p, r, *how) for w, v, p, r in zip(weights, velocity, pulls, each, strict=False)]
+        weights, velocity = (tuple(part) for part in zip(*moves, strict=True))
+        if not lazy:
+            weights = (weights[0], weights[1] - jnp.eye(goal.size))
+        return (weights, velocity, mean), saved
 
-    start = (jnp.zeros_like(goal), jnp.zeros((goal.size, goal.size)))
-    return jax.lax.scan(step, (start, start), rates)[1]
+    start = (jnp.zeros_like(goal),) + (() if lazy else (jnp.zeros((goal.size, goal.size)),))
+    return jax.lax.scan(step, (start, start, start), jnp.stack([rates, feature_rates, shares], 1))[1]

@@ -7,18 +7,20 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import xarray as xr
 
-from solvable.checks import Rule, check_choice, check_count, is_traced, rules
+from solvable.checks import Rule, check_choice, check_count, check_value, is_traced, rules
 from solvable.controls import Controls
 from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models.feature_scaling import compute, exponents
+from solvable.models.feature_scaling.best_schedule import best_schedules
+from solvable.models.feature_scaling.data_reuse import effective_epochs
 from solvable.models.feature_scaling.labels import CONTROLS, MEANINGS
 from solvable.models.feature_scaling.mode_quadrature import nodes
 from solvable.models.feature_scaling.simulation import MODES, simulated
-from solvable.models.feature_scaling.theory import SOLVERS, predicted
+from solvable.models.feature_scaling.theory import SOLVERS, batch_size, has_batches, predicted
 from solvable.numerics.ensemble import run_options
 from solvable.timegrid import check_times
-from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training
+from solvable.training import SGD, Covers, GradientDescent, GradientFlow, OptaxDescent, Schedule, Training
 
 _TRACE_CLASS = Rule(
     "a finite number above 1, or the eigenvalues k^-capacity would have no finite sum (the kernel would not be trace "
@@ -31,6 +33,18 @@ _CAPACITY, _SOURCE = 1.5, 0.5
 _LATEST = 1e60
 
 
+_OPTIONS = (
+    "momentum",
+    "nesterov",
+    "weight_decay",
+    "decoupled",
+    "feature_learning_rate",
+    "ema_decay",
+    "average_from",
+)
+_SAMPLING = ("online", "replacement", "epochs", "cyclic")
+
+
 class FeatureScaling(Model):
     """A two-layer linear network on power-law features, whose features learn: scaling laws beyond the kernel limit.
 
@@ -38,11 +52,12 @@ class FeatureScaling(Model):
     with ``lambda_k w_k^2 = k^(-capacity source - 1)``, both not normalised, ``k = 1 ... modes`` (which may be infinite
     in theory, not in simulations); or any ``spectrum`` (lambda_k) and ``target`` (w_k) given as lists. ``A(0)`` is
     standard normal, ``w(0) = 0``. Projected gradient descent (eq. 4) moves w, and A as fast as ``richness`` says;
-    ``richness = 0`` is the lazy (kernel) limit. Full-batch training sees the whole population, or with ``samples`` that
-    training set. The batches of SGD are of new samples (``sampling="online"``), or drawn from the training set
-    (``sampling="replacement"``).
+    ``richness = 0`` is the lazy (kernel) limit, in which features stay as they are. Full-batch training sees the whole
+    population, or with ``samples`` that training set. The batches of SGD are of new samples (``sampling="online"``), or
+    drawn from the training set: with ``"replacement"``, in ``"epochs"`` that reshuffle it, or in a fixed order
+    (``"cyclic"``). A constant ratio of the features' learning rate to that of the readout is a factor of ``richness``.
 
-    Losses are mean squares, ``sum_k lambda_k v_k^2``, without a factor 1/2.
+    Losses are mean squares, ``sum_k lambda_k v_k^2``, without a factor 1/2; the test loss is on labels without noise.
 
     >>> import solvable
     >>> model = solvable.FeatureScaling(capacity=1.5, source=0.5, modes=float("inf"))
@@ -60,13 +75,14 @@ class FeatureScaling(Model):
     meanings: ClassVar[Mapping[str, Meaning]] = MEANINGS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.1)
     simulation_covers: ClassVar[tuple[Covers, ...]] = (
-        Covers(GradientDescent, options=("momentum", "nesterov"), schedules=("learning_rate",)),
+        Covers(GradientDescent, options=_OPTIONS, schedules=("learning_rate", "feature_learning_rate")),
         Covers(
             SGD,
-            options=("momentum", "nesterov", "batch_fraction"),
-            sampling=("online", "replacement"),
-            schedules=("learning_rate",),
+            options=(*_OPTIONS, "batch_fraction"),
+            sampling=_SAMPLING,
+            schedules=("learning_rate", "feature_learning_rate", "batch_size"),
         ),
+        Covers(OptaxDescent, options=("optimiser", "ema_decay", "average_from"), sampling=_SAMPLING),
     )
     theory_covers: ClassVar[tuple[Covers, ...]] = (Covers(GradientFlow), *simulation_covers)
     usual_times: ClassVar[str] = "1:500:31log"
@@ -92,6 +108,9 @@ class FeatureScaling(Model):
     )
     samples: int | None = parameter(
         "size of the training set; inf: the population", rules.count, symbol="P", default=None, infinite=True
+    )
+    label_noise: float = parameter(
+        "standard deviation of the noise on each label", rules.not_negative, symbol="σ", default=0.0
     )
     spectrum: Any = parameter(
         "eigenvalues, in place of capacity", rules.positive_vector, symbol="λ_k", default=None, optional=True
@@ -147,15 +166,33 @@ class FeatureScaling(Model):
             ``"predict"`` or ``"simulate"``.
         """
         kept = self.samples is not None
-        if isinstance(training, SGD) and training.sampling is None:
+        if isinstance(training, SGD | OptaxDescent) and has_batches(training) and training.sampling is None:
             training = training.replace(sampling="replacement" if kept else "online")
         training = super().check_training(training, verb)
-        if isinstance(training, SGD) and kept != (training.sampling == "replacement"):
+        if isinstance(training, SGD | OptaxDescent) and has_batches(training):
+            self._check_sampling(training)
+        return training
+
+    def _check_sampling(self, training: SGD | OptaxDescent) -> None:
+        """Refuse batches that cannot be drawn from the samples there are."""
+        if (self.samples is not None) != (training.sampling != "online"):
             raise ValueError(
                 f"sampling={training.sampling!r} does not fit samples = {self.sample_count}: batches are drawn with "
-                '"replacement" from a training set of finite size, and "online" without one'
+                '"replacement", in "epochs" or in "cyclic" order from a training set of finite size, and "online" '
+                "without one"
             )
-        return training
+        size = batch_size(self, training)
+        if training.sampling in ("epochs", "cyclic"):
+            if isinstance(size, Schedule):
+                raise ValueError(
+                    f"sampling={training.sampling!r} needs batches of one size, not a schedule of batch_size: use "
+                    'sampling="replacement"'
+                )
+            if not is_traced(self.samples, size) and self.sample_count % size:
+                raise ValueError(
+                    f"batch_size = {size} does not divide the training set of {self.sample_count} samples, as "
+                    f"sampling={training.sampling!r} needs: change one of them"
+                )
 
     def predict(
         self,
@@ -173,7 +210,8 @@ class FeatureScaling(Model):
     ) -> xr.Dataset:
         """Predict the losses from the corrected equations of the paper (see docs/errata).
 
-        All solvers but the slot march can be differentiated; sizes, richness and learning rate may be traced.
+        With an average of the weights in the training, ``averaged_test_loss`` is its test loss. All solvers but the
+        slot march can be differentiated; sizes, richness and learning rate may be traced.
         ``numerical_error`` is relative: that of the nodes, and of the time grid for flows.
 
         Parameters
@@ -263,12 +301,14 @@ class FeatureScaling(Model):
         training
             Any training without batch noise has the same limit. SGD has it, too, where everything is learned.
         """
-        noisy = isinstance(self.check_training(training, "predict"), SGD)
-        if noisy and (self.features < math.inf or self.samples is not None):
+        training = self.check_training(training, "predict")
+        if has_batches(training) and (self.features < math.inf or self.samples is not None or self.label_noise):
             raise ValueError("batch noise does not die out: limit() is for GradientFlow and GradientDescent")
+        if getattr(training, "weight_decay", 0.0):
+            raise ValueError("limit() is without weight decay: leave out weight_decay")
         fewest = min(self.features, self.sample_count)
         scale = 10.0 if fewest == math.inf else 10 * fewest ** (self.capacity or 3.0)
-        found = exponents.limit(nodes(self, scale, fine=True), self.features, self.sample_count)
+        found = exponents.limit(nodes(self, scale, fine=True), self.features, self.sample_count, self.label_noise**2)
         return self.dataset("theory", found._asdict() if self.samples is not None else {"test_loss": found.test_loss})
 
     def compute_optimal(
@@ -301,6 +341,99 @@ class FeatureScaling(Model):
         best = self.dataset("theory", found, {"budget": budgets}, {"per_decade": per_decade}, training=training)
         best["time"].attrs["units"] = "steps" if training.counts_steps else "flow time / η"
         return best
+
+    def best_schedule(
+        self,
+        steps: Any,
+        max_learning_rate: float,
+        batch_size: float,
+        *,
+        vary_batch: bool = False,
+        progress: bool | None = None,
+    ) -> xr.Dataset:
+        """The learning-rate schedule with the least loss after ``steps`` steps, and what the usual schedules lose.
+
+        For lazy networks (``richness = 0``) of infinitely many features on new samples, by the costate equations of
+        :mod:`solvable.models.feature_scaling.best_schedule`. ``attrs["sentence"]`` says what was found.
+
+        Parameters
+        ----------
+        steps
+            Number of steps, or several increasing numbers. Exponents are local, between one number and the next; for
+            the first, between half of it and itself.
+        max_learning_rate
+            Largest learning rate that a schedule may have; the usual schedules have it as their peak, the ``tuned``
+            ones the best peak up to it.
+        batch_size
+            Number of samples in each batch.
+        vary_batch
+            Whether the batch size is optimised, too, at ``steps * batch_size`` samples in all; it need not be whole.
+        progress
+            Whether to show a progress bar; None shows one on a terminal.
+
+        Returns
+        -------
+        xarray.Dataset
+            ``learning_rate`` and ``batch_size`` over ``schedule`` and ``step`` for the largest number of steps;
+            ``test_loss``, ``excess`` (relative to the best) and ``exponent`` over ``horizon`` and ``schedule``;
+            ``predicted_exponent`` where it is known.
+        """
+        horizons = np.unique([check_count("steps", one, least=4) for one in np.atleast_1d(steps).tolist()])
+        for name, value in (("max_learning_rate", max_learning_rate), ("batch_size", batch_size)):
+            check_value(name, value, rules.positive, False, "")
+        if self.richness != 0 or self.features < math.inf or self.samples is not None:
+            raise ValueError(
+                "the best schedule is known for lazy networks of infinitely many features on new samples: "
+                "replace(richness=0, features=inf, samples=None)"
+            )
+        strongest = 1.0 if self.spectrum is None else float(np.max(self.spectrum))
+        if max_learning_rate >= 2 / strongest:
+            raise ValueError(
+                f"max_learning_rate = {max_learning_rate:g} is not below {2 / strongest:g}, from which gradient "
+                "descent is unstable: lower it"
+            )
+        return best_schedules(self, horizons, float(max_learning_rate), float(batch_size), vary_batch, progress)
+
+    def effective_epochs(
+        self,
+        epochs: Any,
+        training: Training | None = None,
+        *,
+        solver: Literal["march", "slot-march"] | None = None,
+        per_decade: int = 16,
+        progress: bool | None = False,
+    ) -> xr.Dataset:
+        """How many epochs of new samples K epochs over the training set are worth: E(K), with E(inf) and K*.
+
+        ``effective_epochs`` is E(K), after which time new samples give the same test loss, at the same learning rate
+        and batch size; ``final_effective_epochs`` is E(inf), ``half_epoch`` the K at which ``E(K) = K / 2`` (NaN if
+        that is after the last one) and ``best_epoch`` when the test loss is least, which with label noise may be before
+        the last one. ``attrs["sentence"]`` says it in words.
+
+        Parameters
+        ----------
+        epochs
+            Increasing numbers of epochs K, each a number of passes over the training set.
+        training
+            SGD on batches of the training set, ``sampling="epochs"`` by default.
+        solver
+            ``"march"`` follows every step, ``"slot-march"`` the limit of small steps (draws with replacement only); by
+            default the first up to 1200 steps.
+        per_decade
+            Time steps per decade of the slot march.
+        progress
+            Whether to show a progress bar; None shows one on a terminal.
+        """
+        if self.samples is None:
+            raise ValueError("effective_epochs needs a training set: give the model samples")
+        epochs = check_times(epochs)
+        if isinstance(training, SGD) and training.sampling is None:
+            training = training.replace(sampling="replacement" if solver == "slot-march" else "epochs")
+        training = self.check_training(training, "predict")
+        if not isinstance(training, SGD) or not training.is_constant:
+            raise ValueError(f"effective_epochs is for SGD of constant learning rate and batch size, not {training!r}")
+        options = {"solver": solver, "per_decade": check_count("per_decade", per_decade, least=4), "progress": progress}
+        return effective_epochs(self, epochs, training, options)
 
     def simulate(
         self,

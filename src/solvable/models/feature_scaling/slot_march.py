@@ -33,12 +33,13 @@ _LOST = 1e-13
 
 
 class Flow(NamedTuple):
-    """Gradient flow with batch noise ``noise = learning rate / batch``; zero for none."""
+    """Gradient flow with batch noise ``noise = learning rate / batch``; zero for none. Label noise is a variance."""
 
     richness: float
     features: float = math.inf
     samples: float = math.inf
     noise: float = 0.0
+    label_noise: float = 0.0
 
 
 class Curve(NamedTuple):
@@ -72,11 +73,11 @@ def slot_march(
     eigenvalues, trace = np.asarray(modes.eigenvalues, float), float(modes.trace)
     begin = 0.3 / float(eigenvalues.max())
     growth_of_step = math.log(10) / per_decade
-    rows = Rows(modes, flow.richness, flow.features, flow.samples)
+    rows = Rows(modes, flow.richness, flow.features, flow.samples, flow.label_noise)
     rates, counts = fast if fast is not None else (eigenvalues, np.asarray(modes.counts, float))
-    fast_modes = FastModes(rates, counts, flow.noise, float(modes.signal))
     signal = float(modes.signal)
-    records = [(0.0, signal, signal, eigenvalues * modes.targets, 1.0)]
+    fast_modes = FastModes(rates, counts, flow.noise, signal + flow.label_noise)
+    records = [(0.0, signal, signal + flow.label_noise, eigenvalues * modes.targets, 1.0)]
     now, earlier, growth, worst, at_rest = 0.0, 0.0, 1.0, 0.0, False
     first_drive: float | None = None
     with progress_bar("marching", math.log1p(last_time / begin), progress) as advance:

@@ -80,7 +80,10 @@ class Unknowns(NamedTuple):
 class Rows:
     """All rows so far; ``kick`` and ``begin_stage``/``solve``/``finish`` add one each."""
 
-    def __init__(self, modes: Modes, richness: float, features: float, samples: float) -> None:
+    def __init__(
+        self, modes: Modes, richness: float, features: float, samples: float, label_noise: float = 0.0
+    ) -> None:
+        self._label_noise = label_noise
         self._eigenvalues, self._counts, self._targets = (np.asarray(value, float) for value in modes[1:])
         self._trace_weights = self._eigenvalues * self._counts
         self._richness, self._features, self._samples = float(richness), features, samples
@@ -218,7 +221,7 @@ class Rows:
         node = self._loss_row()
         growth = own_push / self._own_weight
         grid_test = float(node.sum())
-        grid_train = self._train() if self._finite_samples else grid_test
+        grid_train = self._train() if self._finite_samples else grid_test + self._label_noise
         missing, train = self._correction(grid_train, growth)
         self._second_row()
         new_drift = -missing / growth
@@ -333,7 +336,7 @@ class Rows:
         missing[:, t] += 1.0
         kicked = missing * self._kick_variance[:, :size]
         if self._finite_samples:
-            kicked = kicked + (missing * stage) @ m.error_correlation[:size, :size] / self._samples
+            kicked = kicked + (missing * stage) @ self._noisy_correlation() / self._samples
         kicked *= self._counts[:, None]
         vectors = self._trace_weights[:, None] * self._through - kicked if self._finite_features else -kicked
         signal = self._eigenvalues * self._targets
@@ -354,7 +357,13 @@ class Rows:
         t, m = self.count, self._known
         row = m.sample_response[t, : t + 1]
         kicks = self._trace_weights @ self._kick_variance[:, : t + 1] / self._trace_weights.sum()
-        return float(row @ m.error_correlation[: t + 1, : t + 1] @ row + self._samples * (row**2) @ kicks)
+        return float(row @ self._noisy_correlation() @ row + self._samples * (row**2) @ kicks)
+
+    def _noisy_correlation(self) -> np.ndarray:
+        """C0 with the variance of the label noise, which is the same at all stages."""
+        size = self.count + 1
+        stage = self._is_stage[:size]
+        return self._known.error_correlation[:size, :size] + self._label_noise * np.outer(stage, stage)
 
     def _second_row(self) -> None:
         """Rows of F and C3."""
@@ -363,7 +372,7 @@ class Rows:
         stage, row = self._is_stage[:size], self._mode_rows[t, :, :size]
         carried = row * self._kick_variance[:, :size]
         if self._finite_samples:
-            carried = carried + (row * stage) @ m.error_correlation[:size, :size] / self._samples
+            carried = carried + (row * stage) @ self._noisy_correlation() / self._samples
         if self._finite_features:
             carried = carried + self._eigenvalues[:, None] * self._through
         signal = self._eigenvalues**2 * self._targets

@@ -11,9 +11,16 @@ import xarray as xr
 from solvable.checks import is_traced
 from solvable.models.feature_scaling import kernel_flow
 from solvable.models.feature_scaling.mode_quadrature import Modes, listed, nodes_until
+from solvable.models.feature_scaling.optimiser import (
+    averaging_rows,
+    averaging_weights,
+    feature_rates,
+    kernels_of,
+    step_rates,
+)
 from solvable.models.feature_scaling.two_time import Descent, Solution, march, memory
 from solvable.numerics.descent import check_stable
-from solvable.training import SGD, GradientDescent, Schedule, Training
+from solvable.training import SGD, GradientDescent, OptaxDescent, Schedule, Training
 
 if TYPE_CHECKING:
     from solvable.models.feature_scaling.model import FeatureScaling
@@ -40,11 +47,29 @@ class Curves(NamedTuple):
     solver: dict[str, Any]
     error: float | None
     two_time: Solution | None = None
+    averaged_loss: Any | None = None
 
 
 def batch_size(model: "FeatureScaling", training: Training) -> Any:
-    """Number of samples in a batch; infinite for full batches."""
-    return training.samples_per_batch(model.sample_count) if isinstance(training, SGD) else np.inf
+    """Number of samples in a batch, or a schedule of it; infinite for full batches."""
+    if isinstance(training, SGD):
+        return training.samples_per_batch(model.sample_count)
+    size = training.batch_size if isinstance(training, OptaxDescent) else None
+    return np.inf if size is None else size
+
+
+def has_batches(training: Training) -> bool:
+    """Whether training sees batches rather than everything at every step."""
+    return isinstance(training, SGD) or (isinstance(training, OptaxDescent) and training.batch_size is not None)
+
+
+def batch_sizes(model: "FeatureScaling", training: Training, steps: int) -> Any:
+    """Number of samples in a batch, or that of each step where it follows a schedule."""
+    size = batch_size(model, training)
+    if isinstance(size, Schedule):
+        assert isinstance(training, SGD)
+        return training.batch_sizes(0, steps).astype(float)
+    return size
 
 
 def largest_rate(training: Training, times: np.ndarray) -> float:
@@ -95,7 +120,8 @@ def _guards(model: "FeatureScaling", found: Curves, training: Training, times: n
                 stacklevel=6,
             )
     if isinstance(training, SGD):
-        guards["noise_gain"] = rate / (1 - momentum) * growth * trace / (2 * batch_size(model, training))
+        smallest = float(np.min(batch_sizes(model, training, max(1, int(times[-1])))))
+        guards["noise_gain"] = rate / (1 - momentum) * growth * trace / (2 * smallest)
         if guards["noise_gain"] > _QUIET:
             warnings.warn(
                 f"learning_rate * growth * Tr Lambda / (2 batch_size) = {guards['noise_gain']:.3g} is near 1, "
@@ -120,6 +146,8 @@ def _variables(found: Curves, times: np.ndarray, traced: bool) -> dict[str, Any]
     }
     if found.train_loss is not None:
         variables["train_loss"] = found.train_loss
+    if found.averaged_loss is not None:
+        variables["averaged_test_loss"] = found.averaged_loss
     solution = found.two_time
     if solution is None:
         return variables
@@ -139,30 +167,33 @@ def _variables(found: Curves, times: np.ndarray, traced: bool) -> dict[str, Any]
 
 def curves(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> Curves:
     """The curves at the given times, in the units of the training, from the solver that is asked for or fits."""
-    noiseless = all(_infinite(size) for size in (model.features, batch_size(model, training), model.sample_count))
+    noiseless = _infinite(model.features) and model.samples is None and not has_batches(training)
     options = {"solver": None, "correlations": False, "exact_batch": False, "progress": False, **options}
-    solver = options["solver"] or _exact_solver(noiseless, training, options["correlations"])
+    two_times = options["correlations"] or isinstance(training, OptaxDescent)
+    solver = options["solver"] or _exact_solver(noiseless, training, two_times)
     _check_solver(solver, noiseless, model, training, options)
     if solver == "slot-march":
         return _slots(model, times, training, options)
     if solver == "exponential-midpoint":
         return _kernel_flow(model, times, training, options["per_decade"])
+    if solver == "march":
+        return _march(model, times, training, options)
     assert isinstance(training, GradientDescent)
-    return _recursion(model, times, training) if solver == "recursion" else _march(model, times, training, options)
+    return _recursion(model, times, training)
 
 
-def _exact_solver(noiseless: bool, training: Training, correlations: bool) -> str:
-    """The cheapest solver that is exact for the training."""
+def _exact_solver(noiseless: bool, training: Training, two_times: bool) -> str:
+    """The cheapest solver that is exact for the training; ``two_times`` asks for the two-time equations."""
     if training.counts_steps:
-        return "recursion" if noiseless and not correlations else "march"
-    return "exponential-midpoint" if noiseless and not correlations else "slot-march"
+        return "recursion" if noiseless and not two_times else "march"
+    return "exponential-midpoint" if noiseless and not two_times else "slot-march"
 
 
 def _check_solver(
     solver: str, noiseless: bool, model: "FeatureScaling", training: Training, options: Mapping[str, Any]
 ) -> None:
     """Refuse a solver that does not solve the model, the training or what is asked for."""
-    if options["exact_batch"] and (model.samples is not None or not isinstance(training, SGD)):
+    if options["exact_batch"] and (model.samples is not None or not has_batches(training)):
         raise ValueError("exact_batch is for batches of new samples: use SGD(..., batch_size=...), and no samples")
     if solver in ("recursion", "exponential-midpoint") and not noiseless:
         raise ValueError(
@@ -171,21 +202,35 @@ def _check_solver(
         )
     if solver in ("recursion", "march") and not training.counts_steps:
         raise ValueError(f"solver={solver!r} follows steps, and {training!r} has none: use GradientDescent or SGD")
+    if solver == "recursion" and isinstance(training, OptaxDescent):
+        raise ValueError(f'solver="recursion" is for GradientDescent, not for {training!r}: use "march"')
     if (options["correlations"] or options["exact_batch"]) and solver != "march":
         raise ValueError(
             f"correlations and exact_batch are for the march through whole steps, not for {training!r} with "
             f"solver={solver!r}: use GradientDescent or SGD"
         )
     if solver in ("exponential-midpoint", "slot-march"):
-        if isinstance(training, GradientDescent) and (
-            not training.is_constant or is_traced(training.momentum) or training.momentum
-        ):
-            raise ValueError(
-                f"solver={solver!r} is the limit of small steps of a constant learning_rate without momentum, not of "
-                f"{training!r}"
-            )
         if is_traced(training):
             raise ValueError("the times of a flow depend on learning_rate, which therefore cannot be traced by JAX")
+        if training.counts_steps and not _has_flow_limit(training):
+            raise ValueError(
+                f"solver={solver!r} is the limit of small steps of a constant learning_rate and batch_size without "
+                f"momentum, weight decay and averages, drawn online or with replacement, not of {training!r}"
+            )
+
+
+def _has_flow_limit(training: Training) -> bool:
+    """Whether a training of steps is, in the limit of small ones, the flow with the noise of batches."""
+    if isinstance(training, SGD) and training.sampling in ("epochs", "cyclic"):
+        return False
+    extra = {
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "feature_learning_rate": None,
+        "ema_decay": None,
+        "average_from": None,
+    }
+    return training.is_constant and all(getattr(training, name) == value for name, value in extra.items())
 
 
 def _infinite(size: Any) -> bool:
@@ -200,12 +245,6 @@ def _reach(training: Training, times: np.ndarray) -> float:
     return float(training.flow_time(times[-1:])[0]) / (1 - momentum)
 
 
-def _rates(training: GradientDescent, steps: int) -> Any:
-    """The learning rate, or that of each step where it follows a schedule."""
-    rate = training.learning_rate
-    return training.learning_rates(0, steps) if isinstance(rate, Schedule) else rate
-
-
 def _recursion(model: "FeatureScaling", times: np.ndarray, training: GradientDescent) -> Curves:
     steps = int(times[-1]) + 1
     modes, error = nodes_until(model, _reach(training, times))
@@ -215,10 +254,13 @@ def _recursion(model: "FeatureScaling", times: np.ndarray, training: GradientDes
             f"{steps - 1:.7g} steps need about {needed / 2**30:.3g} GiB, more than {_CURVE_MEMORY / 2**30:g}: "
             'use solver="exponential-midpoint", the limit of small steps, which reaches late times'
         )
-    curve = kernel_flow.descend(
-        modes, model.richness, _rates(training, steps), steps, training.momentum, training.nesterov
-    )
+    own = None if training.feature_learning_rate is None else feature_rates(training, steps)
+    averaging = averaging_weights(training, steps)
+    how = (training.momentum, training.nesterov, training.weight_decay, training.decoupled)
+    plan = kernel_flow.Steps(step_rates(training, steps), own, *how, averaging)
+    curve = kernel_flow.descend(modes, model.richness, plan, steps)
     places = times.astype(int)
+    averaged = None if averaging is None else curve.averaged_loss[places]
     node_loss = curve.node_loss[places]
     if not is_traced(model, training) and not np.isfinite(curve.growth).all():
         raise ValueError(
@@ -226,10 +268,11 @@ def _recursion(model: "FeatureScaling", times: np.ndarray, training: GradientDes
             f"learning_rate = {largest_rate(training, times):g} allows; lower it, or use GradientFlow"
         )
     solver = {"solver": "recursion", "nodes": len(modes.ranks)}
-    return Curves(modes, node_loss.sum(1), None, node_loss, curve.growth[places], solver, error)
+    growth = curve.growth[places]
+    return Curves(modes, node_loss.sum(1), None, node_loss, growth, solver, error, averaged_loss=averaged)
 
 
-def _march(model: "FeatureScaling", times: np.ndarray, training: GradientDescent, options: Mapping[str, Any]) -> Curves:
+def _march(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> Curves:
     steps = int(times[-1]) + 1
     modes, error = nodes_until(model, _reach(training, times))
     needed = memory(steps, len(modes.ranks))
@@ -238,17 +281,30 @@ def _march(model: "FeatureScaling", times: np.ndarray, training: GradientDescent
             f"the two-time functions of {steps - 1:.7g} steps need about {needed / 2**30:.3g} GiB, more than "
             f"{_MEMORY / 2**30:g}: {_LATER}, or ask for earlier times"
         )
-    sizes = (model.features, batch_size(model, training), model.sample_count)
-    plan = Descent(_rates(training, steps), model.richness, *sizes, training.momentum, training.nesterov)
-    solution = march(modes, plan, steps, exact_batch=options["exact_batch"], progress=options["progress"])
     places = times.astype(int)
+    lazy = not is_traced(model.richness) and model.richness == 0
+    plan = Descent(
+        None,
+        model.richness,
+        model.features,
+        batch_sizes(model, training, steps),
+        model.sample_count,
+        label_noise=model.label_noise**2,
+        sampling=getattr(training, "sampling", None) or "replacement",
+        kernels=kernels_of(training, steps, lazy),
+    )
+    shares = averaging_weights(training, steps)
+    averages = None if shares is None else averaging_rows(shares, places)
+    march_options = {"exact_batch": options["exact_batch"], "progress": options["progress"]}
+    solution = march(modes, plan, steps, averages=averages, **march_options)
     growth = 1 + model.richness * jnp.diagonal(solution.weight_correlation)[places]
-    train = None if _infinite(sizes[2]) else solution.train_loss[places]
+    train = None if model.samples is None else solution.train_loss[places]
     solver = {"solver": "march", "nodes": len(modes.ranks), "rows": steps}
     if not is_traced(model, training):
         _check_diagonals(solution)
     shown = solution if options["correlations"] else None
-    return Curves(modes, solution.test_loss[places], train, solution.node_loss[places], growth, solver, error, shown)
+    losses = (solution.test_loss[places], train, solution.node_loss[places])
+    return Curves(modes, *losses, growth, solver, error, shown, solution.averaged_loss)
 
 
 def _check_diagonals(solution: Solution) -> None:
@@ -315,7 +371,8 @@ def _slots(model: "FeatureScaling", times: np.ndarray, training: Training, optio
     last = max(float(clock[-1]), 1e-6)
     modes, error = nodes_until(model, last)
     noise = float(training.learning_rate / batch_size(model, training)) if isinstance(training, SGD) else 0.0
-    plan = Flow(float(model.richness), float(model.features), float(model.sample_count), noise)
+    sizes = (float(model.features), float(model.sample_count))
+    plan = Flow(float(model.richness), *sizes, noise, float(model.label_noise) ** 2)
     fast = _fast_modes(model) if noise > 0 and model.features <= _MOST_FEATURES else None
     per_decade, progress = options["per_decade"], options["progress"]
     rough = per_decade // 2

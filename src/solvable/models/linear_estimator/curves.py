@@ -10,10 +10,11 @@ from jaxtyping import Array, Float
 
 from solvable.checks import is_traced
 from solvable.models.linear_estimator import theory, two_layer
+from solvable.models.linear_estimator.recursion import stepped_losses
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.linear_estimator.theory import AnyTraining, Losses
 from solvable.numerics.cost import check_cost
-from solvable.training import SGD, GradientFlow
+from solvable.training import SGD, GradientDescent, GradientFlow
 
 if TYPE_CHECKING:
     from solvable.models.linear_estimator.model import LinearEstimator
@@ -30,18 +31,41 @@ def loss_curve(
     The error is the difference from a second, independent grid. It is None for traced models, and with a hidden layer
     for gradient descent, whose recursion has no error but rounding.
     """
+    if isinstance(training, GradientFlow) and not training.is_constant:
+        # A schedule of a flow is another clock.
+        times, training = training.flow_time(times), training.replace(learning_rate=1.0)
     _check_step_cost(model, training, times)
     if model.width is not None:
+        if needs_recursion(training):
+            raise ValueError(
+                "with a hidden layer theory is for gradient descent of a constant learning rate without momentum: "
+                "simulate it"
+            )
         return _two_layer_curve(model, training, times)
-    curve = _one_layer_curve(model, training, jnp.asarray(times), batch_ratio, 0.0)
+    rates = None
+    if isinstance(training, GradientDescent) and needs_recursion(training):
+        steps = max(1, int(times[-1]))
+        rates = jnp.asarray(training.learning_rates(0, steps))
+        # Rates are numbers from here on, so that schedules share compiled code.
+        training = training.replace(learning_rate=1.0)
+    one_layer = partial(_one_layer_curve, model, training, jnp.asarray(times), batch_ratio, rates)
+    curve = one_layer(0.0)
     if is_traced(model, training):
         return curve, None
-    return curve, _relative_error(curve, _one_layer_curve(model, training, jnp.asarray(times), batch_ratio, 0.5))
+    return curve, _relative_error(curve, one_layer(0.5))
+
+
+def needs_recursion(training: AnyTraining) -> bool:
+    """Whether modes do not simply shrink by the same factor at every step."""
+    if isinstance(training, GradientFlow):
+        return False
+    return not training.is_constant or is_traced(training.momentum) or training.momentum > 0
 
 
 def _check_step_cost(model: "LinearEstimator", training: AnyTraining, times: Float[np.ndarray, "time"]) -> None:
     """Mini-batches and hidden layers are followed step by step; refuse runs of too many steps."""
-    if isinstance(training, GradientFlow) or (model.width is None and not isinstance(training, SGD)):
+    closed = model.width is None and not isinstance(training, SGD) and not needs_recursion(training)
+    if isinstance(training, GradientFlow) or closed:
         return
     check_cost(
         f"{times[-1]:.3g} gradient-descent steps",
@@ -57,9 +81,13 @@ def _one_layer_curve(
     training: AnyTraining,
     times: Float[Array, "time"],
     batch_ratio: Array | float,
+    rates: Float[Array, "step"] | None,
     offset: float,
 ) -> Losses:
     spectrum = MarchenkoPastur(model.aspect_ratio, theory.rule_for(training, offset))
+    if rates is not None:
+        ratio = batch_ratio if isinstance(training, SGD) else None
+        return stepped_losses(model, training, spectrum, rates, times, ratio)
     if isinstance(training, SGD):
         return theory.minibatch_losses(model, training, spectrum, times, batch_ratio)
     return jax.vmap(lambda time: theory.losses_at(model, training, spectrum, time))(times)

@@ -38,6 +38,10 @@ def run_eigenmodes(
     learned = (-shift * teacher_in + roots * noise_scaled) / (values + shift)
     curvature = 2 / model.outputs
 
+    # A schedule of a flow is another clock.
+    if isinstance(training, GradientFlow) and not training.is_constant:
+        times, training = tuple(training.flow_time(times)), training.replace(learning_rate=1.0)
+
     def at(time: Array) -> Measured:
         left = _left(training, curvature * (values + shift), time)
         # Outside the span of the data only weight decay acts, and only on the student's start.

@@ -15,7 +15,7 @@ from solvable.controls import Controls, Slider, Summary, log_slider, of_trained
 from solvable.dataset import VARIABLES, Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models.linear_estimator import grokking, late_time, simulation, theory, two_layer
-from solvable.models.linear_estimator.curves import loss_curve
+from solvable.models.linear_estimator.curves import loss_curve, needs_recursion
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.linear_estimator.stability import batch_ratio_of, check_smooth, check_width, stable_rate
 from solvable.models.linear_estimator.story import STORY, explain, system
@@ -112,12 +112,17 @@ class LinearEstimator(Model):
     meanings: ClassVar[Mapping[str, Meaning]] = _MEANINGS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.01)
     theory_covers: ClassVar[tuple[Covers, ...]] = (
-        Covers(GradientFlow, options=("weight_decay",)),
-        Covers(GradientDescent, options=("weight_decay",)),
-        Covers(SGD, options=("weight_decay", "batch_fraction"), sampling=("replacement",)),
+        Covers(GradientFlow, options=("weight_decay",), schedules=("learning_rate",)),
+        Covers(GradientDescent, options=("momentum", "nesterov", "weight_decay"), schedules=("learning_rate",)),
+        Covers(
+            SGD,
+            options=("momentum", "nesterov", "weight_decay", "batch_fraction"),
+            sampling=("replacement",),
+            schedules=("learning_rate",),
+        ),
     )
     simulation_covers: ClassVar[tuple[Covers, ...]] = (
-        Covers(GradientFlow, options=("weight_decay",)),
+        Covers(GradientFlow, options=("weight_decay",), schedules=("learning_rate",)),
         Covers(GradientDescent, options=("momentum", "nesterov", "weight_decay"), schedules=("learning_rate",)),
         Covers(
             SGD,
@@ -158,7 +163,7 @@ class LinearEstimator(Model):
         ----------
         training
             ``GradientFlow``, ``GradientDescent`` (the default) or, for one layer, ``SGD`` on mini-batches drawn with
-            replacement; each with or without weight decay.
+            replacement; each with or without weight decay and, for one layer, momentum and a learning-rate schedule.
         dimension
             Input dimension. Accuracies are then corrected for the fluctuations of the loss over outputs at this
             dimension, which is meant for several outputs. ``SGD`` with a ``batch_size`` needs it, because the batch
@@ -169,7 +174,10 @@ class LinearEstimator(Model):
         batch_ratio = batch_ratio_of(self, training, dimension)
         if not is_traced(self, training):
             check_width(self)
-            check_stable(training, stable_rate(self, training, batch_ratio), times[-1])
+            # Without batches momentum raises the edge of stability; the noise of batches does not feed itself below it.
+            noisy = isinstance(training, SGD)
+            plain = training.replace(momentum=0.0, nesterov=False) if noisy else training
+            check_stable(plain, stable_rate(self, training, batch_ratio), times[-1])
         curve, error = loss_curve(self, training, times, batch_ratio)
         train_accuracy, test_accuracy = theory.accuracies(self, curve, dimension)
         variables = {
@@ -245,7 +253,7 @@ class LinearEstimator(Model):
         dimension
             Input dimension, which ``SGD`` with a ``batch_size`` needs.
         """
-        training = cast(AnyTraining, self.check_training(training, "predict"))
+        training = self._constant(self.check_training(training, "predict"), "the stable learning rate")
         limit = stable_rate(self, training, batch_ratio_of(self, training, dimension))
         numbers = {"stable_learning_rate": limit}
         return self.dataset("theory", numbers, settings={"dimension": dimension}, training=training)
@@ -365,6 +373,11 @@ class LinearEstimator(Model):
         training = self.check_training(training, "predict")
         if isinstance(training, SGD):
             raise ValueError(f"{what} are for full batches: use GradientDescent or GradientFlow, or predict")
+        return self._constant(training, what)
+
+    def _constant(self, training: Training, what: str) -> AnyTraining:
+        if not training.is_constant or needs_recursion(cast(AnyTraining, training)):
+            raise ValueError(f"{what}: only for a constant learning rate without momentum; use predict")
         return cast(AnyTraining, training)
 
     def _critical(

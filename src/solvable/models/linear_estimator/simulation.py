@@ -63,7 +63,8 @@ class Options:
         """``"eigenmodes"`` wherever it is possible, unless another one is asked for."""
         if self.solver is not None:
             check_choice("solver", self.solver, ("eigenmodes", "steps"))
-        one_by_one = model.width is not None or isinstance(training, SGD) or not training.is_constant
+        one_by_one = model.width is not None or isinstance(training, SGD)
+        one_by_one = one_by_one or not (training.is_constant or isinstance(training, GradientFlow))
         if isinstance(training, GradientFlow):
             if model.width is not None:
                 raise ValueError(

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from solvable.story import Band, Explanation, Level, Mark, Point, Step, Story, SystemView, readable
+from solvable.story import Band, Explanation, Level, Mark, Point, Step, Story, SystemView, crossing, readable
+from solvable.training import SGD
 
 ACCURACY = 0.95
 
@@ -39,6 +40,10 @@ def explain(model: Any, training: Any, curves: xr.Dataset) -> Explanation:
     last = float(curves.time[-1])
     if model.width is not None:
         return Explanation("With a hidden layer each direction of the data is learned along a sigmoid of its own.")
+    if isinstance(training, SGD) or not training.is_constant or getattr(training, "momentum", 0.0) > 0:
+        reached = [crossing(curves.time, curves[name], ACCURACY) for name in ("train_accuracy", "test_accuracy")]
+        when = [f"at step {readable(time)}" if time <= last else "not yet" for time in reached]
+        return Explanation(f"Training accuracy reaches 95 % {when[0]}, test accuracy {when[1]}.")
     times = model.grokking_time(ACCURACY, training)
     train, test = float(times.train_time), float(times.test_time)
     marks: list[Mark] = []
@@ -81,7 +86,7 @@ def system(model: Any, training: Any, times: np.ndarray) -> SystemView:
     x = np.geomspace(max(low, 1e-6 * high), high, 120)
     # The density per logarithm of the eigenvalue, since the axis is logarithmic.
     density = np.sqrt(np.maximum((x - low) * (high - x), 0)) / (2 * np.pi * model.aspect_ratio)
-    kappa = 2 * float(training.learning_rate) / model.outputs
+    kappa = 2 * training.speed / model.outputs
     rate = kappa * (x + training.weight_decay / 2)
     log_left = np.log(np.abs(1 - rate)) if training.counts_steps else -rate
     learned = -np.expm1(np.asarray(times, float)[:, None] * log_left)

@@ -96,7 +96,7 @@ def losses_at(model: "LinearEstimator", training: AnyTraining, spectrum: Marchen
     """The losses at one time. Between two gradient-descent steps, they interpolate."""
     decay = _flow_decay if isinstance(training, GradientFlow) else _descent_decay
     kappa, shift = rate(model, training), training.weight_decay / 2
-    return _losses(model, shift, spectrum, decay(kappa, shift, spectrum, time))
+    return losses_of(model, shift, spectrum, decay(kappa, shift, spectrum, time))
 
 
 def _flow_decay(kappa: Any, shift: Any, spectrum: MarchenkoPastur, time: Array) -> Decay:
@@ -134,7 +134,7 @@ def _log_abs_one_minus(move: Array) -> Array:
     return jnp.where(below, small, large)
 
 
-def _losses(model: "LinearEstimator", shift: Any, spectrum: MarchenkoPastur, decay: Decay) -> Losses:
+def losses_of(model: "LinearEstimator", shift: Any, spectrum: MarchenkoPastur, decay: Decay) -> Losses:
     """The losses at one time, from what each mode has left."""
     nodes = spectrum.nodes
     # All modes share the factor scale^2, so that nothing underflows; no result depends on it, hence no gradient.
@@ -236,6 +236,14 @@ def limits(model: "LinearEstimator", training: AnyTraining, spectrum: MarchenkoP
     return train, test
 
 
+def with_excess(full: Losses, spectrum: MarchenkoPastur, excess: Float[Array, "node"]) -> Losses:
+    """The losses of full batches with the excess that the noise of mini-batches adds to each mode."""
+    return full._replace(
+        log_train=jnp.logaddexp(full.log_train, jnp.log(spectrum.weighted_average(excess) + 1e-300)),
+        log_test=jnp.logaddexp(full.log_test, jnp.log(spectrum.bulk_average(excess) + 1e-300)),
+    )
+
+
 def minibatch_losses(
     model: "LinearEstimator",
     training: AnyTraining,
@@ -253,21 +261,13 @@ def minibatch_losses(
     nodes, kappa = spectrum.nodes, rate(model, training)
     damping = (1 - kappa * (nodes + training.weight_decay / 2)) ** 2
 
-    def with_excess(full: Losses, excess: Array) -> tuple[Array, Array]:
-        return (
-            jnp.logaddexp(full.log_train, jnp.log(spectrum.weighted_average(excess) + 1e-300)),
-            jnp.logaddexp(full.log_test, jnp.log(spectrum.bulk_average(excess) + 1e-300)),
-        )
-
     def step(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         count, excess = carry
-        log_train, _ = with_excess(losses_at(model, training, spectrum, count), excess)
+        log_train = with_excess(losses_at(model, training, spectrum, count), spectrum, excess).log_train
         return count + 1, damping * excess + kappa**2 * batch_ratio * nodes * jnp.exp(log_train)
 
     def until(carry: tuple[Array, Array], target: Array) -> tuple[tuple[Array, Array], Losses]:
         carry = jax.lax.while_loop(lambda state: state[0] < target, step, carry)
-        full = losses_at(model, training, spectrum, target)
-        log_train, log_test = with_excess(full, carry[1])
-        return carry, full._replace(log_train=log_train, log_test=log_test)
+        return carry, with_excess(losses_at(model, training, spectrum, target), spectrum, carry[1])
 
     return jax.lax.scan(until, (jnp.zeros(()), jnp.zeros_like(nodes)), steps)[1]

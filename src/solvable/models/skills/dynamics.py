@@ -51,8 +51,19 @@ def growth(model: "SkillParameters") -> Any:
 
 def in_units_of(model: "SkillParameters", training: Training) -> "SkillParameters":
     """The model whose flow time is the time of ``training``: its ``rate`` is multiplied by the learning rate."""
+    if training.counts_steps or not training.is_constant:
+        raise ValueError(f"this is for GradientFlow of a constant learning rate, not {training!r}: use predict")
     rate: Any = training.learning_rate  # type: ignore[attr-defined]
     return eqx.tree_at(lambda one: one.rate, model, model.rate * rate)
+
+
+def on_its_clock(
+    model: "SkillParameters", training: Training, times: np.ndarray
+) -> tuple["SkillParameters", np.ndarray]:
+    """The model and the flow times at which it is where ``training`` has it at ``times``; a schedule is a clock."""
+    if training.is_constant:
+        return in_units_of(model, training), times
+    return model, training.flow_time(times)
 
 
 class Law(NamedTuple):

@@ -27,8 +27,8 @@ class ScalingLaws(SkillParameters):
         times, training = self.check_run(times, training, "predict")
         basis = check_counts("basis", basis)
         check_time_theory(self)
-        timed = dynamics.in_units_of(self, training)
-        values, error = totals.with_error(lambda coarser: totals.time_losses(timed, times, basis, coarser))
+        timed, clock = dynamics.on_its_clock(self, training, times)
+        values, error = totals.with_error(lambda coarser: totals.time_losses(timed, clock, basis, coarser))
         coordinates = {"time": times, "basis": basis}
         return self.dataset("theory", {"test_loss": values}, coordinates, error=error, training=training)
 

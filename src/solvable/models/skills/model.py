@@ -20,6 +20,7 @@ from solvable.models.skills.checks import (
 )
 from solvable.models.skills.laws import ScalingLaws
 from solvable.numerics.cost import check_cost
+from solvable.numerics.descent import follow_steps
 from solvable.numerics.ensemble import ensemble, run_options, trajectories
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training
 
@@ -49,9 +50,12 @@ class SkillModel(ScalingLaws):
 
     # The last of the default skills emerges at 8400.
     usual_times: ClassVar[str] = "1:1e4:41log"
-    simulation_covers: ClassVar[tuple[Covers, ...]] = (
-        Covers(GradientFlow),
+    theory_covers: ClassVar[tuple[Covers, ...]] = (
+        Covers(GradientFlow, schedules=("learning_rate",)),
         Covers(GradientDescent, options=_OPTIONS, schedules=("learning_rate",)),
+    )
+    simulation_covers: ClassVar[tuple[Covers, ...]] = (
+        *theory_covers,
         Covers(
             SGD,
             options=(*_OPTIONS, "batch_fraction"),
@@ -95,20 +99,38 @@ class SkillModel(ScalingLaws):
         With finite ``samples`` these are expectations over the training set, with the standard deviation over training
         sets (``<name>_spread``). The test loss is the sum over all skills however few are returned. Works inside
         ``jax.vmap``, ``jax.grad`` and ``jax.jit`` for all parameters but counts.
+
+        The flow is in closed form. Gradient descent is followed step by step, for unlimited data and finitely many
+        skills.
         """
         times, training = self.check_run(times, training, "predict")
         check_time_theory(self)
         skills = first_skills(self, max_skills)
-        timed = dynamics.in_units_of(self, training)
-        strength, loss = dynamics.strengths_and_losses(timed, skills, times)
+        coordinates, settings = {"time": times, "skill": skills}, {"max_skills": max_skills}
+        if isinstance(training, GradientDescent):
+            return self.dataset(
+                "theory", self._steps(times, training, skills.size), coordinates, settings, training=training
+            )
+        timed, clock = dynamics.on_its_clock(self, training, times)
+        strength, loss = dynamics.strengths_and_losses(timed, skills, clock)
         basis = np.array([float(dynamics.plain(self, "basis"))])
-        total, error = totals.with_error(lambda coarser: totals.time_losses(timed, times, basis, coarser)[:, 0])
+        total, error = totals.with_error(lambda coarser: totals.time_losses(timed, clock, basis, coarser)[:, 0])
         variables = {"strength": strength, "skill_loss": loss, "test_loss": total}
         if math.isfinite(self.samples) and not is_traced(timed):
-            for name, spread in zip(("strength", "skill_loss"), dynamics.spreads(timed, skills, times), strict=True):
+            for name, spread in zip(("strength", "skill_loss"), dynamics.spreads(timed, skills, clock), strict=True):
                 variables[f"{name}_spread"] = spread
-        coordinates, settings = {"time": times, "skill": skills}, {"max_skills": max_skills}
         return self.dataset("theory", variables, coordinates, settings, error=error, training=training)
+
+    def _steps(self, times: np.ndarray, training: GradientDescent, max_skills: int) -> dict[str, Any]:
+        """Curves of gradient descent on the distribution."""
+        if math.isfinite(self.samples) or math.isinf(self.skills):
+            raise ValueError(
+                "theory follows gradient descent on unlimited data, for finitely many skills: "
+                "replace(samples=math.inf, skills=1000), simulate, or use GradientFlow"
+            )
+        check_step(self, training, times[-1])
+        problem = simulation.population_problem(self, max_skills)
+        return follow_steps(problem, times, training, operations=20.0 * self.skills)
 
     def data_emergence(
         self,

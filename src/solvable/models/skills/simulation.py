@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from solvable.models.skills.dynamics import frequencies, law, shares
-from solvable.numerics.descent import optimiser_step
+from solvable.numerics.descent import TrainingProblem, optimiser_step
 from solvable.numerics.ensemble import ensemble
 from solvable.training import SGD, GradientDescent, Training
 
@@ -93,6 +93,24 @@ def advance(model: "SkillParameters", training: GradientDescent, learner: Learne
     gradient = (of_first, jnp.zeros_like(second) if model.kind == "linear" else of_second)
     (first, second), velocity = optimiser_step(training, factors, learner.velocity, gradient, training.rate_at(count))
     return learner._replace(first=first, second=second, velocity=velocity, rounding=learner.rounding + 1)
+
+
+def population_problem(model: "SkillParameters", max_skills: int) -> TrainingProblem:
+    """Training on the distribution, which nothing random enters: what theory follows step by step."""
+    learner = begin(model, jax.random.key(0))
+
+    def gradient(factors: tuple[Array, ...]) -> tuple[Array, ...]:
+        first, second = (*factors, learner.second)[:2]
+        pull = model.rate * learner.frequency * (_target(model) - first * second)
+        return (-pull * second, -pull * first)[: len(factors)]
+
+    def values(factors: tuple[Array, ...]) -> dict[str, Array]:
+        first, second = (*factors, learner.second)[:2]
+        found = measure(model, max_skills, learner._replace(first=first, second=second))
+        return {name: value for name, value in found.items() if not name.endswith("_error")}
+
+    trained = (learner.first,) if model.kind == "linear" else (learner.first, learner.second)
+    return TrainingProblem(gradient, values, trained)
 
 
 def measure(model: "SkillParameters", max_skills: int, learner: Learner) -> dict[str, Array]:

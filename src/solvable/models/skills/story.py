@@ -71,7 +71,7 @@ def explain(model: Any, training: Any, curves: xr.Dataset) -> Explanation:
 def _half_times(model: Any, training: Any, curves: xr.Dataset) -> dict[int, float]:
     """When some of the skills are half learned: exactly on unlimited data, and else from the expected curves."""
     skills = [skill for skill in _MARKED if skill <= curves.sizes["skill"]]
-    if math.isfinite(model.samples):
+    if math.isfinite(model.samples) or training.counts_steps or not training.is_constant:
         found = [crossing(curves.time, curves.strength[:, skill - 1], model.target_scale / 2) for skill in skills]
     else:
         times = model.emergence_time(0.5, training, max_skills=skills[-1]).emergence_time.values
