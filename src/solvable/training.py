@@ -61,6 +61,7 @@ def option(
 
 _MOMENTUM = Rule("a number from 0 up to, but not including, 1", lambda value: 0 <= value < 1)
 _FRACTION = Rule("a number above 0 and at most 1", lambda value: 0 < value <= 1)
+_STEP = Rule("a whole number, zero or more", lambda value: value >= 0 and float(value).is_integer())
 
 
 class Training(eqx.Module):
@@ -195,6 +196,22 @@ class GradientDescent(Training):
         Whether momentum is Nesterov's rather than the heavy ball's.
     weight_decay
         Strength of the penalty ``weight_decay / 2 |w|^2``, in the units of the model's loss.
+    decoupled
+        Whether weight decay is decoupled from momentum, as in AdamW: ``w <- w - learning_rate (v + weight_decay w)``
+        with a velocity ``v`` of the loss alone. Without momentum it makes no difference.
+    ema_decay
+        Decay of an exponential moving average of the weights, ``average <- ema_decay average + (1 - ema_decay) w``
+        after every step. Training does not see it; its loss is given beside that of the weights.
+    average_from
+        The step from which on the weights are averaged, all with equal weight (tail or stochastic weight averaging),
+        in place of ``ema_decay``.
+    max_gradient_norm
+        Largest norm of the gradient of all weights together; longer gradients are shortened to it (gradient clipping).
+    temperature
+        Temperature of Langevin dynamics: every step adds noise of variance ``2 learning_rate temperature`` to each
+        weight.
+    readout_learning_rate
+        Learning rate of the readout; None where it is not trained.
     """
 
     name: ClassVar[str] = "descent"
@@ -203,11 +220,24 @@ class GradientDescent(Training):
     momentum: float = option("momentum", _MOMENTUM, default=0.0)
     nesterov: bool = eqx.field(default=False, static=True, metadata={"help": "whether momentum is Nesterov's"})
     weight_decay: float = option("strength of weight decay", rules.not_negative, default=0.0, symbol="γ")
+    decoupled: bool = eqx.field(
+        default=False, static=True, metadata={"help": "whether weight decay is decoupled from momentum, as in AdamW"}
+    )
+    ema_decay: float | None = option("decay of an exponential moving average of the weights", _MOMENTUM, default=None)
+    average_from: int | None = option("step from which on the weights are averaged", _STEP, default=None)
+    max_gradient_norm: float | None = option("largest norm of the gradient", rules.positive, default=None)
+    temperature: float = option("temperature of Langevin noise", rules.not_negative, default=0.0, symbol="T")
+    readout_learning_rate: float | None = option(
+        "learning rate of the readout, if it is trained", rules.positive, default=None, symbol="η_c"
+    )
 
     def __check_init__(self) -> None:
         Training.__check_init__(self)
-        if not isinstance(self.nesterov, bool):
-            raise ValueError(f"nesterov must be True or False, not {self.nesterov!r}")
+        for name in ("nesterov", "decoupled"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        if self.ema_decay is not None and self.average_from is not None:
+            raise ValueError("give ema_decay, or average_from, but not both: there is one average of the weights")
         if self.nesterov and not isinstance(self.momentum, jax.core.Tracer) and not self.momentum:
             raise ValueError("nesterov=True needs a momentum above 0")
 
@@ -217,7 +247,9 @@ class SGD(GradientDescent):
 
     Parameters
     ----------
-    learning_rate, momentum, nesterov, weight_decay
+    learning_rate, momentum, nesterov, weight_decay, decoupled, ema_decay, average_from
+        As in :class:`GradientDescent`.
+    max_gradient_norm, temperature, readout_learning_rate
         As in :class:`GradientDescent`.
     batch_size
         Number of samples in each batch, or a schedule: a function of the step.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from solvable.checks import Rule, rules
+from solvable.checks import Rule
 from solvable.timegrid import whole_steps
 from solvable.training import SAMPLING, SGD, TRAININGS, Covers, GradientDescent, GradientFlow, Schedule, Training
 
@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
 # Options that only one kind of training has: giving one of them says which kind is meant.
 _OF_SGD = ("batch_size", "batch_fraction", "sampling")
-_OF_STEPS = ("momentum", "nesterov")
+_OF_STEPS = (
+    "momentum",
+    "nesterov",
+    "decoupled",
+    "ema_decay",
+    "average_from",
+    "max_gradient_norm",
+    "temperature",
+    "readout_learning_rate",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +70,14 @@ def training_options(model: "type[Model]") -> list[TrainingOption]:
             continue
         if name == "sampling":
             found.append(_named_option(name, field.metadata["help"], sampling, None))
-        elif name == "nesterov":
+        elif name in ("nesterov", "decoupled"):
             rule = Rule("true or false", lambda value: isinstance(value, bool))
             found.append(TrainingOption(name, field.metadata["help"], rule, default=False))
         else:
             value = getattr(default, name, field.default)
             value = None if value is dataclasses.MISSING or isinstance(value, Schedule) else value
             about = field.metadata
-            whole = about["rule"] is rules.count
+            whole = "whole number" in about["rule"].text
             found.append(TrainingOption(name, about["help"], about["rule"], about["symbol"], value, (), whole))
     return [dataclasses.replace(option, kinds=_kinds_with(option.name, covered)) for option in found]
 

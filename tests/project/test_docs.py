@@ -27,6 +27,7 @@ PAGES = [
     ROOT / "docs" / "numerics" / "streaming-statistics.md",
     ROOT / "docs" / "sweeps" / "fits.md",
     ROOT / "docs" / "sweeps" / "index.md",
+    ROOT / "docs" / "how-to" / "bring-your-own-algorithm.md",
     ROOT / "docs" / "how-to" / "sgd-noise-stops-feature-learning.md",
 ]
 

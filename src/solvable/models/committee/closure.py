@@ -33,7 +33,7 @@ symbol      name               shape
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -42,11 +42,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from solvable.models.committee.problem import Problem
-from solvable.numerics.sobol import sobol_normals
+from solvable.models.committee.batches import batches_of
+from solvable.models.committee.columns import Columns, Private
+from solvable.models.committee.problem import Answer, Problem
+from solvable.models.committee.protocol import Gradient, System, Weights
 
-_BLOCK = 128
-_EVEN_BLOCKS = 2
 _FIRST_CAPACITY = 32
 _GROWTH = 1.5
 _CHUNK = 2048
@@ -62,15 +62,29 @@ class Basis(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What the samples say of weights ``U``: ``velocity = <g Y>``, ``projections = <g e>``, ``loss = <error^2>``."""
+    """What the samples say of weights ``U``: ``velocity = <g Y>``, ``projections = <g e>``, and the mean loss.
+
+    ``readout_pull`` moves a trained readout.
+    """
 
     velocity: Float[Array, "neuron column"]
     projections: Float[Array, "neuron direction"]
     loss: Float[Array, ""]
+    readout_pull: Array | None = None
 
 
-class LatentClosure:
-    """A growing latent basis of one set of samples, and the velocity of weights in it.
+class PerSample(NamedTuple):
+    """What a sample brings to a step: its label, and its weight in the batch; None for the plain ones."""
+
+    labels: Array | None
+    sample_weights: Float[Array, "sample"] | None
+
+
+_PLAIN = PerSample(None, None)
+
+
+class LatentClosure(System):
+    """A growing latent basis of one set of samples: the back end of training algorithms in the limit of large D.
 
     Parameters
     ----------
@@ -100,23 +114,50 @@ class LatentClosure:
     ) -> None:
         alignment, overlap = np.asarray(problem.initial_alignment), np.asarray(problem.initial_overlap)
         neurons, indices = alignment.shape
-        self.samples, self.evaluations = samples, 0
-        self._problem, self._key, self._memory_limit = problem, key, memory_limit
+        self.problem, self.samples, self.evaluations = problem.task, samples, 0
+        self._memory_limit = memory_limit
         self._ratio, self._tolerance = float(problem.samples_per_dimension), float(tolerance)
         self._shrunk = float(shrunk)
         self._fixed, self._indices, self._neurons = neurons + indices, indices, neurons
-        self._blocks: dict[int, Array] = {}
+        self._batches = batches_of(problem.training)
+        self._columns = Columns(samples, key, self._fixed, neurons, self._private())
         capacity = self._fixed + max(_FIRST_CAPACITY, 2 * neurons)
         self._check_memory(capacity)
-        self._basis = Basis(
-            self._normals(0, capacity),
-            jnp.zeros((samples, capacity - self._fixed)),
-            jnp.asarray(self._fixed, dtype=int),
-        )
+        latents = self._columns.normals(0, capacity)
+        self._clean, self.labels = None, None
+        if not problem.is_plain:
+            latents = self._label(latents)
+        self._basis = Basis(latents, jnp.zeros((samples, capacity - self._fixed)), jnp.asarray(self._fixed, dtype=int))
         # The count lives on the device; this bound on it saves waiting for it at every step.
         self._most = self._fixed
         start = np.concatenate([alignment, _square_root(overlap - alignment @ alignment.T)], axis=1)
-        self.start = jnp.pad(jnp.asarray(start), ((0, 0), (0, capacity - self._fixed)))
+        self.start = Weights(jnp.pad(jnp.asarray(start), ((0, 0), (0, capacity - self._fixed))))
+        self._seen: tuple[Array, Evaluation] | None = None
+
+    def _private(self) -> Private:
+        """The uniform numbers that labels and batches need."""
+        labelling, batches = self.problem.labelling, self._batches
+        labels = len(labelling.draws) + (self.problem.clusters is not None)
+        fresh = int(labelling.noise > 0 and labelling.fresh)
+        if batches is None:
+            return Private(labels, 0, fresh)
+        if batches.sampling == "cyclic":
+            # One slot for the whole run.
+            return Private(labels, 1, fresh, 2**40)
+        in_epochs = batches.sampling == "epochs"
+        return Private(labels, int(in_epochs), fresh + (not in_epochs), batches.per_epoch)
+
+    def _label(self, latents: Array) -> Array:
+        """Draw clusters and labels. Index fields move to the means of their clusters."""
+        problem, classes = self.problem, None
+        names = list(problem.labelling.draws)
+        uniforms = {name: self._columns.of_label(place) for place, name in enumerate(names)}
+        if problem.clusters is not None:
+            classes = problem.clusters.choose(self._columns.of_label(len(names)))
+            latents = latents.at[:, : self._indices].add(problem.clusters.means[classes])
+        self._clean = problem.clean_labels(latents[:, : self._indices].T, classes, uniforms.get("sigmoid"))
+        self.labels = problem.corrupted(self._clean, uniforms.get("flips"), uniforms.get("noise"))
+        return latents
 
     @property
     def rank(self) -> int:
@@ -133,21 +174,107 @@ class LatentClosure:
         """Number of coordinates there from the start: the index fields, and one for each neuron."""
         return self._fixed
 
-    def evaluate(self, weights: Float[Array, "neuron column"]) -> Evaluation:
+    @property
+    def index_fields(self) -> Float[Array, "index sample"]:  # type: ignore[override]
+        """``h*`` of every sample."""
+        return self._basis.latents[:, : self._indices].T
+
+    def fields(self, weights: Weights) -> Float[Array, "neuron sample"]:
+        """``h = U . Y``."""
+        return (self._basis.latents @ self.widen(weights.coordinates).T).T
+
+    def pull(self, signals: Float[Array, "neuron sample"]) -> Weights:
+        """``<v Y>``; directions of the signals that are new join the basis."""
+        self._reserve()
+        velocity, self._basis = _pull(self._basis, signals.T, **self._settings())
+        return Weights(velocity)
+
+    def overlap(self, weights: Weights) -> Float[Array, "neuron neuron"]:
+        """``U U^T``: the coordinates are orthonormal."""
+        return weights.coordinates @ weights.coordinates.T
+
+    def alignment(self, weights: Weights) -> Float[Array, "neuron index"]:
+        """``U`` along the index fields."""
+        return weights.coordinates[:, : self._indices]
+
+    def batch(self, count: int) -> Float[Array, "sample"] | None:
+        """Weights of the samples at a step."""
+        return None if self._batches is None else self._batches.weights(self._columns, count)
+
+    def noise(self, count: int) -> Weights:
+        """Normals on coordinates of their own, to which no sample contributes."""
+        self._reserve()
+        used = self._basis.used
+        self._basis = self._basis._replace(used=used + self._neurons)
+        return Weights(
+            jax.lax.dynamic_update_slice(jnp.zeros((self._neurons, self.width)), jnp.eye(self._neurons), (0, used))
+        )
+
+    def fresh_labels(self, count: int) -> Array | None:
+        """Labels of a step, with new noise where it is drawn afresh."""
+        labelling = self.problem.labelling
+        if not (labelling.fresh and labelling.noise):
+            return self.labels
+        place = int(self._batches is not None and self._batches.sampling in ("subsets", "replacement"))
+        return self.problem.corrupted(self._clean, None, self._columns.of_step(count, place))
+
+    def gradient(
+        self,
+        weights: Weights,
+        labels: Array | None = None,
+        sample_weights: Float[Array, "sample"] | None = None,
+        readout: Array | None = None,
+    ) -> Gradient:
+        """``<(m/b) g Y>`` in one pass over the latents."""
+        found = self.evaluate(weights.coordinates, PerSample(labels, sample_weights), readout)
+        self.remember(weights.coordinates, found)
+        return Gradient(Weights(found.velocity), found.readout_pull)
+
+    def loss(self, weights: Weights, readout: Array | None = None) -> tuple[Array, Array | None]:
+        """Training loss over all samples, and misclassification rate where labels are classes; no new directions."""
+        plain = self.problem.is_plain and readout is None
+        if plain and self._seen is not None and self._seen[0] is weights.coordinates:
+            return self._seen[1].loss, None
+        wide = self.widen(weights.coordinates)
+        return _losses(self.problem, self._basis, wide, self.labels, readout, self._indices, _chunk_size(self.samples))
+
+    def remember(self, weights: Float[Array, "neuron column"], evaluation: Evaluation) -> None:
+        """Keep the evaluation of these weights for :meth:`loss` and :meth:`evaluation`."""
+        self._seen = weights, evaluation
+
+    def evaluation(self, weights: Weights) -> Evaluation:
+        """The evaluation of these weights on all samples: that of the last step, if it was taken from them."""
+        if self._seen is not None and self._seen[0] is weights.coordinates:
+            return self._seen[1]
+        return self.evaluate(weights.coordinates, PerSample(self.labels, None))
+
+    def evaluate(
+        self,
+        weights: Float[Array, "neuron column"],
+        samples: PerSample = _PLAIN,
+        readout: Array | None = None,
+    ) -> Evaluation:
         """The velocity of these weights; directions of their signals that are new join the basis."""
         self._reserve()
         self.evaluations += 1
         evaluation, self._basis = _evaluate(
-            self._problem,
+            self.problem,
             self._basis,
             self.widen(weights),
-            ratio=self._ratio,
-            tolerance=self._tolerance,
-            shrunk=self._shrunk,
+            samples,
+            readout,
             indices=self._indices,
-            chunk=_chunk_size(self.samples),
+            **self._settings(),
         )
         return evaluation
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "ratio": self._ratio,
+            "tolerance": self._tolerance,
+            "shrunk": self._shrunk,
+            "chunk": _chunk_size(self.samples),
+        }
 
     def widen(self, weights: Float[Array, "neuron column"]) -> Float[Array, "neuron wider"]:
         """Weights from before the basis grew, in its present coordinates."""
@@ -157,13 +284,6 @@ class LatentClosure:
     def squared_pull(self, values: Float[Array, "row sample"]) -> Float[Array, "row"]:
         """``|(1/gamma) sum_mu v^mu x^mu|^2 / D`` for functions ``v`` of the samples."""
         return _squared_pull(self._basis, values, self._ratio)
-
-    def fields(
-        self, weights: Float[Array, "neuron column"]
-    ) -> tuple[Float[Array, "neuron sample"], Float[Array, "index sample"]]:
-        """The fields of every sample, and its index fields."""
-        latents = self._basis.latents
-        return (latents @ self.widen(weights).T).T, latents[:, : self._indices].T
 
     def memory(self) -> float:
         """Bytes the basis and its work space take now."""
@@ -180,29 +300,9 @@ class LatentClosure:
     def _grow(self, capacity: int) -> None:
         self._check_memory(capacity)
         latents, directions, count = self._basis
-        fresh = self._normals(latents.shape[1], capacity)
+        fresh = self._columns.normals(latents.shape[1], capacity)
         wider = jnp.zeros((self.samples, capacity - self._fixed - directions.shape[1]))
         self._basis = Basis(jnp.concatenate([latents, fresh], 1), jnp.concatenate([directions, wider], 1), count)
-
-    def _normals(self, begin: int, end: int) -> Array:
-        """Columns of normals: evenly spread points for the first ones, which matter most, and random ones after."""
-        parts = []
-        for block in range(begin // _BLOCK, -(-end // _BLOCK)):
-            low = block * _BLOCK
-            if block not in self._blocks:
-                self._blocks = {block: self._block(block)}
-            parts.append(self._blocks[block][:, max(begin - low, 0) : end - low])
-        return jnp.concatenate(parts, axis=1)
-
-    def _block(self, block: int) -> Array:
-        if block >= _EVEN_BLOCKS:
-            seed = int(np.random.default_rng((*self._key, block)).integers(2**31))
-            return jax.random.normal(jax.random.key(seed), (self.samples, _BLOCK))
-        columns = sobol_normals(self.samples, _BLOCK, (*self._key, block))
-        if block:
-            # Randomisations of the same points are not independent of each other; shuffled ones are.
-            columns = np.random.default_rng((*self._key, block, 1)).permutation(columns)
-        return jnp.asarray(columns)
 
     def _bytes(self, capacity: int) -> float:
         return 8.0 * self.samples * (4 * capacity + 8 * self._neurons)
@@ -222,6 +322,8 @@ def _evaluate(
     problem: Problem,
     basis: Basis,
     weights: Array,
+    samples: PerSample,
+    readout: Array | None,
     *,
     ratio: Array | float,
     tolerance: Array | float,
@@ -230,20 +332,74 @@ def _evaluate(
     chunk: int,
 ) -> tuple[Evaluation, Basis]:
     latents, directions, count = basis
-    samples, capacity = latents.shape
-    neurons, fixed = weights.shape[0], capacity - directions.shape[1]
-    unused = jax.lax.dynamic_slice(latents, (0, count), (samples, neurons))
+    unused = jax.lax.dynamic_slice(latents, (0, count), (latents.shape[0], weights.shape[0]))
 
     # Samples come first, and are taken in chunks that stay in a CPU's cache, so that the arrays are read from memory
     # once per pass: the passes dominate the cost.
-    def signal(rows: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], tuple[Array]]:
-        latent, direction, fresh = rows
-        moving, error = problem.signals((latent @ weights.T).T, latent[:, :indices].T)
-        both = jnp.concatenate([moving.T, fresh], axis=1)
-        return (both.T @ direction, moving @ latent, jnp.sum(moving**2, axis=1), jnp.sum(error**2)), (moving.T,)
+    def signal(rows: tuple[Array, Array, Array, PerSample]) -> tuple[tuple[Any, ...], tuple[Array]]:
+        latent, direction, fresh, own = rows
+        fields, index_fields = (latent @ weights.T).T, latent[:, :indices].T
+        answer = problem.respond(fields, index_fields, own.labels, own.sample_weights, readout)
+        sums = _sums(answer.signals, latent, direction, fresh)
+        return (sums, jnp.sum(answer.losses), _times(answer, latent.shape[0])), (answer.signals.T,)
 
-    sums, (moving,) = _pass(signal, chunk, (latents, directions, unused))
-    known, velocity, square, loss = (total / samples for total in sums)
+    (sums, loss, readout_pull), (moving,) = _pass(signal, chunk, (latents, directions, unused, samples))
+    twice = samples.sample_weights is None
+    velocity, projections, basis = _open(basis, unused, moving, sums, ratio, tolerance, shrunk, chunk, twice)
+    count_samples = latents.shape[0]
+    pull = None if readout_pull is None else readout_pull / count_samples
+    return Evaluation(velocity, projections, loss / count_samples, pull), basis
+
+
+def _times(answer: Answer, count: int) -> Array | None:
+    """The pull on the readout as a sum over the samples."""
+    return None if answer.readout_pull is None else answer.readout_pull * count
+
+
+@partial(jax.jit, static_argnames=("chunk",), donate_argnames=("basis",))
+def _pull(
+    basis: Basis,
+    moving: Float[Array, "sample neuron"],
+    *,
+    ratio: Array | float,
+    tolerance: Array | float,
+    shrunk: Array | float,
+    chunk: int,
+) -> tuple[Array, Basis]:
+    latents, directions, count = basis
+    unused = jax.lax.dynamic_slice(latents, (0, count), moving.shape)
+
+    def add_up(rows: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[()]]:
+        latent, direction, fresh, signals = rows
+        return _sums(signals.T, latent, direction, fresh), ()
+
+    sums, _ = _pass(add_up, chunk, (latents, directions, unused, moving))
+    velocity, _, basis = _open(basis, unused, moving, sums, ratio, tolerance, shrunk, chunk, True)
+    return velocity, basis
+
+
+def _sums(signals: Array, latent: Array, direction: Array, fresh: Array) -> tuple[Array, Array, Array]:
+    """Sums over samples: signals and unused normals times directions, signals times latents, signals squared."""
+    both = jnp.concatenate([signals.T, fresh], axis=1)
+    return both.T @ direction, signals @ latent, jnp.sum(signals**2, axis=1)
+
+
+def _open(
+    basis: Basis,
+    unused: Float[Array, "sample neuron"],
+    moving: Float[Array, "sample neuron"],
+    sums: tuple[Array, ...],
+    ratio: Array | float,
+    tolerance: Array | float,
+    shrunk: Array | float,
+    chunk: int,
+    twice: bool,
+) -> tuple[Array, Array, Basis]:
+    """Velocity ``<v Y>`` and projections ``<v e>`` of signals, and the basis with their new directions."""
+    latents, directions, count = basis
+    samples, capacity = latents.shape
+    neurons, fixed = moving.shape[1], capacity - directions.shape[1]
+    known, velocity, square = (total / samples for total in sums)
     size = jnp.sqrt(square)
     known = known.at[:neurons].divide(jnp.where(size > 0, size, 1.0)[:, None])
 
@@ -251,17 +407,23 @@ def _evaluate(
         direction, moving, fresh = rows
         scaled = moving / jnp.where(size > 0, size, 1.0)
         both = jnp.concatenate([scaled, fresh], axis=1) - direction @ known.T
-        return (both[:, :neurons].T @ direction,), (both[:, :neurons], both[:, neurons:])
-
-    (again,), (rest, normals) = _pass(project, chunk, (directions, moving, unused))
-    again = again / samples
+        rest = both[:, :neurons]
+        return (rest.T @ (direction if twice else rest),), (rest, both[:, neurons:])
 
     # Gram-Schmidt twice: after one pass the directions would lose a factor `tolerance` of orthogonality each.
     def project_again(rows: tuple[Array, Array]) -> tuple[tuple[Array], tuple[Array]]:
         rest = rows[1] - rows[0] @ again.T
         return (rest.T @ rest,), (rest,)
 
-    (spread,), (rest,) = _pass(project_again, chunk, (directions, rest))
+    (again,), (rest, normals) = _pass(project, chunk, (directions, moving, unused))
+    known = known[:neurons]
+    if twice:
+        again = again / samples
+        known = known + again
+        (spread,), (rest,) = _pass(project_again, chunk, (directions, rest))
+    else:
+        # A batch is mostly outside of what is known, so that once is enough.
+        spread = again
     turn, kept = _orthonormal(spread / samples, tolerance)
     new = rest @ turn
     normals = normals - new @ (new.T @ normals / samples)
@@ -270,13 +432,33 @@ def _evaluate(
     opened = jnp.where(kept, normals + new * step, unused)
     latents = jax.lax.dynamic_update_slice(latents, opened, (0, count))
     directions = jax.lax.dynamic_update_slice(directions, new, (0, count - fixed))
-    known = known[:neurons] + again
     # <scaled e_new> = spread . turn, since what was taken off is orthogonal to the new directions.
     projections = jax.lax.dynamic_update_slice(known, spread @ turn / samples, (0, count - fixed))
     velocity = jax.lax.dynamic_update_slice(velocity, moving.T @ opened / samples, (0, count))
     count = count + kept.sum()
     velocity = jnp.where(jnp.arange(capacity) < count, velocity, 0.0)
-    return Evaluation(velocity, projections * size[:, None], loss), Basis(latents, directions, count)
+    return velocity, projections * size[:, None], Basis(latents, directions, count)
+
+
+@partial(jax.jit, static_argnames=("indices", "chunk"))
+def _losses(
+    problem: Problem,
+    basis: Basis,
+    weights: Array,
+    labels: Array | None,
+    readout: Array | None,
+    indices: int,
+    chunk: int,
+) -> tuple[Array, Array | None]:
+    """Mean loss over all samples, and misclassification rate where labels are classes."""
+
+    def add_up(rows: tuple[Array, Array | None]) -> tuple[tuple[Array, Array | None], tuple[()]]:
+        latent, own = rows
+        losses, mistakes = problem.judge((latent @ weights.T).T, latent[:, :indices].T, own, readout)
+        return (jnp.sum(losses), None if mistakes is None else jnp.sum(mistakes)), ()
+
+    sums, _ = _pass(add_up, chunk, (basis.latents, labels))
+    return jax.tree.map(lambda total: total / basis.latents.shape[0], sums)
 
 
 def _orthonormal(gram: Array, tolerance: Array | float) -> tuple[Array, Array]:
@@ -372,18 +554,3 @@ def _square_root(matrix: np.ndarray) -> np.ndarray:
 
 def _rounded(columns: float) -> int:
     return -(-int(columns) // 16) * 16
-
-
-def combine(weights: Sequence[float], arrays: Sequence[Array]) -> Array:
-    """``sum_i weights[i] arrays[i]``, narrower arrays padded with zeros."""
-    widest = max(array.shape[-1] for array in arrays)
-    padded = [
-        array if array.shape[-1] == widest else jnp.pad(array, ((0, 0), (0, widest - array.shape[-1])))
-        for array in arrays
-    ]
-    return _combine(np.asarray(weights, dtype=float), padded)
-
-
-@jax.jit
-def _combine(weights: Array, arrays: list[Array]) -> Array:
-    return sum(weights[i] * array for i, array in enumerate(arrays))  # type: ignore[return-value]
