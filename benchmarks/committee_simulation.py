@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from benchmarks.timing import Result, seconds
 from solvable import Committee, GradientDescent, activations
 from solvable.models.committee import simulation
-from solvable.models.committee.problem import initial_weights, problem_of
+from solvable.models.committee.problem import problem_of
 from solvable.models.committee.protocol import Descent
 from solvable.models.committee.simulation import FORMS, choose_form, draw_inputs
+from solvable.models.committee.start import initial_weights
 from solvable.precision import in_float64
 
 MODEL = Committee(

@@ -14,7 +14,8 @@ import pytest
 import solvable
 from solvable import SGD, Committee, GradientDescent, GradientFlow, activations, compare, solvers, teachers
 from solvable.divergence import DivergedError
-from solvable.models.committee.problem import find_jump, problem_of
+from solvable.models.committee.problem import problem_of
+from solvable.models.committee.start import find_jump
 
 # Steps of a learning rate of 0.2: flow times 0, 0.4, 1, 2 and 4.
 TIMES = np.array([0, 2, 5, 10, 20])

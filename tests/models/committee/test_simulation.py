@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from solvable import Committee, GradientDescent, activations, teachers
 from solvable.models.committee import simulation
-from solvable.models.committee.problem import initial_weights
 from solvable.models.committee.protocol import Descent
 from solvable.models.committee.simulation import (
     FORMS,
@@ -23,6 +22,7 @@ from solvable.models.committee.simulation import (
     draw_inputs,
     largest_curvature,
 )
+from solvable.models.committee.start import initial_weights
 
 EPSILON = 0.5
 

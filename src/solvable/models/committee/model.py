@@ -18,18 +18,10 @@ from solvable.models.committee import online, simulation, story, theory
 from solvable.models.committee.algorithm import Algorithm
 from solvable.models.committee.flow import Flow
 from solvable.models.committee.latent import Latent
-from solvable.models.committee.losses import LABELS, LOSSES, Labelling, Loss, check_labels
-from solvable.models.committee.problem import (
-    OutputRequest,
-    Problem,
-    Solver,
-    check_activation,
-    check_readout,
-    check_start,
-    check_teacher,
-    initial_weights,
-    problem_of,
-)
+from solvable.models.committee.losses import LABELS, LOSSES, Labelling, Loss
+from solvable.models.committee.model_checks import check_batches, check_readout_training, check_task
+from solvable.models.committee.problem import OutputRequest, Problem, Solver, problem_of
+from solvable.models.committee.start import check_activation, check_readout, check_start, initial_weights
 from solvable.numerics.ensemble import run_options
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training, check_training
 
@@ -56,10 +48,10 @@ CONTROLS = Controls(
         "label_noise": Slider(0, 2, count=40),
         "label_flips": Slider(0, 0.5, count=50),
         "batch_fraction": Slider(0.05, 1, count=95),
-        "ema_decay": Slider(0, 0.99, count=99),
-        "max_gradient_norm": log_slider(0.01, 10),
+        "ema_decay": Slider(0, 0.99, count=99, before=("",)),
+        "max_gradient_norm": log_slider(0.01, 10, before=("",)),
         "temperature": log_slider(1e-4, 1, before=("0",)),
-        "readout_learning_rate": log_slider(0.001, 1),
+        "readout_learning_rate": log_slider(0.001, 1, before=("",)),
     },
     start={"seeds": "8", "batch_fraction": "0.25"},
     summaries=(
@@ -91,8 +83,8 @@ class Committee(Model):
     becomes deterministic, and dynamical mean-field theory gives it (delayed-features, eqs. 3-9; several of its printed
     equations are corrected here: see docs/errata). Squared losses are ``<(sigma - f)^2>``, without a factor 1/2.
 
-    Other losses act through ``g_i = b_i phi'(h_i) s`` with the force ``s = -dl/df`` in place of ``sigma - f``, labels may
-    be classes and noisy, index fields may come in clusters, and training may take batches: see
+    Other losses act through ``g_i = b_i phi'(h_i) s`` with the force ``s = -dl/df`` in place of ``sigma - f``. Labels
+    may be classes and noisy, index fields may come in clusters, and training may take batches: see
     :mod:`solvable.models.committee.losses`.
 
     One-pass stochastic gradient descent, ``SGD(learning_rate, batch_size=1)``, needs infinitely many samples. It is in
@@ -204,24 +196,7 @@ class Committee(Model):
         check_readout("readout", self.readout, neurons)
         check_readout("gradient_readout", self.gradient_readout, neurons)
         check_activation(self.activation)
-        self._check_task(neurons, indices)
-
-    def _check_task(self, neurons: int, indices: int) -> None:
-        """Whether loss, labels, clusters and readouts fit together."""
-        means, weights, rows = self.cluster_means, self.cluster_weights, self.class_readout
-        if means is not None and means.shape[1] != indices:
-            raise ValueError(
-                f"cluster_means must have one column per index field, {indices} in all, not {means.shape[1]}"
-            )
-        if weights is not None and (means is None or len(weights) != len(means)):
-            raise ValueError("cluster_weights must have one number for each row of cluster_means")
-        if rows is not None and rows.shape[1] != neurons:
-            raise ValueError(f"class_readout must have one column per neuron, {neurons} in all, not {rows.shape[1]}")
-        if rows is not None and (self.readout is not None or self.gradient_readout is not None):
-            raise ValueError("class_readout replaces readout and gradient_readout: leave them out")
-        check_labels(self.loss_function, self.labelling, means, None if rows is None else len(rows))
-        if self.labels != "cluster":
-            check_teacher(self.teacher, indices, len(rows) if self.labels == "argmax" and rows is not None else None)
+        check_task(self, neurons, indices)
 
     @property
     def loss_function(self) -> Loss:
@@ -466,8 +441,8 @@ class Committee(Model):
                 "pass plain numbers, one model at a time"
             )
         if isinstance(training, SGD):
-            self._check_batches(training)
-        self._check_readout_training(training)
+            check_batches(self.samples_per_dimension, training)
+        check_readout_training(self, training)
         return times, training
 
     def check_training(self, training: Training | None, verb: str) -> Training:
@@ -489,46 +464,3 @@ class Committee(Model):
         if isinstance(training, SGD) and training.sampling is None:
             training = training.replace(sampling="online" if math.isinf(self.samples_per_dimension) else "epochs")
         return Model.check_training(self, training, verb)
-
-    def _check_batches(self, training: SGD) -> None:
-        """Whether batches and training set fit together."""
-        infinite = math.isinf(self.samples_per_dimension)
-        if training.sampling == "online":
-            if not infinite:
-                raise ValueError(
-                    "SGD with sampling='online' draws a new sample at every step, which needs samples_per_dimension = "
-                    f"inf, not {self.samples_per_dimension:g}: change it, or draw batches from the training set with "
-                    "SGD(learning_rate, batch_fraction=...)"
-                )
-            if training.batch_size != 1:
-                raise ValueError(
-                    f"the theory of online SGD is that of one sample per step: give batch_size=1, not "
-                    f"{training.batch_size}"
-                )
-        elif infinite:
-            raise ValueError(
-                f"sampling={training.sampling!r} draws batches from a training set, but samples_per_dimension is "
-                "infinite: change it, or use sampling='online' with batch_size=1"
-            )
-        elif training.batch_fraction is None:
-            raise ValueError(
-                f"the training set grows with the dimension, and batches with it: give batch_fraction, the batch as a "
-                f"fraction of the training set, in place of batch_size={training.batch_size!r}"
-            )
-
-    def _check_readout_training(self, training: Any) -> None:
-        """Whether a trained readout follows the gradient of the loss."""
-        if getattr(training, "readout_learning_rate", None) is None:
-            return
-        if training.momentum:
-            raise ValueError("readout_learning_rate with momentum is not covered: train the readout without momentum")
-        same = self.gradient_readout is not None and np.array_equal(self.gradient_readout, self._first_readout())
-        if self.class_readout is None and not same:
-            raise ValueError(
-                "a trained readout needs gradient_readout equal to readout, so that weights and readout follow the "
-                "gradient of one loss: give both"
-            )
-
-    def _first_readout(self) -> np.ndarray:
-        neurons = self.initial_overlap.shape[0]
-        return np.full(neurons, self.output_scale / neurons) if self.readout is None else self.readout
