@@ -8,7 +8,8 @@ from committees import paper_problem, problem
 
 from solvable.activations import linear, relu
 from solvable.models.committee import closure as latent
-from solvable.models.committee.closure import LatentClosure, largest_rate
+from solvable.models.committee.basis import largest_rate
+from solvable.models.committee.closure import LatentClosure
 from solvable.models.committee.protocol import Weights
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.teachers import linear as linear_teacher

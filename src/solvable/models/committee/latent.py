@@ -15,8 +15,9 @@ from jaxtyping import Array, Float
 
 from solvable.checks import check_count
 from solvable.models.committee.algorithm import Algorithm
+from solvable.models.committee.basis import largest_rate
 from solvable.models.committee.batches import batches_of
-from solvable.models.committee.closure import LatentClosure, largest_rate
+from solvable.models.committee.closure import LatentClosure
 from solvable.models.committee.population import integration_error, measure_tests
 from solvable.models.committee.problem import Advance, OutputRequest, Problem, Solution
 from solvable.models.committee.protocol import Descent, Weights
