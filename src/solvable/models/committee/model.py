@@ -100,8 +100,8 @@ class Committee(Model):
 
     name: ClassVar[str] = "committee"
     loss_convention: ClassVar[str] = (
-        "mean over samples of the model's loss; the squared error has no factor 1/2; the test loss is that of labels "
-        "without noise or flips"
+        "mean over samples of the model's loss, the squared error (sigma - f)^2 without a factor 1/2; the test loss is "
+        "that of labels without noise or flips"
     )
     controls: ClassVar[Controls] = CONTROLS
     meanings: ClassVar[Mapping[str, Meaning]] = theory.MEANINGS
