@@ -10,8 +10,10 @@ import jax.numpy as jnp
 from benchmarks.timing import Result, seconds
 from solvable import Committee, GradientDescent, activations
 from solvable.models.committee import simulation
-from solvable.models.committee.problem import initial_weights, problem_of
+from solvable.models.committee.problem import problem_of
+from solvable.models.committee.protocol import Descent
 from solvable.models.committee.simulation import FORMS, choose_form, draw_inputs
+from solvable.models.committee.start import initial_weights
 from solvable.precision import in_float64
 
 MODEL = Committee(
@@ -35,16 +37,18 @@ def run() -> list[Result]:
 def steps_of(form: str, samples: int, dimension: int, seeds: int, count: int) -> Callable[[], Any]:
     """A function that takes ``count`` steps of this form on fixed datasets, and returns the students."""
     problem = problem_of(MODEL, GradientDescent(STEP))
+    descent = Descent(problem.training)
     weights = jnp.asarray(initial_weights(MODEL.initial_overlap, MODEL.initial_alignment, dimension))
 
     def start(key: jax.Array) -> Any:
         inputs = draw_inputs(key, samples, dimension, "float64")
-        return FORMS[form].start(problem, inputs, weights, inputs[:, :1].T)
+        data = FORMS[form].of(problem, inputs, weights, key)
+        return descent.start(data), data
 
     @jax.jit
     def many(students: Any, data: Any) -> Any:
         def one(student: Any, data: Any) -> Any:
-            return jax.lax.fori_loop(0, count, lambda _, at: at.moved(problem, data, STEP)[0], student)
+            return jax.lax.fori_loop(0, count, lambda step, at: descent.step(data, at, step), student)
 
         return jax.vmap(one)(students, data)
 

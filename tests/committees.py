@@ -5,11 +5,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from solvable import GradientDescent, activations, teachers
+from solvable import Committee, GradientDescent, activations, teachers
 from solvable.models.committee.problem import Problem
 
 ALIGNMENT = np.array([[0.3], [-0.1]])
 OVERLAP = np.array([[1.0, 0.2], [0.2, 1.0]])
+SIGNS = np.array([0.7, -0.7])
 
 
 def problem(
@@ -44,3 +45,19 @@ def paper_problem(scale: float = 1.0, epsilon: float = 0.5, neurons: int = 2, **
     start = {"alignment": ALIGNMENT, "overlap": OVERLAP} if neurons == 2 else {}
     readout = np.full(neurons, scale / neurons)
     return problem(activations.quadratic(epsilon), teachers.square(), readout, **{**start, **options})
+
+
+def classifier(**changes: Any) -> Committee:
+    """Two erf neurons that learn the sign of a field with the logistic loss, by plain gradient descent (b = c)."""
+    settings: dict[str, Any] = {
+        "samples_per_dimension": 2.0,
+        "activation": activations.erf,
+        "teacher": teachers.linear(),
+        "labels": "sign",
+        "loss": "logistic",
+        "initial_overlap": OVERLAP,
+        "initial_alignment": ALIGNMENT,
+        "readout": 2 * SIGNS,
+        "gradient_readout": 2 * SIGNS,
+    }
+    return Committee(**{**settings, **changes})

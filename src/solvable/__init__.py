@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from solvable.explorer import explore
     from solvable.files import load, save
     from solvable.model import Model
-    from solvable.models.committee import Committee
+    from solvable.models.committee import Algorithm, Committee
     from solvable.models.diagonal_network import DiagonalNetwork
     from solvable.models.feature_scaling import FeatureScaling, fit_source_capacity
     from solvable.models.linear_estimator import LinearEstimator
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from solvable.training import SGD, GradientDescent, GradientFlow, OptaxDescent
 
 _HOME = {
+    "Algorithm": "solvable.models.committee",
     "Committee": "solvable.models.committee",
     "DiagonalNetwork": "solvable.models.diagonal_network",
     "FeatureScaling": "solvable.models.feature_scaling",
@@ -88,6 +89,7 @@ _BRIDGES = ("equinox", "torch")
 
 __all__ = [
     "SGD",
+    "Algorithm",
     "Committee",
     "DiagonalNetwork",
     "FeatureScaling",

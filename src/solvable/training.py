@@ -272,6 +272,13 @@ class GradientDescent(Training):
     average_from
         The step from which on the weights are averaged, all with equal weight (tail or stochastic weight averaging),
         in place of ``ema_decay``.
+    max_gradient_norm
+        Largest norm of the gradient of all weights together; longer gradients are shortened to it (gradient clipping).
+    temperature
+        Temperature of Langevin dynamics: every step adds noise of variance ``2 learning_rate temperature`` to each
+        weight.
+    readout_learning_rate
+        Learning rate of the readout; None where it is not trained.
     """
 
     name: ClassVar[str] = "descent"
@@ -288,6 +295,11 @@ class GradientDescent(Training):
     )
     ema_decay: float | None = option("decay of an exponential moving average of the weights", _MOMENTUM, default=None)
     average_from: int | None = option("step from which on the weights are averaged", _STEP, default=None)
+    max_gradient_norm: float | None = option("largest norm of the gradient", rules.positive, default=None)
+    temperature: float = option("temperature of Langevin noise", rules.not_negative, default=0.0, symbol="T")
+    readout_learning_rate: float | None = option(
+        "learning rate of the readout, if it is trained", rules.positive, default=None, symbol="η_c"
+    )
 
     def __check_init__(self) -> None:
         Training.__check_init__(self)
@@ -320,6 +332,8 @@ class SGD(GradientDescent):
     Parameters
     ----------
     learning_rate, momentum, nesterov, weight_decay, decoupled, feature_learning_rate, ema_decay, average_from
+        As in :class:`GradientDescent`.
+    max_gradient_norm, temperature, readout_learning_rate
         As in :class:`GradientDescent`.
     batch_size
         Number of samples in each batch, or a schedule: a function of the step.

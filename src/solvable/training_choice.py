@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 
 # Options that only one kind of training has: giving one of them says which kind is meant.
 _OF_SGD = ("batch_size", "batch_fraction", "sampling")
-_OF_STEPS = ("momentum", "nesterov", "decoupled", "feature_learning_rate", "ema_decay", "average_from")
+_OF_STEPS = (
+    "momentum",
+    "nesterov",
+    "decoupled",
+    "feature_learning_rate",
+    "ema_decay",
+    "average_from",
+    "max_gradient_norm",
+    "temperature",
+    "readout_learning_rate",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -157,7 +157,7 @@ def test_choosing_a_training_leaves_out_what_it_does_not_have() -> None:
     descent = setting.edit("training", "descent")
     assert descent.training() == solvable.GradientDescent(0.01, momentum=0.9)
     assert descent.edit("training", "flow").texts == {}, "as at the beginning"
-    assert Setting("committee").edit("training", "sgd").training() == solvable.SGD(0.25, batch_size=1)
+    assert Setting("committee").edit("training", "sgd").training() == solvable.SGD(0.25, batch_fraction=0.25)
 
 
 @pytest.mark.parametrize("name", NAMES)

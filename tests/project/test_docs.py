@@ -32,6 +32,7 @@ PAGES = [
         ROOT / "docs" / "how-to" / f"{name}.md"
         for name in (
             "best-schedule",
+            "bring-your-own-algorithm",
             "mini-batches-and-epochs",
             "momentum",
             "reuse-data",

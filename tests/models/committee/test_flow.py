@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from solvable.models.committee.closure import combine
 from solvable.models.committee.flow import chebyshev_step, geometric_steps, local_error, stages_needed
+from solvable.models.committee.protocol import combine_arrays
 
 
 def _integrate(velocity, state, end, steps, stages):
@@ -71,7 +71,7 @@ def test_states_may_gain_columns_on_the_way():
 
 
 def test_combine_pads_with_zeros():
-    out = combine((2.0, -1.0), (jnp.ones((2, 1)), jnp.ones((2, 3))))
+    out = combine_arrays((2.0, -1.0), (jnp.ones((2, 1)), jnp.ones((2, 3))))
     np.testing.assert_array_equal(np.asarray(out), [[1, -1, -1], [1, -1, -1]])
 
 

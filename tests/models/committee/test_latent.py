@@ -8,7 +8,9 @@ from committees import paper_problem, problem
 
 from solvable.activations import linear, relu
 from solvable.models.committee import closure as latent
-from solvable.models.committee.closure import LatentClosure, largest_rate
+from solvable.models.committee.basis import largest_rate
+from solvable.models.committee.closure import LatentClosure
+from solvable.models.committee.protocol import Weights
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.teachers import linear as linear_teacher
 
@@ -24,7 +26,7 @@ def _closure(problem, *, samples=4096, **options):
 
 
 def _descend(closure, step, count):
-    weights, losses = closure.start, []
+    weights, losses = closure.start.coordinates, []
     for _ in range(count + 1):
         evaluation = closure.evaluate(weights)
         losses.append(float(evaluation.loss))
@@ -79,10 +81,10 @@ def test_directions_are_orthonormal_and_new_normals_orthogonal_to_them():
 
 def test_projections_rebuild_the_signals():
     closure = _closure(_committee(), tolerance=1e-5)
-    weights = closure.start
+    weights = closure.start.coordinates
     for _ in range(5):
         evaluation = closure.evaluate(weights)
-        signals, _ = _committee().signals(*closure.fields(weights))
+        signals = closure.signals(closure.fields(Weights(weights)))
         directions = np.asarray(closure._basis.directions)
         rebuilt = np.asarray(evaluation.projections) @ directions.T
         size = np.sqrt(np.mean(np.asarray(signals) ** 2))
@@ -137,8 +139,8 @@ def test_an_activation_that_is_not_differentiable_needs_nothing_special():
     signs = np.array([1.0, -1.0]) / np.sqrt(2)
     task = problem(relu, lambda a, b: jnp.tanh(a) * b, signs, signs, alignment=0.1 * np.eye(2), ratio=3.0)
     closure = _closure(task, samples=2**15)
-    evaluation = closure.evaluate(closure.start)
-    start = np.asarray(closure.widen(closure.start))
+    evaluation = closure.evaluate(closure.start.coordinates)
+    start = np.asarray(closure.widen(closure.start.coordinates))
     step = 1e-6
     moved = start + step * np.asarray(evaluation.velocity)
     drift = (moved @ moved.T - np.eye(2)) / step

@@ -14,7 +14,8 @@ import pytest
 import solvable
 from solvable import SGD, Committee, GradientDescent, GradientFlow, activations, compare, solvers, teachers
 from solvable.divergence import DivergedError
-from solvable.models.committee.problem import find_jump, problem_of
+from solvable.models.committee.problem import problem_of
+from solvable.models.committee.start import find_jump
 
 # Steps of a learning rate of 0.2: flow times 0, 0.4, 1, 2 and 4.
 TIMES = np.array([0, 2, 5, 10, 20])
@@ -147,10 +148,10 @@ def test_one_pass_sgd_meets_simulation_and_needs_fresh_samples_one_at_a_time():
     with pytest.raises(DivergedError, match="2 of 2 runs diverged, the first by time"):
         online.simulate([0, 20], SGD(30.0, batch_size=1), dimension=20, seeds=2)
     with pytest.raises(ValueError, match="needs samples_per_dimension = inf, not 2"):
-        committee().predict([1], SGD(0.3, batch_size=1))
+        committee().predict([1], SGD(0.3, batch_size=1, sampling="online"))
     with pytest.raises(ValueError, match="one sample per step: give batch_size=1, not 4"):
         online.predict([1], SGD(0.3, batch_size=4))
-    with pytest.raises(ValueError, match="does not cover sampling='epochs'"):
+    with pytest.raises(ValueError, match="sampling='epochs' draws batches from a training set"):
         online.predict([1], SGD(0.3, batch_size=1, sampling="epochs"))
 
 
@@ -405,7 +406,7 @@ def test_bad_parameters_are_refused_by_name(changes, message):
             {"training": GradientDescent(0.1, momentum=0.5), "solver": "response"},
             "solver Response does not cover momentum=0.5; it covers GradientDescent with weight_decay. Leave",
         ),
-        ({"training": SGD(0.1, batch_fraction=0.5)}, "does not cover batch_fraction=0.5"),
+        ({"training": SGD(0.1, batch_fraction=0.5), "solver": "flow"}, "solver Flow does not cover SGD"),
         ({"training": GradientDescent}, r"write GradientDescent\(...\)"),
     ],
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from solvable import Committee, GradientDescent, activations, teachers
 from solvable.models.committee import simulation
-from solvable.models.committee.problem import initial_weights
+from solvable.models.committee.protocol import Descent
 from solvable.models.committee.simulation import (
     FORMS,
     Primal,
@@ -21,8 +21,8 @@ from solvable.models.committee.simulation import (
     choose_form,
     draw_inputs,
     largest_curvature,
-    velocity,
 )
+from solvable.models.committee.start import initial_weights
 
 EPSILON = 0.5
 
@@ -92,8 +92,8 @@ class TestStep:
 
         gradient = jax.grad(loss)(jnp.asarray(np.sqrt(dimension) * start))
         data_inputs = jnp.asarray(np.sqrt(dimension) * inputs)
-        _, data = Primal.start(paper_problem(alpha), data_inputs, jnp.asarray(start), data_inputs[:, :1].T)
-        speed, _ = velocity(paper_problem(alpha), data, jnp.asarray(start))
+        data = Primal.of(paper_problem(alpha), data_inputs, jnp.asarray(start), jax.random.key(0))
+        speed = data.gradient(data.start).weights.coordinates
         np.testing.assert_allclose(
             np.sqrt(dimension) * speed, -(2 * dimension / (2 * alpha)) * gradient, rtol=1e-12, atol=1e-13
         )
@@ -165,7 +165,7 @@ class TestStep:
 class TestForms:
     def test_both_forms_take_the_same_steps(self):
         """To 1e-10: rounding, which decaying errors do not amplify. With decay and a non-differentiable activation."""
-        training = GradientDescent(0.3, weight_decay=0.1)
+        training = GradientDescent(0.3, weight_decay=0.1, momentum=0.4)
         task = relu_problem(gradient_readout=(0.9, -0.3, 0.7), ratio=1.7, training=training)
         primal, dual = (simulate(task, [0, 1, 2, 40], dimension=41, seeds=2, form=form) for form in FORMS)
         # Every dataset is another one and begins with the prescribed overlaps and alignments.
@@ -173,14 +173,8 @@ class TestForms:
         for seed in range(2):
             np.testing.assert_allclose(primal.overlap[seed, 0], task.initial_overlap, rtol=0, atol=1e-14)
             np.testing.assert_array_equal(primal.alignment[seed, 0], task.initial_alignment)
-        for name, values in primal._asdict().items():
+        for name, values in primal.measured().items():
             np.testing.assert_allclose(getattr(dual, name), values, rtol=1e-10, atol=1e-11, err_msg=name)
-
-    def test_momentum_is_for_the_primal_form(self):
-        heavy = paper_problem(ratio=0.5, training=GradientDescent(0.1, momentum=0.5))
-        assert simulation.set_up(heavy, 10**5, dimension=100, dtype="float64", form="auto").form is Primal
-        with pytest.raises(ValueError, match="'dual' has no momentum"):
-            simulation.set_up(heavy, 10**5, dimension=100, dtype="float64", form="dual")
 
     def test_auto_takes_the_form_that_reads_less(self):
         # P^2 < 2 P D where gamma < 2, once there are steps enough to pay for the inner products.
@@ -293,10 +287,12 @@ class TestKernelAlignment:
         run = simulate(task, [0, 5], dimension=10, seeds=1, form="dual")
         inputs = jnp.asarray(seed_data(0, 20, 10))
         weights = jnp.asarray(start_weights(task, 10))
-        student, data = Primal.start(task, inputs, weights, inputs[:, :2].T)
-        for _ in range(5):
-            student, _ = student.moved(task, data, 0.2)
-        for at, when in enumerate((weights, student.weights)):
+        data = Primal.of(task, inputs, weights, jax.random.key(0))
+        descent = Descent(task.training)
+        state = descent.start(data)
+        for count in range(5):
+            state = descent.step(data, state, count)
+        for at, when in enumerate((weights, state.weights.coordinates)):
             explicit = self.explicit(task, when, inputs, inputs[:, :2].T)
             assert run.kernel_alignment[0, at] == pytest.approx(explicit, rel=1e-12)
 
@@ -337,7 +333,7 @@ class TestSeeds:
     def test_they_do_not_depend_on_chunks_or_on_how_many_there_are_and_hardly_on_precision(self):
         assert 3e4 < bytes_per_run("primal", 30, 20, 2, "float64") < 1e5
         together, chunked, single = self.run(seeds=5), self.run(memory_limit=1e5), self.run(dtype="float32")
-        for name, values in together._asdict().items():
+        for name, values in together.measured().items():
             np.testing.assert_allclose(getattr(chunked, name), values[:3], rtol=1e-12, atol=1e-14, err_msg=name)
         assert single.train_loss.dtype == single.overlap.dtype == np.float32
         # A few times 2^-24 after sums of some ten terms.
@@ -372,14 +368,14 @@ class TestDivergence:
         task = problem(activations.quadratic(0.5), teachers.square(), readout, readout)
         inputs = jax.random.normal(jax.random.key(2), (15, 6))
         weights = jnp.asarray(initial_weights(OVERLAP, ALIGNMENT, 6))
-        _, data = Primal.start(task, inputs, weights, inputs[:, :1].T)
+        data = Primal.of(task, inputs, weights, jax.random.key(0))
 
         def loss(flat):
             fields = flat.reshape(2, 6) @ inputs.T
             return jnp.mean((inputs[:, 0] ** 2 / 2 - 0.5 * (fields + fields**2 / 4).sum(axis=0)) ** 2) / 2
 
         largest = np.abs(np.linalg.eigvalsh(jax.hessian(loss)(weights.reshape(-1)))).max()
-        assert float(largest_curvature(task, data, weights)) == pytest.approx(largest, rel=1e-6)
+        assert float(largest_curvature(data, weights)) == pytest.approx(largest, rel=1e-6)
 
 
 @pytest.mark.parametrize(

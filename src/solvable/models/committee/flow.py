@@ -24,9 +24,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.checks import check_choice, check_fraction
-from solvable.models.committee.closure import Evaluation, LatentClosure, combine
+from solvable.models.committee.closure import Evaluation, LatentClosure
 from solvable.models.committee.latent import ClosureSolver, Recorder, fastest_rate
 from solvable.models.committee.problem import Advance, OutputRequest, Problem
+from solvable.models.committee.protocol import Weights, combine_arrays
 from solvable.training import Covers, GradientFlow
 
 _DAMPING = 2 / 13
@@ -136,8 +137,9 @@ class Flow(ClosureSolver):
                 now = _later(now, length, target)
                 advance(length / float(clock[-1]))
             for recorder, place in zip(recorders, places, strict=True):
-                recorder.record(closure.widen(place.weights), place.evaluation)
-                recorder.has_diverged(place.evaluation, float(time))
+                closure.remember(place.weights, place.evaluation)
+                recorder.record(Weights(place.weights))
+                recorder.has_diverged(Weights(place.weights), float(time))
             if recorders[0].stopped is not None:
                 break
 
@@ -158,14 +160,14 @@ class _Place:
     def __init__(self, problem: Problem, closure: LatentClosure, weights: Array | None = None) -> None:
         training: Any = problem.training
         self._problem, self._closure, self._decay = problem, closure, training.weight_decay
-        self.weights = closure.start if weights is None else weights
+        self.weights = closure.start.coordinates if weights is None else weights
         self.evaluation = closure.evaluate(self.weights)
         self._rate: float | None = None
 
     def rate(self) -> float:
         """The fastest relaxation here."""
         if self._rate is None:
-            self._rate = fastest_rate(self._problem, self._closure, self.weights) + self._decay
+            self._rate = fastest_rate(self._problem, self._closure, Weights(self.weights)) + self._decay
             if not math.isfinite(self._rate):
                 used = self._closure.rank * self._problem.samples_per_dimension / self._closure.samples
                 raise ValueError(
@@ -178,7 +180,7 @@ class _Place:
     def _velocity(self, evaluation: Evaluation, weights: Array) -> Array:
         if not self._decay:
             return evaluation.velocity
-        return combine((1.0, -self._decay), (evaluation.velocity, weights))
+        return combine_arrays((1.0, -self._decay), (evaluation.velocity, weights))
 
     def velocity(self) -> Array:
         return self._velocity(self.evaluation, self.weights)
@@ -248,10 +250,10 @@ def chebyshev_step(
 ) -> Float[Array, "row column3"]:
     """The state after ``step``, from its velocity at the beginning and ``stages - 1`` evaluations more."""
     scheme = _scheme(stages)
-    before, now = state, combine((1.0, scheme.first * step), (state, first_velocity))
+    before, now = state, combine_arrays((1.0, scheme.first * step), (state, first_velocity))
     for mu, nu, mu_velocity, gamma_velocity in zip(*scheme[1:], strict=True):
         weights = (1 - mu - nu, mu, nu, mu_velocity * step, gamma_velocity * step)
-        before, now = now, combine(weights, (state, now, before, velocity(now), first_velocity))
+        before, now = now, combine_arrays(weights, (state, now, before, velocity(now), first_velocity))
     return now
 
 
@@ -263,7 +265,7 @@ def local_error(
     step: float,
 ) -> Float[Array, "row column5"]:
     """The scheme's own estimate of the error made in one step, ``0.8 (y0 - y1) + 0.4 h (f0 + f1)``: third order."""
-    return combine((0.8, -0.8, 0.4 * step, 0.4 * step), (state, next_state, velocity, next_velocity))
+    return combine_arrays((0.8, -0.8, 0.4 * step, 0.4 * step), (state, next_state, velocity, next_velocity))
 
 
 def geometric_steps(begin: float, end: float, ratio: float, shift: float) -> Float[np.ndarray, "step"]:

@@ -5,7 +5,8 @@ weights of the network, with ``<g Y>`` in place of minus the gradient: momentum 
 """
 
 import dataclasses
-from typing import Any, ClassVar
+import math
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,18 +14,40 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.checks import check_count
-from solvable.models.committee.closure import Evaluation, LatentClosure, combine, largest_rate
-from solvable.models.committee.gaussian import test_losses
+from solvable.models.committee.algorithm import Algorithm
+from solvable.models.committee.basis import largest_rate
+from solvable.models.committee.batches import batches_of
+from solvable.models.committee.closure import LatentClosure
+from solvable.models.committee.population import integration_error, measure_tests
 from solvable.models.committee.problem import Advance, OutputRequest, Problem, Solution
+from solvable.models.committee.protocol import Descent, Weights
 from solvable.numerics.cost import check_cost
 from solvable.numerics.memory import device_memory
-from solvable.training import Covers, GradientDescent
+from solvable.training import SGD, Covers, GradientDescent
 
 # Steps between two checks for divergence; a check makes an accelerator wait.
 _LOOK_EVERY = 64
 _DEFAULT_MEMORY = 4.0 * 2**30
 # A loss this many times the first one has diverged.
 _DIVERGED = 1e6
+# What whole steps can have: everything that is linear in the weights, or depends on their lengths alone.
+OPTIONS = (
+    "momentum",
+    "nesterov",
+    "weight_decay",
+    "decoupled",
+    "ema_decay",
+    "average_from",
+    "max_gradient_norm",
+    "temperature",
+    "readout_learning_rate",
+)
+# Samples over rank and samples per dimension for errors of about one percent, and what a default may choose.
+_USUAL_LOAD, _MOST_FITTED = 25, 2**17
+# Beyond this many directions per sample the closure says nothing.
+_MOST_LOAD = 0.5
+# What is measured of averaged weights beside the weights themselves.
+AVERAGED = ("train_loss", "test_loss", "train_error_rate", "test_error_rate")
 # Typical rank of the latent basis on long runs, and the overhead of an evaluation from Python in operations.
 _USUAL_RANK, _CALL = 64, 1e6
 
@@ -88,7 +111,8 @@ class ClosureSolver:
         stopped = [recorder for recorder in every if recorder.stopped is not None]
         first = min(stopped, key=lambda recorder: recorder.stopped or 0.0, default=None)
         pairs = [[recorder.arrays(times.size) for recorder in pair] for pair in recorders]
-        names = pairs[0][0]
+        # A run that diverged before the first time has measured nothing.
+        names = [name for name in pairs[0][0] if all(name in arrays for pair in pairs for arrays in pair)]
         values = {name: np.stack([(pair[0][name] + pair[1][name]) / 2 for pair in pairs]) for name in names}
         bias = {name: abs(np.mean([pair[0][name] - pair[1][name] for pair in pairs], axis=0)) / 2 for name in names}
         notes = {
@@ -97,6 +121,7 @@ class ClosureSolver:
             "peak_bytes": max(recorder.bytes for recorder in every),
         }
         time_error = {} if stopped else self.time_error(problem, times, key, int(notes["rank"]))
+        time_error |= integration_error(problem.task, {name: array.mean(axis=0) for name, array in values.items()})
         if first is None:
             return Solution(values, bias, time_error, notes)
         return Solution(values, bias, time_error, notes, first.stopped, first.stable_learning_rate)
@@ -134,106 +159,149 @@ class Latent(ClosureSolver):
     """Gradient descent in whole steps, exact as the dimension grows: the default for ``GradientDescent``."""
 
     covers: ClassVar[tuple[Covers, ...]] = (
-        Covers(GradientDescent, options=("momentum", "nesterov", "weight_decay"), schedules=("learning_rate",)),
+        Covers(GradientDescent, options=OPTIONS, schedules=("learning_rate",)),
+        Covers(
+            SGD,
+            options=(*OPTIONS, "batch_fraction"),
+            sampling=("epochs", "subsets", "replacement", "cyclic"),
+            schedules=("learning_rate",),
+        ),
     )
+    covers_every_task: ClassVar[bool] = True
+
+    def fitted(self, problem: Problem, times: np.ndarray) -> "Latent":
+        """This solver with enough samples for the number of directions, where it is known before the run."""
+        needed = _USUAL_LOAD * known_rank(problem, times) * problem.samples_per_dimension
+        most = max(self.samples, _MOST_FITTED)
+        enough = min(2 ** math.ceil(math.log2(max(needed, 1.0))), most)
+        return dataclasses.replace(self, samples=max(self.samples, enough))
 
     def check_cost(self, problem: Problem, times: np.ndarray) -> None:
-        steps = float(times[-1])
+        steps, rank = float(times[-1]), known_rank(problem, times)
+        load = rank * problem.samples_per_dimension / self.samples
+        if load > _MOST_LOAD:
+            raise ValueError(
+                f"every step opens a new direction for every neuron here, {rank} in all, which {self.samples} samples "
+                f"do not carry: rank * samples_per_dimension / samples = {load:.2g} must be below {_MOST_LOAD:g}. Ask "
+                "for earlier times or raise the samples of the solver; for long runs train the finite system itself: "
+                "simulate(...)"
+            )
+        typical = max(rank / 2, _USUAL_RANK)
         check_cost(
             f"Latent() for {steps:.3g} steps",
-            operations=steps * 2 * self.replicates * (4.0 * self.samples * problem.neurons * _USUAL_RANK + _CALL),
-            remedy="ask for earlier times, or for gradient flow: GradientFlow(...)",
+            operations=steps * 2 * self.replicates * (4.0 * self.samples * problem.neurons * typical + _CALL),
+            remedy="ask for earlier times, or for gradient flow: GradientFlow(...), or simulate",
         )
 
     def follow(
         self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: "Recorder", advance: Advance
     ) -> None:
-        training: Any = problem.training
         saved, last = {int(time) for time in times}, int(times[-1])
-        rates = training.learning_rates(0, last)
-        weights = closure.start
-        momentum = jnp.zeros_like(weights)
+        algorithm = algorithm_of(problem.training, last)
+        state = algorithm.start(closure)
         for count in range(last + 1):
-            evaluation = closure.evaluate(weights)
-            weights = closure.widen(weights)
+            weights = algorithm.weights(state)
+            # The step comes before the record, since it computes the loss.
+            following = state if count == last else algorithm.step(closure, state, count)
             if count in saved:
-                recorder.record(weights, evaluation)
-            if (count % _LOOK_EVERY == 0 and recorder.has_diverged(evaluation, count)) or count == last:
+                recorder.record(weights, algorithm.readout(state), algorithm.average(state))
+            if (count % _LOOK_EVERY == 0 and recorder.has_diverged(weights, count)) or count == last:
                 break
-            rate, decay = float(rates[count]), training.weight_decay
-            moved = combine((1 - rate * decay, rate), (weights, evaluation.velocity))
-            if training.momentum:
-                before = momentum
-                momentum = combine((training.momentum, 1.0, -decay), (momentum, evaluation.velocity, weights))
-                carried = momentum if training.nesterov else before
-                moved = combine((1.0, rate * training.momentum), (moved, carried))
-            weights = moved
+            state = following
             advance(1 / last)
+
+
+class Snapshot(NamedTuple):
+    """Weights, training loss, misclassification rate and trained readout at one time; None where there is none."""
+
+    weights: Array
+    loss: Array
+    error_rate: Array | None
+    readout: Array | None
+
+
+def known_rank(problem: Problem, times: np.ndarray) -> int:
+    """The number of directions of a run, where signals are new at every step; 0 where it is not known beforehand.
+
+    Batches of their own at every step, or in every epoch, and fresh label noise have nothing to do with what was seen
+    before. The set of samples inside the margin of a hinge loss also changes at every step.
+    """
+    batches, steps = batches_of(problem.training), int(times[-1])
+    fresh = problem.labelling.fresh or problem.loss.kind == "hinge"
+    new = fresh or (batches is not None and batches.sampling != "cyclic")
+    noisy = bool(getattr(problem.training, "temperature", 0.0))
+    return problem.neurons * steps * (int(new) + int(noisy))
+
+
+def algorithm_of(training: Any, steps: int | None = None) -> Any:
+    """The algorithm of a training; learning rates of ``steps`` steps are computed beforehand where this is given."""
+    if isinstance(training, Algorithm):
+        return training
+    return Descent(training, None if steps is None else training.learning_rates(0, steps))
 
 
 class Recorder:
     """Weights and losses of one run at the times asked for, and when it diverged."""
 
     def __init__(self, closure: LatentClosure, problem: Problem, shrunk: bool, request: OutputRequest) -> None:
-        self._closure, self._problem, self._shrunk, self._request = closure, problem, shrunk, request
-        self._weights: list[Array] = []
+        self._closure, self._problem, self._shrunk, self._request = closure, problem.task, shrunk, request
+        self._snapshots: list[Snapshot] = []
+        self._averages: list[Snapshot] = []
         self._projections: list[Array] = []
-        self._losses: list[Array] = []
         self._alignments: list[Array] = []
         self._first: float | None = None
         self.stopped: float | None = None
-        self.stable_learning_rate = np.inf
+        self.stable_learning_rate: float | None = None
         self._samples = closure.samples
 
-    def record(self, weights: Array, evaluation: Evaluation) -> None:
-        self._weights.append(weights)
-        self._losses.append(evaluation.loss)
+    def record(self, weights: Weights, readout: Array | None = None, average: Weights | None = None) -> None:
+        self._snapshots.append(Snapshot(weights.coordinates, *self._closure.loss(weights, readout), readout))
+        if average is not None:
+            self._averages.append(Snapshot(average.coordinates, *self._closure.loss(average, readout), readout))
         if self._request.correlations or self._request.loss_gap:
-            self._projections.append(evaluation.projections)
+            self._projections.append(self._closure.evaluation(weights).projections)
         if self._request.kernel_alignment:
             self._alignments.append(sample_alignment(self._closure, self._problem, weights))
 
-    def has_diverged(self, evaluation: Evaluation, time: float) -> bool:
+    def has_diverged(self, weights: Weights, time: float, readout: Array | None = None) -> bool:
         """Whether the loss has grown beyond bounds; the stable rate is that of the weights at the last finite time."""
-        loss = float(evaluation.loss)
+        loss = float(self._closure.loss(weights, readout)[0])
         if self._first is None:
             self._first = loss
         if loss < _DIVERGED * max(self._first, 1e-300):
             return False
-        finite = [w for w, value in zip(self._weights, self._losses, strict=True) if np.isfinite(float(value))]
-        rate = fastest_rate(self._problem, self._closure, finite[-1] if finite else self._closure.start)
-        self.stopped, self.stable_learning_rate = time, 2 / rate
+        finite = [each.weights for each in self._snapshots if np.isfinite(float(each.loss))]
+        self._stop(time, Weights(finite[-1]) if finite else self._closure.start)
         return True
+
+    def _stop(self, time: float, weights: Weights) -> None:
+        rate = fastest_rate(self._problem, self._closure, weights)
+        self.stopped, self.stable_learning_rate = time, 2 / rate if np.isfinite(rate) else None
 
     def finish(self, times: np.ndarray) -> None:
         """Copy the numbers from the device and release the samples."""
-        bad = [i for i, loss in enumerate(self._losses) if not float(loss) < _DIVERGED * max(self._first or 0, 1e-300)]
+        limit = _DIVERGED * max(self._first or 0, 1e-300)
+        bad = [i for i, each in enumerate(self._snapshots) if not float(each.loss) < limit]
         if bad and self.stopped is None:
-            before = self._weights[max(bad[0] - 1, 0)]
-            self.stopped = float(times[bad[0]])
-            self.stable_learning_rate = 2 / fastest_rate(self._problem, self._closure, before)
-        good = bad[0] if bad else len(self._losses)
+            self._stop(float(times[bad[0]]), Weights(self._snapshots[max(bad[0] - 1, 0)].weights))
+        good = bad[0] if bad else len(self._snapshots)
         self.rank, self.bytes = self._closure.rank, self._closure.memory()
         self.evaluations = self._closure.evaluations
         self._fixed = self._closure.fixed
         width, neurons = self._closure.width, self._problem.neurons
-        self._stacked = _stack(self._weights[:good], neurons, width)
+        self._raw = _stacked(self._snapshots[:good], neurons, width)
+        self._averaged = _stacked(self._averages[:good], neurons, width) if self._averages else None
         self._projected = _stack(self._projections[:good], neurons, width - self._fixed)
-        self._loss = np.asarray([float(loss) for loss in self._losses[:good]])
         self._aligned = np.asarray([float(value) for value in self._alignments[:good]])
-        del self._closure, self._weights, self._projections
+        del self._closure, self._snapshots, self._averages, self._projections
 
     def arrays(self, times: int) -> dict[str, np.ndarray]:
         """Order parameters (time, ...), with NaN from the divergence on."""
-        weights, projected = self._stacked, self._projected
-        alignment = weights[:, :, : self._problem.indices]
-        overlap = np.einsum("tia,tja->tij", weights, weights)
-        out = {
-            "train_loss": self._loss,
-            "test_loss": np.asarray(test_losses(self._problem, alignment, overlap)),
-            "alignment": alignment,
-            "overlap": overlap,
-        }
+        weights, projected = self._raw.weights, self._projected
+        out = self._measured(self._raw)
+        if self._averaged is not None:
+            averaged = self._measured(self._averaged)
+            out |= {f"averaged_{name}": values for name, values in averaged.items() if name in AVERAGED}
         if self._request.correlations:
             out["weight_correlation"] = np.einsum("tia,sja->tsij", weights, weights)
             out["gradient_correlation"] = np.einsum("tia,sja->tsij", projected, projected)
@@ -242,6 +310,22 @@ class Recorder:
         if self._request.kernel_alignment:
             out["kernel_alignment"] = self._aligned
         return {name: _padded(values, times, name) for name, values in out.items()}
+
+    def _measured(self, snapshots: Snapshot) -> dict[str, np.ndarray]:
+        """Losses and order parameters at each time."""
+        weights = snapshots.weights
+        alignment, overlap = weights[:, :, : self._problem.indices], np.einsum("tia,tja->tij", weights, weights)
+        test = measure_tests(self._problem, alignment, overlap, snapshots.readout)
+        found = {
+            "train_loss": snapshots.loss,
+            "test_loss": test.test_loss,
+            "train_error_rate": snapshots.error_rate,
+            "test_error_rate": test.test_error_rate,
+            "alignment": alignment,
+            "overlap": overlap,
+            "readout": snapshots.readout,
+        }
+        return {name: np.asarray(values) for name, values in found.items() if values is not None}
 
     def _loss_gap(self, weights: np.ndarray, projected: np.ndarray) -> np.ndarray:
         """``2 sum_i (c_i / b_i) <g_i m_i>``, m the part of the field that the sample itself has caused (eq. 18)."""
@@ -263,6 +347,18 @@ def _padded(values: np.ndarray, count: int, name: str) -> np.ndarray:
     return np.pad(values, widths, constant_values=np.nan)
 
 
+def _stacked(snapshots: list[Snapshot], neurons: int, width: int) -> Snapshot:
+    """Snapshots with the time as first axis, the weights padded with zeros."""
+    weights = _stack([each.weights for each in snapshots], neurons, width)
+    losses = np.asarray([float(each.loss) for each in snapshots])
+    return Snapshot(weights, losses, *(_optional([each[place] for each in snapshots]) for place in (2, 3)))
+
+
+def _optional(values: list[Any]) -> np.ndarray | None:
+    """Values of all times as one array; None where there are none."""
+    return np.stack([np.asarray(value) for value in values]) if values and values[0] is not None else None
+
+
 def _stack(arrays: list[Array], rows: int, width: int) -> np.ndarray:
     """Arrays of growing width as one, padded with zeros."""
     stacked = np.zeros((len(arrays), rows, width))
@@ -271,15 +367,14 @@ def _stack(arrays: list[Array], rows: int, width: int) -> np.ndarray:
     return stacked
 
 
-def fastest_rate(problem: Problem, closure: LatentClosure, weights: Array) -> float:
+def fastest_rate(problem: Problem, closure: LatentClosure, weights: Weights) -> float:
     """An upper bound, from the samples, on the rate of the fastest relaxation of gradient flow at these weights."""
-    fields, index_fields = closure.fields(weights)
-    return float(_spectral_edge(problem, fields, index_fields))
+    return float(_spectral_edge(problem, closure.fields(weights), closure.index_fields, closure.labels))
 
 
 @jax.jit
-def _spectral_edge(problem: Problem, fields: Array, index_fields: Array) -> Array:
-    return largest_rate(problem.curvature_bound(fields, index_fields), problem.samples_per_dimension)
+def _spectral_edge(problem: Problem, fields: Array, index_fields: Array, labels: Array | None) -> Array:
+    return largest_rate(problem.curvature_bound(fields, index_fields, labels), problem.samples_per_dimension)
 
 
 def _memory() -> float:
@@ -287,14 +382,13 @@ def _memory() -> float:
     return _DEFAULT_MEMORY if memory is None else memory / 2
 
 
-def sample_alignment(closure: LatentClosure, problem: Problem, weights: Array) -> Float[Array, ""]:
+def sample_alignment(closure: LatentClosure, problem: Problem, weights: Weights) -> Float[Array, ""]:
     """:meth:`Problem.kernel_alignment` in the limit of many dimensions.
 
     There ``x . x`` is one and ``(x . x')^2`` is 1/D, so that ``|K|_F^2 / P = <K(x,x)^2> + gamma <K(x,x')^2>``, and
     ``y^T K y / P = gamma sum_i c_i^2 |(1/gamma) sum_mu y phi'_i x|^2 / D``.
     """
-    fields, index = closure.fields(weights)
-    target, slopes = _target_and_slopes(problem, fields, index)
+    target, slopes = _target_and_slopes(problem, closure.fields(weights), closure.index_fields)
     pulls = closure.squared_pull(slopes * target)
     return _assemble(problem.readout * problem.gradient_readout, pulls, slopes, target, problem.samples_per_dimension)
 

@@ -9,27 +9,23 @@ import numpy as np
 import xarray as xr
 
 from solvable import activations, teachers
-from solvable.checks import check_choice, is_traced, rules
+from solvable.checks import Rule, check_choice, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider, of_method, of_trained
 from solvable.dataset import Meaning
 from solvable.divergence import DivergedError
-from solvable.model import Key, MemoryLimit, Model, function, parameter
+from solvable.model import Key, MemoryLimit, Model, choice, function, parameter
 from solvable.models.committee import online, simulation, story, theory
+from solvable.models.committee.algorithm import Algorithm
 from solvable.models.committee.flow import Flow
 from solvable.models.committee.latent import Latent
-from solvable.models.committee.problem import (
-    OutputRequest,
-    Solver,
-    check_activation,
-    check_readout,
-    check_start,
-    check_teacher,
-    initial_weights,
-    problem_of,
-)
+from solvable.models.committee.losses import LABELS, LOSSES, Labelling, Loss
+from solvable.models.committee.model_checks import check_batches, check_readout_training, check_task
+from solvable.models.committee.problem import OutputRequest, Problem, Solver, problem_of
+from solvable.models.committee.start import check_activation, check_readout, check_start, initial_weights
 from solvable.numerics.ensemble import run_options
 from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training, check_training
 
+_FLIPS = Rule("a number from 0 to 1/2", lambda value: 0 <= value <= 0.5)
 # The default setting groks: the training loss falls immediately, the test loss when the neurons turn to the teacher.
 _START_OVERLAP = ((1.0, 0.0), (0.0, 1.0))
 _START_ALIGNMENT = ((0.2,), (-0.2,))
@@ -56,6 +52,13 @@ def _quick_look(model: "Committee", training: Training) -> dict[str, Any]:
     return {"solver": solver(samples=512, replicates=1, tolerance=0.05)}
 
 
+# Without a kept training set batches are new samples, and with one they come from it.
+_SGD = Covers(
+    SGD,
+    options=Latent.covers[1].options,
+    sampling=("online", *Latent.covers[1].sampling),
+    schedules=Latent.covers[1].schedules,
+)
 CONTROLS = Controls(
     sliders={
         "samples_per_dimension": log_slider(0.3, 100, after=("inf",)),
@@ -63,9 +66,16 @@ CONTROLS = Controls(
         "initial_alignment": Slider(-0.6, 0.6, count=60),
         "learning_rate": log_slider(0.01, 1),
         "weight_decay": log_slider(1e-4, 1, before=("0",)),
+        "huber_width": log_slider(0.05, 5),
+        "label_noise": Slider(0, 2, count=40),
+        "label_flips": Slider(0, 0.5, count=50),
+        "batch_fraction": Slider(0.05, 1, count=95),
+        "ema_decay": Slider(0, 0.99, count=99, before=("",)),
+        "max_gradient_norm": log_slider(0.01, 10, before=("",)),
+        "temperature": log_slider(1e-4, 1, before=("0",)),
+        "readout_learning_rate": log_slider(0.001, 1, before=("",)),
     },
-    # One-pass SGD takes one sample at a time.
-    start={"seeds": "8", "batch_size": "1"},
+    start={"seeds": "8", "batch_fraction": "0.25"},
     summaries=(
         Summary(
             "rate",
@@ -94,7 +104,11 @@ class Committee(Model):
 
     from weights with given overlaps ``w_i . w_j / D`` and alignments ``w_i . beta_q / D``. As D grows every curve of it
     becomes deterministic, and dynamical mean-field theory gives it (delayed-features, eqs. 3-9; several of its printed
-    equations are corrected here: see docs/errata). Losses are ``<(sigma - f)^2>``, without a factor 1/2.
+    equations are corrected here: see docs/errata). Squared losses are ``<(sigma - f)^2>``, without a factor 1/2.
+
+    Other losses act through ``g_i = b_i phi'(h_i) s`` with the force ``s = -dl/df`` in place of ``sigma - f``. Labels
+    may be classes and noisy, index fields may come in clusters, and training may take batches: see
+    :mod:`solvable.models.committee.losses`.
 
     One-pass stochastic gradient descent, ``SGD(learning_rate, batch_size=1)``, needs infinitely many samples. It is in
     the scaling of Saad and Solla, ``w_i <- (1 - dt d / D) w_i + dt g_i x`` with a fresh input at every step: time then
@@ -108,14 +122,15 @@ class Committee(Model):
     """
 
     name: ClassVar[str] = "committee"
-    loss_convention: ClassVar[str] = "mean square <(sigma - f)^2> over samples, without a factor 1/2"
+    loss_convention: ClassVar[str] = (
+        "mean over samples of the model's loss, the squared error (sigma - f)^2 without a factor 1/2; the test loss is "
+        "that of labels without noise or flips"
+    )
     controls: ClassVar[Controls] = CONTROLS
     meanings: ClassVar[Mapping[str, Meaning]] = theory.MEANINGS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.25)
-    theory_covers: ClassVar[tuple[Covers, ...]] = online.Online.covers
-    simulation_covers: ClassVar[tuple[Covers, ...]] = tuple(
-        cover for cover in online.Online.covers if cover.kind is not GradientFlow
-    )
+    simulation_covers: ClassVar[tuple[Covers, ...]] = (Latent.covers[0], _SGD)
+    theory_covers: ClassVar[tuple[Covers, ...]] = (*simulation_covers, *Flow.covers)
     usual_times: ClassVar[str] = "0:112:29"
 
     samples_per_dimension: float = parameter(
@@ -153,6 +168,48 @@ class Committee(Model):
         default=None,
         optional=True,
     )
+    loss: str = choice("loss of a sample", symbol="ℓ", default="squared", choices=LOSSES)
+    huber_width: float = parameter(
+        "error beyond which the Huber loss is linear", rules.positive, symbol="δ", default=1.0
+    )
+    labels: str = choice(
+        "label of a sample: the teacher's output, its sign, +1 with the probability sigmoid of it, the cluster, or the "
+        "largest of several outputs",
+        symbol="y",
+        default="teacher",
+        choices=LABELS,
+    )
+    label_noise: float = parameter(
+        "standard deviation of the noise on the labels", rules.not_negative, symbol="ς", default=0.0
+    )
+    label_flips: float = parameter("fraction of flipped labels", _FLIPS, symbol="p", default=0.0)
+    noise_draw: str = choice(
+        "label noise: fixed for each sample, or drawn afresh at each step",
+        symbol="",
+        default="fixed",
+        choices=("fixed", "fresh"),
+    )
+    cluster_means: np.ndarray | None = parameter(
+        "mean of the index fields in each cluster, one row per cluster (default: no clusters)",
+        rules.finite_matrix,
+        symbol="κ",
+        default=None,
+        optional=True,
+    )
+    cluster_weights: np.ndarray | None = parameter(
+        "relative frequency of each cluster (default: equal)",
+        rules.positive_vector,
+        symbol="π",
+        default=None,
+        optional=True,
+    )
+    class_readout: np.ndarray | None = parameter(
+        "readout of each class for the softmax loss, one row per class, in place of readout",
+        rules.finite_matrix,
+        symbol="c_k",
+        default=None,
+        optional=True,
+    )
 
     def __check_init__(self) -> None:
         Model.__check_init__(self)
@@ -162,7 +219,18 @@ class Committee(Model):
         check_readout("readout", self.readout, neurons)
         check_readout("gradient_readout", self.gradient_readout, neurons)
         check_activation(self.activation)
-        check_teacher(self.teacher, indices)
+        check_task(self, neurons, indices)
+
+    @property
+    def loss_function(self) -> Loss:
+        """The loss of a sample."""
+        return Loss("huber", float(self.huber_width)) if self.loss == "huber" else Loss(self.loss)
+
+    @property
+    def labelling(self) -> Labelling:
+        """How samples get their labels."""
+        noise = float(self.label_noise)
+        return Labelling(self.labels, noise, float(self.label_flips), noise > 0 and self.noise_draw == "fresh")
 
     def predict(
         self,
@@ -189,9 +257,10 @@ class Committee(Model):
             Increasing times, in the units of the training: steps of gradient descent, D steps of one-pass SGD, flow
             time over the learning rate.
         training
-            ``GradientDescent`` (the default, with a learning rate of 0.25), with or without momentum, weight decay and
-            a learning-rate schedule; ``GradientFlow``, with or without weight decay; or, where
-            ``samples_per_dimension`` is infinite, ``SGD(learning_rate, batch_size=1)``.
+            ``GradientDescent`` (the default, with a learning rate of 0.25) or ``SGD(learning_rate,
+            batch_fraction=...)``, with any of their options; ``GradientFlow``, with or without weight decay; an
+            :class:`solvable.Algorithm` of your own; or, where ``samples_per_dimension`` is infinite,
+            ``SGD(learning_rate, batch_size=1)``.
         solver
             One of ``solvable.solvers``, or its name. By default ``Latent`` for gradient descent, ``Flow`` for gradient
             flow, and ``Online`` where ``samples_per_dimension`` is infinite.
@@ -237,9 +306,10 @@ class Committee(Model):
         times
             Increasing numbers of steps; of D steps for SGD.
         training
-            ``GradientDescent`` (the default, with a learning rate of 0.25), with or without momentum, weight decay and
-            a learning-rate schedule; or, where ``samples_per_dimension`` is infinite, ``SGD(learning_rate,
-            batch_size=1)``, which has no training set and no training loss.
+            ``GradientDescent`` (the default, with a learning rate of 0.25) or ``SGD(learning_rate,
+            batch_fraction=...)``, with any of their options; an :class:`solvable.Algorithm` of your own; or, where
+            ``samples_per_dimension`` is infinite, ``SGD(learning_rate, batch_size=1)``, which has no training set and
+            no training loss.
         form
             What a step reads: ``"primal"`` the inputs twice, ``"dual"`` their inner products once. ``"auto"`` takes the
             faster of the two.
@@ -252,14 +322,14 @@ class Committee(Model):
         problem, steps = problem_of(self, training), times.astype(int).tolist()
         error: DivergedError | None = None
         settings: dict[str, Any] = {"seeds": seeds, "key": key, "dtype": dtype}
-        if isinstance(training, SGD):
+        if math.isinf(self.samples_per_dimension) and isinstance(training, SGD):
             values = simulation.simulate_one_pass(problem, steps, dimension=dimension, dtype=dtype, **options)
             error = simulation.one_pass_divergence(problem, times, values["test_loss"])
             ratio, rounded = None, 1 + steps[-1] * dimension
         else:
             setup = simulation.set_up(problem, steps[-1], dimension=dimension, dtype=dtype, form=form)
             measured = simulation.simulate(setup, steps, **options)
-            values = {name: value for name, value in measured._asdict().items() if name in theory.DIMS}
+            values = {name: value for name, value in measured.measured().items() if name in theory.DIMS}
             settings |= {"samples": setup.samples, "form": form}
             if (measured.diverged >= 0).any() and on_divergence == "raise":
                 error = simulation.divergence(setup, measured, key)
@@ -312,7 +382,8 @@ class Committee(Model):
         It is a flow time (variable ``escape_time``), for the paper's task from alignments that are not too small: an
         error names the range.
         """
-        return self.dataset("theory", {"escape_time": online.escape_time(problem_of(self, GradientFlow()))})
+        problem = self._plain_problem(GradientFlow())
+        return self.dataset("theory", {"escape_time": online.escape_time(problem)})
 
     def early_alignment_rate(self, training: Training | None = None) -> xr.Dataset:
         """The rate at which a small alignment grows with many samples: ``3 eps / 2`` as alpha goes to 0 (eq. 19).
@@ -330,12 +401,12 @@ class Committee(Model):
             "the early rate of the committee",
             f"The default is {self.default_training!r}.",
         )
-        rate = online.early_alignment_rate(problem_of(self, chosen))
+        rate = online.early_alignment_rate(self._plain_problem(chosen))
         return self.dataset("theory", {"early_alignment_rate": rate})
 
     def recovery(self) -> xr.Dataset:
         """Alignment and overlap of weights with zero loss, where they are known: the paper's task."""
-        alignment = online.recovery(problem_of(self, GradientFlow()))
+        alignment = online.recovery(self._plain_problem(GradientFlow()))
         variables = {
             "alignment": (("neuron", "index"), alignment),
             "overlap": (("neuron", "other_neuron"), alignment @ alignment.T),
@@ -368,11 +439,21 @@ class Committee(Model):
                 f"inputs {inputs.shape}, other_inputs {other.shape} and weights {rows.shape} must share their last "
                 f"axis, and weights must have {self.initial_overlap.shape[0]} rows, one per neuron"
             )
-        problem = problem_of(self, GradientFlow())
+        problem = self._plain_problem(GradientFlow())
         weighted = problem.readout[:, None] ** 2 * problem.slopes(rows @ inputs.T)
         kernel = weighted.T @ problem.slopes(rows @ other.T) * (inputs @ other.T)
         coordinates = {"sample": np.arange(1, len(inputs) + 1), "other_sample": np.arange(1, len(other) + 1)}
         return self.dataset("theory", {"kernel": kernel}, coordinates)
+
+    def _plain_problem(self, training: Training) -> Problem:
+        """The problem, if it is the squared error of a teacher without noise on Gaussian inputs."""
+        problem = problem_of(self, training)
+        if not problem.is_plain:
+            raise ValueError(
+                "known for the squared error of a teacher without noise on Gaussian inputs only, not for "
+                f"{theory.of_task(problem)}: use predict"
+            )
+        return problem
 
     def _check_run(self, times: Any, training: Training | None, verb: str) -> tuple[np.ndarray, Training]:
         """Checked times and training, neither traced nor at odds with the number of samples."""
@@ -383,13 +464,26 @@ class Committee(Model):
                 "pass plain numbers, one model at a time"
             )
         if isinstance(training, SGD):
-            if not math.isinf(self.samples_per_dimension):
-                raise ValueError(
-                    "SGD draws a new sample at every step, which needs samples_per_dimension = inf, not "
-                    f"{self.samples_per_dimension:g}: change it, or train with GradientDescent on all samples"
-                )
-            if training.batch_size != 1:
-                raise ValueError(
-                    f"the theory of SGD is that of one sample per step: give batch_size=1, not {training.batch_size}"
-                )
+            check_batches(self.samples_per_dimension, training)
+        check_readout_training(self, training)
         return times, training
+
+    def check_training(self, training: Training | None, verb: str) -> Training:
+        """Return the training, or the default one, if ``verb`` (``"predict"`` or ``"simulate"``) covers it.
+
+        Parameters
+        ----------
+        training
+            How the model is trained; None for the default.
+        verb
+            ``"predict"`` or ``"simulate"``.
+        """
+        if isinstance(training, Algorithm):
+            if math.isinf(self.samples_per_dimension):
+                raise ValueError(
+                    "algorithms of your own act on a training set, which needs a finite samples_per_dimension"
+                )
+            return training
+        if isinstance(training, SGD) and training.sampling is None:
+            training = training.replace(sampling="online" if math.isinf(self.samples_per_dimension) else "epochs")
+        return Model.check_training(self, training, verb)

@@ -39,7 +39,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.activations import Polynomial
-from solvable.models.committee.gaussian import drift, test_loss_error, test_losses
+from solvable.models.committee.gaussian import drift, test_loss_error
+from solvable.models.committee.population import integration_error, measure_tests, sampled_averages
 from solvable.models.committee.problem import Advance, OutputRequest, Problem, Solution
 from solvable.numerics.cost import STEP, check_cost
 from solvable.numerics.sobol import sobol_normals
@@ -48,6 +49,8 @@ from solvable.training import SGD, Covers, GradientDescent, GradientFlow
 # Exact grids over all latents are used up to this many nodes, Sobol points beyond.
 _MOST_NODES = 2**17
 _SAMPLES = 2**16
+# Accuracy of integration where averages are over points.
+_SAMPLED_TOLERANCE = 1e-5
 # Up to here in alpha eps C^(3/2) / A0 alignment is half its final value 0.3 to 0.8 doubling times before the formula.
 _EARLY = 0.3
 # Up to here in alpha / eps the common part of the alignments grows about as fast as their differences.
@@ -55,11 +58,12 @@ _COMMON = 0.1
 
 
 class OnlinePath(NamedTuple):
-    """Order parameters along training on the population; training and test loss are the same."""
+    """Order parameters along training on the population; training and test loss are the same without label noise."""
 
     test_loss: Float[Array, "time"]
     alignment: Float[Array, "time neuron index"]
     overlap: Float[Array, "time neuron neuron"]
+    test_error_rate: Float[Array, "time"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Online:
     stochastic gradient descent, ``SGD(learning_rate, batch_size=1)``, in Saad and Solla's scaling.
     """
 
+    covers_every_task: ClassVar[bool] = True
     covers: ClassVar[tuple[Covers, ...]] = (
         Covers(GradientDescent, options=("momentum", "nesterov", "weight_decay"), schedules=("learning_rate",)),
         Covers(GradientFlow, options=("weight_decay",)),
@@ -98,10 +103,13 @@ class Online:
         else:
             path = one_pass(problem, times) if isinstance(problem.training, SGD) else online_flow(problem, times)
         advance(1.0)
-        values = {name: np.asarray(array)[None] for name, array in path._asdict().items()}
-        values["train_loss"] = values["test_loss"]
-        quadrature = np.asarray(_loss_errors(problem, path.alignment, path.overlap))
-        bias = {"test_loss": quadrature, "train_loss": quadrature}
+        values = {name: np.asarray(array)[None] for name, array in path._asdict().items() if array is not None}
+        if problem.is_plain:
+            values["train_loss"] = values["test_loss"]
+            quadrature = np.asarray(_loss_errors(problem, path.alignment, path.overlap))
+            bias = {"test_loss": quadrature, "train_loss": quadrature}
+        else:
+            bias = integration_error(problem, {name: array[0] for name, array in values.items()})
         finite = np.isfinite(values["test_loss"][0])
         return Solution(values, bias, diverged_at=None if finite.all() else float(times[np.argmin(finite)]))
 
@@ -122,7 +130,7 @@ def _descent(problem: Problem, rates: Float[Array, "step"]) -> Array:
 
     def advance(state: tuple[Array, Array], rate: Array) -> tuple[tuple[Array, Array], Array]:
         latents, velocity = state
-        force = drift(problem, latents)
+        force = _drift(problem, latents)
         following_velocity = training.momentum * velocity + force - training.weight_decay * latents
         carried = training.momentum * (following_velocity if training.nesterov else velocity)
         following = (1 - rate * training.weight_decay) * latents + rate * force + rate * carried
@@ -135,28 +143,36 @@ def _descent(problem: Problem, rates: Float[Array, "step"]) -> Array:
 def online_flow(problem: Problem, times: Float[np.ndarray, "time"], tolerance: float = 1e-8) -> OnlinePath:
     """Gradient flow on the population loss at ascending ``times``, from time zero."""
     start = factor(problem.initial_alignment, problem.initial_overlap)
+    if not problem.is_plain:
+        tolerance = max(tolerance, _SAMPLED_TOLERANCE)
     return _path(problem, _integrate(_flow_velocity, start, problem, times, tolerance))
 
 
 def _flow_velocity(latents: Array, problem: Problem) -> Array:
     training: Any = problem.training
-    return drift(problem, latents) - training.weight_decay * latents
+    return _drift(problem, latents) - training.weight_decay * latents
 
 
 def one_pass(problem: Problem, times: Float[np.ndarray, "time"], tolerance: float = 1e-8) -> OnlinePath:
     """Stochastic gradient descent on one fresh input per step, as D grows (Saad and Solla); times count D steps."""
     start = (problem.initial_alignment, problem.initial_overlap)
+    if not problem.is_plain:
+        # Averages over points are smooth to their own accuracy only.
+        tolerance = max(tolerance, _SAMPLED_TOLERANCE)
     alignments, overlaps = _integrate(_one_pass_velocity, start, problem, times, tolerance)
-    return OnlinePath(test_losses(problem, alignments, overlaps), alignments, overlaps)
+    return _measured(problem, alignments, overlaps)
 
 
 def _one_pass_velocity(state: tuple[Array, Array], problem: Problem) -> tuple[Array, Array]:
     alignment, overlap = state
     training: Any = problem.training
     latents = factor(alignment, overlap)
-    force = drift(problem, latents)
+    if problem.is_plain:
+        force, correlation = drift(problem, latents), signal_correlation(problem, latents)
+    else:
+        force, correlation = sampled_averages(problem, latents)
     both = force @ latents.T
-    noise = training.learning_rate * signal_correlation(problem, latents)
+    noise = training.learning_rate * correlation
     return (
         force[:, : alignment.shape[1]] - training.weight_decay * alignment,
         both + both.T - 2 * training.weight_decay * overlap + noise,
@@ -230,7 +246,17 @@ def _integrated(velocity: Callable[..., Any], start: Any, problem: Problem, cloc
 
 def _path(problem: Problem, latents: Float[Array, "time neuron latent"]) -> OnlinePath:
     alignment, overlap = latents[:, :, : problem.indices], latents @ jnp.swapaxes(latents, 1, 2)
-    return OnlinePath(test_losses(problem, alignment, overlap), alignment, overlap)
+    return _measured(problem, alignment, overlap)
+
+
+def _measured(problem: Problem, alignment: Array, overlap: Array) -> OnlinePath:
+    test = measure_tests(problem, alignment, overlap)
+    return OnlinePath(test.test_loss, alignment, overlap, test.test_error_rate)
+
+
+def _drift(problem: Problem, latents: Float[Array, "neuron latent"]) -> Float[Array, "neuron latent"]:
+    """``<g z^T>``: by quadrature for the plain task, otherwise over points."""
+    return drift(problem, latents) if problem.is_plain else sampled_averages(problem, latents).drift
 
 
 @jax.jit

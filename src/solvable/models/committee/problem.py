@@ -19,7 +19,6 @@ symbol                    name                   meaning
 """
 
 import dataclasses
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
@@ -31,8 +30,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.activations import Polynomial
-from solvable.precision import in_float64
-from solvable.training import Covers, Training
+from solvable.models.committee.losses import SQUARED, Clusters, Labelling, Loss
+from solvable.training import Covers, GradientFlow, Training
 
 if TYPE_CHECKING:
     from solvable.models.committee.model import Committee
@@ -41,10 +40,6 @@ if TYPE_CHECKING:
 Advance = Callable[[float], None]
 # The norm of the tangent kernel is exact up to this many samples, and estimated from random probes beyond.
 EXACT_SAMPLES, PROBES = 256, 16
-# Relative to the largest overlap, how far below zero an eigenvalue may be and still count as rounding.
-_ROUNDING = 1e-10
-# Fields beyond this many standard deviations have no weight.
-_REACH = 8.0
 
 
 class Problem(eqx.Module):
@@ -58,6 +53,9 @@ class Problem(eqx.Module):
     initial_overlap: Float[Array, "neuron neuron"]
     initial_alignment: Float[Array, "neuron index"]
     training: Training
+    loss: Loss = eqx.field(default=SQUARED, static=True)
+    labelling: Labelling = eqx.field(default=Labelling(), static=True)
+    clusters: Clusters | None = None
 
     @property
     def neurons(self) -> int:
@@ -66,6 +64,21 @@ class Problem(eqx.Module):
     @property
     def indices(self) -> int:
         return self.initial_alignment.shape[1]
+
+    @property
+    def task(self) -> Self:
+        """The same problem without its training, which compiled functions of single samples do not depend on."""
+        return dataclasses.replace(self, training=GradientFlow())
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the loss is the squared error, the labels the teacher's outputs, and the inputs Gaussian."""
+        return self.loss == SQUARED and self.labelling == Labelling() and self.clusters is None
+
+    @property
+    def splits_into_pairs(self) -> bool:
+        """Whether the test loss is a sum over pairs of fields: the squared error of the teacher's output."""
+        return self.loss == SQUARED and self.labelling.kind == "teacher" and self.clusters is None
 
     @property
     def is_polynomial(self) -> bool:
@@ -83,6 +96,16 @@ class Problem(eqx.Module):
         """The same problem with readouts of another precision."""
         readouts = (jnp.asarray(self.readout, dtype), jnp.asarray(self.gradient_readout, dtype))
         return eqx.tree_at(lambda problem: (problem.readout, problem.gradient_readout), self, readouts)
+
+    def with_readout(self, readout: Array | None) -> Self:
+        """The same problem with another readout, which is also that of the gradient; unchanged for None."""
+        if readout is None:
+            return self
+        return eqx.tree_at(lambda problem: (problem.readout, problem.gradient_readout), self, (readout, readout))
+
+    def outputs(self, fields: Float[Array, "neuron *samples"]) -> Float[Array, "*outputs_and_samples"]:
+        """``f``, with the class as first axis where there are several outputs."""
+        return jnp.tensordot(self.readout, elementwise(self.activation)(fields), axes=1)
 
     def target(self, index_fields: Float[Array, "index *samples"]) -> Float[Array, "*samples"]:
         """``sigma`` of the index fields."""
@@ -106,14 +129,85 @@ class Problem(eqx.Module):
         shape = (-1,) + (1,) * (fields.ndim - 1)
         return self.gradient_readout.reshape(shape) * slopes * error, error
 
+    def respond(
+        self,
+        fields: Float[Array, "neuron sample"],
+        index_fields: Float[Array, "index sample"],
+        labels: Array | None = None,
+        sample_weights: Float[Array, "sample"] | None = None,
+        readout: Array | None = None,
+    ) -> "Answer":
+        """Signals ``g_i = (m/b) b_i phi'(h_i) s`` of every sample, and its loss, which batches do not change.
+
+        ``labels`` None are the teacher's outputs. A given ``readout`` is trained: it stands for both readouts, and its
+        own pull ``<(m/b) s phi(h)>`` is given back.
+        """
+        trained = readout is not None
+        problem = self.with_readout(readout)
+        if labels is None and not trained:
+            signals, error = problem.signals(fields, index_fields)
+            losses, readout_pull = error**2, None
+        else:
+            labels = problem.target(index_fields) if labels is None else labels
+            values, slopes = jax.jvp(elementwise(self.activation), (fields,), (jnp.ones_like(fields),))
+            outputs = jnp.tensordot(problem.readout, values, axes=1)
+            force, losses = self.loss.force(outputs, labels), self.loss.values(outputs, labels)
+            signals = slopes * problem.backwards(force)
+            weighted = force if sample_weights is None else force * sample_weights
+            readout_pull = weighted @ values.T / fields.shape[1] if trained else None
+        if sample_weights is not None:
+            signals = sample_weights * signals
+        return Answer(signals.astype(fields.dtype), losses, readout_pull)
+
+    def judge(
+        self,
+        fields: Float[Array, "neuron sample"],
+        index_fields: Float[Array, "index sample"],
+        labels: Array | None,
+        readout: Array | None = None,
+    ) -> tuple[Float[Array, "sample"], Float[Array, "sample"] | None]:
+        """The loss of every sample and, where labels are classes, whether it is misclassified."""
+        if labels is None:
+            labels = self.target(index_fields)
+        outputs = self.with_readout(readout).outputs(fields)
+        mistakes = self.loss.mistakes(outputs, labels) if self.labelling.is_class else None
+        return self.loss.values(outputs, labels), mistakes
+
+    def clean_labels(
+        self, index_fields: Float[Array, "index sample"], classes: Array | None, uniform: Array | None
+    ) -> Array:
+        """Labels without noise; ``uniform`` decides where labels are drawn with the teacher's probability."""
+        targets = index_fields if self.labelling.kind == "cluster" else self.target(index_fields)
+        return self.labelling.clean(targets, classes, uniform, self.loss)
+
+    def corrupted(self, labels: Array, flips: Array | None, noise: Array | None) -> Array:
+        """Labels flipped and noisy, each by a uniform number per sample."""
+        if flips is not None:
+            labels = jnp.where(flips < self.labelling.flips, -labels, labels)
+        if noise is not None:
+            labels = labels + self.labelling.noise * jax.scipy.special.ndtri(noise).astype(labels.dtype)
+        return labels
+
+    def backwards(self, force: Float[Array, "*outputs_and_samples"]) -> Float[Array, "neuron *samples"]:
+        """``sum_k b_ki s_k``: what the outputs tell each neuron."""
+        if self.gradient_readout.ndim == 1:
+            return jnp.tensordot(self.gradient_readout, force, axes=0)
+        return jnp.tensordot(self.gradient_readout.T, force, axes=1)
+
     def slopes(self, fields: Float[Array, "neuron *samples"]) -> Float[Array, "neuron *samples"]:
         """``phi'`` of the fields."""
         return jax.jvp(elementwise(self.activation), (fields,), (jnp.ones_like(fields),))[1]
 
     def curvature_bound(
-        self, fields: Float[Array, "neuron *samples"], index_fields: Float[Array, "index *samples"]
+        self,
+        fields: Float[Array, "neuron *samples"],
+        index_fields: Float[Array, "index *samples"],
+        labels: Array | None = None,
     ) -> Float[Array, "*samples"]:
-        """A bound on the matrix norm of ``dg_i / dh_j``: how strongly the signals of a sample respond to its fields."""
+        """A bound on the matrix norm of ``dg_i / dh_j``: how strongly the signals of a sample respond to its fields.
+
+        ``l'' |b phi'| |c phi'| + |s| max_i |b_i phi''_i|``; infinite for the hinge loss, whose slope jumps.
+        """
         ones = jnp.ones_like(fields)
 
         def slope(values: Array) -> tuple[Array, Array]:
@@ -121,11 +215,13 @@ class Problem(eqx.Module):
             return slopes, outputs
 
         slopes, curvatures, outputs = jax.jvp(slope, (fields,), (ones,), has_aux=True)
-        error = self.target(index_fields) - jnp.tensordot(self.readout, outputs, axes=1)
+        labels = self.target(index_fields) if labels is None else labels
+        force = self.loss.force(jnp.tensordot(self.readout, outputs, axes=1), labels)
         shape = (-1,) + (1,) * (fields.ndim - 1)
-        gradient_readout, readout = (values.reshape(shape) for values in (self.gradient_readout, self.readout))
-        own = jnp.linalg.norm(gradient_readout * slopes, axis=0) * jnp.linalg.norm(readout * slopes, axis=0)
-        return own + jnp.max(jnp.abs(gradient_readout * curvatures), axis=0) * jnp.abs(error)
+        sizes = (jnp.linalg.norm(jnp.atleast_2d(each), axis=0) for each in (self.gradient_readout, self.readout))
+        own, other = (jnp.linalg.norm(size.reshape(shape) * slopes, axis=0) for size in sizes)
+        largest = jnp.inf if self.loss.largest_curvature is None else self.loss.largest_curvature
+        return largest * own * other + jnp.max(jnp.abs(self.backwards(force) * curvatures), axis=0)
 
     def kernel_alignment(
         self,
@@ -158,6 +254,14 @@ class Problem(eqx.Module):
         size = jnp.sqrt(square) * jnp.sum(target**2)
         along = jnp.sqrt(float(samples)) * (times_kernel(target[None])[0] @ target)
         return jnp.where(size == 0, 0.0, along / jnp.where(size == 0, 1.0, size)).astype(target.dtype)
+
+
+class Answer(NamedTuple):
+    """What samples answer to their fields: signals, the loss of each, and the pull on a trained readout."""
+
+    signals: Float[Array, "neuron sample"]
+    losses: Float[Array, "sample"]
+    readout_pull: Array | None
 
 
 def elementwise(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -194,6 +298,13 @@ def problem_of(model: "Committee", training: Training) -> Problem:
     neurons = model.initial_overlap.shape[0]
     readout = np.full(neurons, model.output_scale / neurons) if model.readout is None else model.readout
     gradient_readout = np.ones(neurons) if model.gradient_readout is None else model.gradient_readout
+    if model.class_readout is not None:
+        readout = gradient_readout = model.class_readout
+    clusters = None
+    if model.cluster_means is not None:
+        count = len(model.cluster_means)
+        weights = np.full(count, 1 / count) if model.cluster_weights is None else model.cluster_weights
+        clusters = Clusters(jnp.asarray(model.cluster_means), jnp.asarray(weights / np.sum(weights)))
     return Problem(
         model.activation,
         model.teacher,
@@ -203,6 +314,9 @@ def problem_of(model: "Committee", training: Training) -> Problem:
         jnp.asarray(model.initial_overlap),
         jnp.asarray(model.initial_alignment),
         training,
+        model.loss_function,
+        model.labelling,
+        clusters,
     )
 
 
@@ -247,122 +361,3 @@ class Solver(Protocol):
     ) -> Solution:
         """Order parameters at the times, which are in the units of the training."""
         ...
-
-
-def check_start(overlap: np.ndarray, alignment: np.ndarray) -> None:
-    """Raise a ValueError unless there are weights with these overlaps and alignments."""
-    neurons = overlap.shape[0]
-    if overlap.shape != (neurons, neurons):
-        raise ValueError(f"initial_overlap must be square, one row per neuron, not of shape {overlap.shape}")
-    if alignment.shape[0] != neurons:
-        raise ValueError(
-            f"initial_alignment must have one row per neuron: initial_overlap is for {neurons}, "
-            f"initial_alignment for {alignment.shape[0]}"
-        )
-    scale = max(float(np.abs(overlap).max()), np.finfo(float).tiny)
-    if np.abs(overlap - overlap.T).max() > _ROUNDING * scale:
-        raise ValueError("initial_overlap must be symmetric: overlaps are scalar products")
-    least = float(np.linalg.eigvalsh(overlap)[0])
-    if least < -_ROUNDING * scale:
-        raise ValueError(
-            f"initial_overlap must be positive semidefinite, but has the eigenvalue {least:.3g}: no weight vectors "
-            "have these scalar products; lower the entries off the diagonal"
-        )
-    least = float(np.linalg.eigvalsh(overlap - alignment @ alignment.T)[0])
-    if least < -_ROUNDING * scale:
-        raise ValueError(
-            "initial_overlap - initial_alignment initial_alignment^T must be positive semidefinite, but has the "
-            f"eigenvalue {least:.3g}: the weights are shorter than their part along the index directions; lower "
-            "initial_alignment or raise the diagonal of initial_overlap"
-        )
-
-
-def initial_weights(
-    overlap: Float[np.ndarray, "neuron neuron"], alignment: Float[np.ndarray, "neuron index"], dimension: int
-) -> Float[np.ndarray, "neuron dimension"]:
-    """Weights over ``sqrt(D)``: ``A`` on the first axes, a root of ``C - A A^T`` on the next, nothing else.
-
-    Where a root of full rank does not fit (as many neurons as dimensions), one of lower rank is taken if there is one.
-    """
-    values, vectors = np.linalg.eigh((overlap + overlap.T) / 2 - alignment @ alignment.T)
-    rounding = _ROUNDING * max(np.abs(overlap).max(), np.finfo(float).tiny)
-    neurons, indices = alignment.shape
-    # The least eigenvalues come first: those that do not fit must be nothing but rounding.
-    free = dimension - indices
-    if free < 0 or (neurons > free and values[neurons - free - 1] > rounding):
-        needed = indices + int((values > rounding).sum())
-        raise ValueError(
-            f"dimension = {dimension} is too small for {indices} index vectors and the weights of {neurons} neurons: "
-            f"at least {needed} are needed"
-        )
-    kept = slice(max(neurons - free, 0), None)
-    root = vectors[:, kept] * np.sqrt(np.maximum(values[kept], 0))
-    weights = np.zeros((neurons, dimension))
-    weights[:, :indices] = alignment
-    weights[:, indices : indices + root.shape[1]] = root
-    return weights
-
-
-def check_readout(name: str, values: np.ndarray | None, neurons: int) -> None:
-    """Raise a ValueError unless there is one number per neuron."""
-    if values is not None and values.shape != (neurons,):
-        raise ValueError(f"{name} must have one number per neuron, {neurons} in all, not {values.shape[0]}")
-
-
-@in_float64
-def check_activation(activation: Callable[..., Any]) -> None:
-    """Raise a ValueError unless the activation is a scalar function of a scalar, finite and continuous."""
-    try:
-        out = jax.eval_shape(activation, jax.ShapeDtypeStruct((), float))
-    except Exception as error:
-        raise ValueError(f"activation must be a JAX function of one number; it failed with: {error}") from error
-    if getattr(out, "shape", None) != () or not jnp.issubdtype(out.dtype, jnp.floating):
-        raise ValueError(f"activation must give one number for one number, not {out}")
-    try:
-        jump = _jump_of(activation)
-    except TypeError:  # A function that cannot be hashed is examined every time.
-        jump = _jump_of.__wrapped__(activation)
-    if jump is not None:
-        raise ValueError(
-            f"activation must be continuous, but jumps near {jump:.6g}: its derivative there would be infinite; "
-            "use a steep continuous function instead"
-        )
-
-
-@in_float64
-def check_teacher(teacher: Callable[..., Any], indices: int) -> None:
-    """Raise a ValueError unless the teacher is a scalar function of the index fields."""
-    try:
-        out = jax.eval_shape(vector_teacher(teacher, indices), jax.ShapeDtypeStruct((indices,), float))
-    except Exception as error:
-        raise ValueError(
-            f"teacher must be a JAX function of {indices} index field{'s' * (indices > 1)} (the columns of "
-            f"initial_alignment); it failed with: {error}"
-        ) from error
-    if out.shape != ():
-        raise ValueError(f"teacher must give one number for its {indices} index fields, not the shape {out.shape}")
-
-
-# Sweeps and ``replace`` build many models with the same activation, which is examined once.
-@functools.lru_cache(maxsize=64)
-def _jump_of(activation: Callable[..., Any]) -> float | None:
-    return find_jump(lambda fields: np.asarray(jax.vmap(activation)(jnp.asarray(fields))))
-
-
-def find_jump(function: Callable[[np.ndarray], np.ndarray]) -> float | None:
-    """Where a function jumps within reach of a Gaussian field, or None: its steepest intervals are bisected."""
-    grid = np.linspace(-_REACH, _REACH, 4097) + 1e-7 * np.sqrt(2)
-    values = function(grid)
-    if not np.isfinite(values).all():
-        place = float(grid[np.argmin(np.isfinite(values))])
-        raise ValueError(f"activation must be finite, but is not at {place:.6g}")
-    scale = max(float(np.ptp(values)), 1e-300)
-    steepest = np.argsort(-np.abs(np.diff(values)))[:8]
-    low, high = grid[steepest], grid[steepest + 1]
-    for _ in range(36):
-        middle = (low + high) / 2
-        left = np.abs(function(middle) - function(low)) > np.abs(function(high) - function(middle))
-        low, high = np.where(left, low, middle), np.where(left, middle, high)
-    # The intervals are now 1e-13 wide: a slope of 1e6 makes a difference of 1e-7, a jump all of it.
-    jumps = np.abs(function(high) - function(low)) > 1e-6 * scale
-    return float(low[np.argmax(jumps)]) if jumps.any() else None

@@ -3,19 +3,19 @@
 With ``x ~ N(0, I/D)`` the data are kept as ``sqrt(D) x`` and the weights as ``w / sqrt(D)``. No factor of D is then
 left: ``h = W X^T``, ``A = W[:, :K]`` (the index vectors are the first K axes, which rotations of Gaussian inputs make
 as good as any), ``C = W W^T``, and the step ``w += (dt/gamma) sum_mu g x`` (delayed-features, eq. 6) is
-``W += (dt/P) g X`` with ``gamma = P/D``. There are two forms of the same step, which differ in what they read:
+``W += (dt/P) g X`` with ``gamma = P/D``. There are two forms of the same training set, which differ in what they read:
 
-* ``Primal`` keeps the weights and reads X twice per step.
-* ``Dual`` keeps the fields and reads the P x P matrix ``X X^T`` once per step: less wherever P < 2 D.
+* ``Primal`` keeps the weights themselves and reads X twice per step.
+* ``Dual`` keeps the coefficients of the weights on the initial weights and on the inputs, and reads the P x P matrix
+  ``X X^T`` once per step: less wherever P < 2 D.
 
 One-pass stochastic gradient descent, ``w <- (1 - eta d / D) w + eta g x`` with a fresh input at every step, is
 ``W <- (1 - eta d / D) W + (eta / D) g X^T``. D steps pass a flow time of eta (Saad and Solla's scaling).
 """
 
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,8 +23,13 @@ from jaxtyping import Array, Float
 
 from solvable.checks import check_choice, check_count
 from solvable.divergence import DivergedError
-from solvable.models.committee.gaussian import test_loss
-from solvable.models.committee.problem import EXACT_SAMPLES, PROBES, Problem, initial_weights
+from solvable.models.committee.algorithm import Algorithm
+from solvable.models.committee.latent import AVERAGED, algorithm_of
+from solvable.models.committee.population import measure_test
+from solvable.models.committee.problem import EXACT_SAMPLES, PROBES, Problem
+from solvable.models.committee.protocol import Weights
+from solvable.models.committee.start import initial_weights
+from solvable.models.committee.training_set import FORMS, Form, Primal, draw_inputs, labelled, product
 from solvable.numerics.ensemble import trajectories
 
 _POWER_ITERATIONS = 100
@@ -32,16 +37,8 @@ _POWER_ITERATIONS = 100
 _OPERATIONS_PER_READ = 30
 
 
-class Data(NamedTuple):
-    """A training set. ``matrix`` is what a step reads: the inputs, or their inner products."""
-
-    matrix: Float[Array, "sample column"]
-    index_fields: Float[Array, "index sample"]
-    target: Float[Array, "sample"]
-
-
 class Simulated(NamedTuple):
-    """Results, with axes (seed, time, ...), NaN from divergence on.
+    """Results, with axes (seed, time, ...), NaN from divergence on; None where the task has no such quantity.
 
     ``diverged`` has the first step that is not finite, or -1, and ``below`` the last step before it at which the loss
     was below its first value, both for each seed.
@@ -51,109 +48,20 @@ class Simulated(NamedTuple):
     test_loss: np.ndarray
     alignment: np.ndarray
     overlap: np.ndarray
-    kernel_alignment: np.ndarray
     diverged: np.ndarray
     below: np.ndarray
+    kernel_alignment: np.ndarray | None = None
+    train_error_rate: np.ndarray | None = None
+    test_error_rate: np.ndarray | None = None
+    averaged_train_loss: np.ndarray | None = None
+    averaged_test_loss: np.ndarray | None = None
+    averaged_train_error_rate: np.ndarray | None = None
+    averaged_test_error_rate: np.ndarray | None = None
+    readout: np.ndarray | None = None
 
-
-def product(left: Array, right: Array) -> Array:
-    """A matrix product in the precision of its arguments: GPUs would compute float32 products in less."""
-    return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
-
-
-def draw_inputs(key: Array, samples: int, dimension: int, dtype: Any) -> Float[Array, "sample dimension"]:
-    """Standard normal inputs ``sqrt(D) x``; drawn in float64, so that a seed means the same data in either dtype."""
-    return jax.random.normal(key, (samples, dimension)).astype(dtype)
-
-
-def velocity(problem: Problem, data: Data, weights: Float[Array, "neuron dimension"]) -> tuple[Array, Array]:
-    """``dW/dt = (1/P) sum_mu g^mu x^mu`` without decay, and the errors ``Delta^mu``.
-
-    With readouts b and c it is ``-(b_i / 2 c_i)`` times the gradient of the training loss ``mean Delta^2``.
-    """
-    signals, error = problem.signals(product(weights, data.matrix.T), data.index_fields)
-    return product(signals, data.matrix) / data.index_fields.shape[1], error
-
-
-class Primal(eqx.Module):
-    """The weights, over ``sqrt(D)``, and the velocity that momentum carries on."""
-
-    weights: Float[Array, "neuron column"]
-    momentum: Float[Array, "neuron column"]
-    name: ClassVar[str] = "primal"
-
-    @classmethod
-    def start(cls, problem: Problem, inputs: Array, weights: Array, index_fields: Array) -> tuple[Self, Data]:
-        return cls(weights, jnp.zeros_like(weights)), _data(problem, inputs, index_fields)
-
-    def fields(self, data: Data) -> Float[Array, "neuron sample"]:
-        return product(self.weights, data.matrix.T)
-
-    def inner(self, data: Data, rows: Float[Array, "row sample"]) -> Float[Array, "row sample"]:
-        """``rows X X^T``."""
-        return product(product(rows, data.matrix), data.matrix.T)
-
-    def order_parameters(self, indices: int) -> tuple[Array, Array]:
-        """Alignment ``A`` and overlap ``C``."""
-        return self.weights[:, :indices], product(self.weights, self.weights.T)
-
-    def moved(self, problem: Problem, data: Data, rate: Any) -> tuple[Self, Array]:
-        """The state after one step of this learning rate, and the errors before it."""
-        training: Any = problem.training
-        speed, error = velocity(problem, data, self.weights)
-        weights = (1 - rate * training.weight_decay) * self.weights + rate * speed
-        momentum = self.momentum
-        if training.momentum:
-            before, momentum = momentum, training.momentum * momentum + speed - training.weight_decay * self.weights
-            weights = weights + rate * training.momentum * (momentum if training.nesterov else before)
-        return type(self)(weights.astype(self.weights.dtype), momentum.astype(self.weights.dtype)), error
-
-
-class Dual(eqx.Module):
-    """Fields, alignment and overlap, which follow each other without the weights.
-
-    With ``r = 1 - dt decay`` and ``F = (dt/P) g X X^T``, which moves the fields: ``h' = r h + F``,
-    ``A' = r A + (dt/P) g h*^T`` and ``C' = r^2 C + (dt/P) [r (g h^T + h g^T) + F g^T]``.
-    """
-
-    field_values: Float[Array, "neuron sample"]
-    alignment: Float[Array, "neuron index"]
-    overlap: Float[Array, "neuron neuron"]
-    name: ClassVar[str] = "dual"
-
-    @classmethod
-    def start(cls, problem: Problem, inputs: Array, weights: Array, index_fields: Array) -> tuple[Self, Data]:
-        everything = product(inputs, inputs.T)
-        indices = index_fields.shape[0]
-        begin = cls(product(weights, inputs.T), weights[:, :indices], product(weights, weights.T))
-        return begin, _data(problem, everything, index_fields)
-
-    def fields(self, data: Data) -> Float[Array, "neuron sample"]:
-        return self.field_values
-
-    def inner(self, data: Data, rows: Float[Array, "row sample"]) -> Float[Array, "row sample"]:
-        return product(rows, data.matrix)
-
-    def order_parameters(self, indices: int) -> tuple[Array, Array]:
-        return self.alignment, self.overlap
-
-    def moved(self, problem: Problem, data: Data, rate: Any) -> tuple[Self, Array]:
-        signals, error = problem.signals(self.field_values, data.index_fields)
-        training: Any = problem.training
-        kept = 1 - rate * training.weight_decay
-        pull = (rate / error.shape[0]) * signals
-        push = product(pull, data.matrix)
-        cross = kept * product(pull, self.field_values.T)
-        state = (
-            kept * self.field_values + push,
-            kept * self.alignment + product(pull, data.index_fields.T),
-            kept**2 * self.overlap + cross + cross.T + product(push, pull.T),
-        )
-        return type(self)(*(value.astype(self.overlap.dtype) for value in state)), error
-
-
-Form = Primal | Dual
-FORMS: dict[str, type[Form]] = {form.name: form for form in (Primal, Dual)}
+    def measured(self) -> dict[str, np.ndarray]:
+        """The quantities that there are, by name."""
+        return {name: values for name, values in self._asdict().items() if values is not None}
 
 
 def choose_form(samples: int, dimension: int, neurons: int, steps: int) -> str:
@@ -178,18 +86,14 @@ def bytes_per_run(form: str, samples: int, dimension: int, neurons: int, dtype: 
     return max(drawn, kept) + measured + size * (6.0 * neurons * (samples + dimension))
 
 
-def _data(problem: Problem, matrix: Array, index_fields: Array) -> Data:
-    return Data(matrix, index_fields, problem.target(index_fields).astype(matrix.dtype))
-
-
 class Run(NamedTuple):
-    """One dataset and its student; ``probe_key`` draws the same probes of the kernel at all times.
+    """One dataset and the state of the algorithm; ``probe_key`` draws the same probes of the kernel at all times.
 
     To tell when it diverged: its first loss, the last step ``below`` that, and the first step that is not finite.
     """
 
-    student: Form
-    data: Data
+    data: Form
+    state: Any
     probe_key: Array
     start_loss: Array
     below: Array
@@ -204,6 +108,7 @@ class Setup(NamedTuple):
     samples: int
     form: type[Form]
     dtype: str
+    algorithm: Any
 
 
 def set_up(problem: Problem, steps: int, *, dimension: int, dtype: str, form: str) -> Setup:
@@ -212,13 +117,15 @@ def set_up(problem: Problem, steps: int, *, dimension: int, dtype: str, form: st
     samples = _check_samples(problem.samples_per_dimension, dimension)
     check_choice("dtype", dtype, ("float32", "float64"))
     check_choice("form", form, ("auto", *FORMS))
-    training: Any = problem.training
-    if training.momentum and form == "dual":
-        raise ValueError("form 'dual' has no momentum: use 'primal' or 'auto'")
+    # Only the weights themselves can take up noise, and an algorithm of the user's own may add some.
+    noisy = bool(getattr(problem.training, "temperature", 0.0))
+    if noisy and form == "dual":
+        raise ValueError("temperature adds noise to the weights, which the form 'dual' does not keep: use 'primal'")
     if form == "auto":
-        form = "primal" if training.momentum else choose_form(samples, dimension, problem.neurons, steps)
+        keeps = noisy or isinstance(problem.training, Algorithm)
+        form = "primal" if keeps else choose_form(samples, dimension, problem.neurons, steps)
     weights = initial_weights(np.asarray(problem.initial_overlap), np.asarray(problem.initial_alignment), dimension)
-    return Setup(problem.with_dtype(dtype), weights, samples, FORMS[form], dtype)
+    return Setup(problem.with_dtype(dtype), weights, samples, FORMS[form], dtype, algorithm_of(problem.training))
 
 
 def simulate(setup: Setup, steps: list[int], **options: Any) -> Simulated:
@@ -246,14 +153,14 @@ def simulate(setup: Setup, steps: list[int], **options: Any) -> Simulated:
     return Simulated(**results, diverged=diverged, below=below)
 
 
-def largest_curvature(problem: Problem, data: Data, weights: Float[Array, "neuron dimension"]) -> Float[Array, ""]:
+def largest_curvature(data: Primal, weights: Float[Array, "neuron dimension"]) -> Float[Array, ""]:
     """The largest eigenvalue, in size, of the Jacobian of the velocity, by power iteration.
 
     Gradient descent on a quadratic of curvature ``a`` multiplies what is left by ``1 - dt a``: stable below ``2/a``.
     """
 
     def bend(direction: Array) -> Array:
-        return jax.jvp(lambda at: velocity(problem, data, at)[0], (weights,), (direction,))[1]
+        return jax.jvp(lambda at: data.gradient(Weights(at)).weights.coordinates, (weights,), (direction,))[1]
 
     def improve(_: int, estimate: tuple[Array, Array]) -> tuple[Array, Array]:
         direction = bend(estimate[0])
@@ -268,34 +175,58 @@ def largest_curvature(problem: Problem, data: Data, weights: Float[Array, "neuro
 def _start(setup: Setup, key: Array) -> Run:
     data_key, probe_key = jax.random.split(key)
     inputs = draw_inputs(data_key, setup.samples, setup.weights.shape[1], setup.dtype)
-    weights = jnp.asarray(setup.weights, setup.dtype)
-    student, data = setup.form.start(setup.problem, inputs, weights, inputs[:, : setup.problem.indices].T)
-    loss = jnp.mean(setup.problem.error(student.fields(data), data.index_fields) ** 2)
-    return Run(student, data, probe_key, loss, jnp.zeros((), int), jnp.full((), -1))
+    data = setup.form.of(setup.problem, inputs, jnp.asarray(setup.weights, setup.dtype), jax.random.fold_in(key, 2))
+    state = data.rounded(setup.algorithm.start(data))
+    loss = _losses(setup, data, state)[0]
+    return Run(data, state, probe_key, loss, jnp.zeros((), int), jnp.full((), -1))
+
+
+def _losses(setup: Setup, data: Form, state: Any, weights: Weights | None = None) -> tuple[Array, Array | None]:
+    """Training loss over all samples, and misclassification rate where labels are classes."""
+    weights = setup.algorithm.weights(state) if weights is None else weights
+    readout = setup.algorithm.readout(state)
+    losses, mistakes = setup.problem.judge(data.fields(weights), data.index_fields, data.labels, readout)
+    return jnp.mean(losses), None if mistakes is None else jnp.mean(mistakes)
 
 
 def _step(setup: Setup, run: Run, count: Array) -> Run:
-    student, error = run.student.moved(setup.problem, run.data, setup.problem.training.rate_at(count))
-    loss = jnp.mean(error**2)
+    state = run.data.rounded(setup.algorithm.step(run.data, run.state, count))
+    loss = _losses(setup, run.data, run.state)[0]
     below = jnp.where(loss <= run.start_loss, count, run.below)
     diverged = jnp.where((run.diverged < 0) & ~jnp.isfinite(loss), count, run.diverged)
-    return run._replace(student=student, below=below, diverged=diverged)
+    return run._replace(state=state, below=below, diverged=diverged)
 
 
 def _measure(setup: Setup, run: Run) -> dict[str, Array]:
-    problem = setup.problem
-    fields = run.student.fields(run.data)
-    alignment, overlap = run.student.order_parameters(problem.indices)
-    inner = partial(run.student.inner, run.data)
-    return {
-        "train_loss": jnp.mean(problem.error(fields, run.data.index_fields) ** 2),
-        "test_loss": test_loss(problem, alignment, overlap),
+    problem, data, state = setup.problem, run.data, run.state
+    weights, average = setup.algorithm.weights(state), setup.algorithm.average(state)
+    found = _measure_weights(setup, run, weights)
+    if average is not None:
+        averaged = _measure_weights(setup, run, average)
+        found |= {f"averaged_{name}": averaged[name] for name in AVERAGED if name in averaged}
+    readout = setup.algorithm.readout(state)
+    if readout is not None:
+        found["readout"] = readout
+    elif problem.is_plain:
+        fields, target = data.fields(weights), problem.target(data.index_fields).astype(data.matrix.dtype)
+        found["kernel_alignment"] = problem.kernel_alignment(fields, target, data.inner, run.probe_key)
+    return found | {"below": run.below, "diverged": run.diverged}
+
+
+def _measure_weights(setup: Setup, run: Run, weights: Weights) -> dict[str, Array]:
+    """Losses, misclassification rates and order parameters of weights."""
+    alignment, overlap = run.data.alignment(weights), run.data.overlap(weights)
+    train_loss, train_error_rate = _losses(setup, run.data, run.state, weights)
+    test = measure_test(setup.problem.with_readout(setup.algorithm.readout(run.state)), alignment, overlap)
+    found = {
+        "train_loss": train_loss,
+        "test_loss": test.test_loss,
+        "train_error_rate": train_error_rate,
+        "test_error_rate": test.test_error_rate,
         "alignment": alignment,
         "overlap": overlap,
-        "kernel_alignment": problem.kernel_alignment(fields, run.data.target, inner, run.probe_key),
-        "below": run.below,
-        "diverged": run.diverged,
     }
+    return {name: values for name, values in found.items() if values is not None}
 
 
 def divergence(setup: Setup, simulated: Simulated, key: int) -> DivergedError:
@@ -307,7 +238,7 @@ def divergence(setup: Setup, simulated: Simulated, key: int) -> DivergedError:
     @jax.jit
     def curvature(run_key: Array, count: int) -> Array:
         run = jax.lax.fori_loop(0, count, lambda i, run: _step(primal, run, i), _start(primal, run_key))
-        return largest_curvature(setup.problem, run.data, run.student.weights)
+        return largest_curvature(run.data, setup.algorithm.weights(run.state).coordinates)
 
     training: Any = setup.problem.training
     run_key = jax.random.fold_in(jax.random.key(key), seed)
@@ -371,19 +302,27 @@ def _pass(problem: Problem, dimension: int, run: OnePass, count: Array) -> OnePa
     """D steps."""
     training: Any = problem.training
     rate, decay = training.learning_rate / dimension, training.weight_decay
-    inputs = jax.random.normal(jax.random.fold_in(run.key, count), (dimension, dimension)).astype(run.weights.dtype)
+    key, labels = jax.random.fold_in(run.key, count), None
+    inputs = jax.random.normal(key, (dimension, dimension)).astype(run.weights.dtype)
+    if not problem.is_plain:
+        inputs, _, labels = labelled(problem, inputs, jax.random.fold_in(key, 0), fresh=True)
 
-    def step(weights: Array, example: Array) -> tuple[Array, None]:
-        signals, _ = problem.signals(product(weights, example[:, None]), example[: problem.indices, None])
+    def step(weights: Array, sample: tuple[Array, Array | None]) -> tuple[Array, None]:
+        example, label = sample
+        own = None if label is None else label[None]
+        index_fields = example[: problem.indices, None]
+        signals = problem.respond(product(weights, example[:, None]), index_fields, own).signals
         moved = (1 - rate * decay) * weights + rate * signals * example
         return moved.astype(weights.dtype), None
 
-    return OnePass(jax.lax.scan(step, run.weights, inputs)[0], run.key)
+    return OnePass(jax.lax.scan(step, run.weights, (inputs, labels))[0], run.key)
 
 
 def _measure_one_pass(problem: Problem, run: OnePass) -> dict[str, Array]:
     alignment, overlap = run.weights[:, : problem.indices], product(run.weights, run.weights.T)
-    return {"test_loss": test_loss(problem, alignment, overlap), "alignment": alignment, "overlap": overlap}
+    test = measure_test(problem, alignment, overlap)
+    found = {**test._asdict(), "alignment": alignment, "overlap": overlap}
+    return {name: values for name, values in found.items() if values is not None}
 
 
 def one_pass_divergence(problem: Problem, times: np.ndarray, test_losses: np.ndarray) -> DivergedError | None:

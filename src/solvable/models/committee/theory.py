@@ -12,10 +12,12 @@ import xarray as xr
 from solvable.checks import check_choice, check_count, check_fraction
 from solvable.dataset import Meaning
 from solvable.divergence import DivergedError
+from solvable.models.committee.algorithm import Algorithm
+from solvable.models.committee.batches import batches_of
 from solvable.models.committee.flow import Flow
-from solvable.models.committee.latent import Latent
+from solvable.models.committee.latent import AVERAGED, Latent
 from solvable.models.committee.online import Online
-from solvable.models.committee.problem import OutputRequest, Solution, Solver, problem_of
+from solvable.models.committee.problem import OutputRequest, Problem, Solution, Solver, problem_of
 from solvable.models.committee.response import FixedPoint, Response
 from solvable.progress import progress_bar
 from solvable.training import SGD, GradientFlow, Training, check_training
@@ -39,6 +41,14 @@ MEANINGS: Mapping[str, Meaning] = {
     "test_loss": Meaning("test loss", "1", "L_test"),
     "alignment": Meaning("overlap of a neuron with an index vector", "1", "A"),
     "overlap": Meaning("overlap of two neurons", "1", "C^w"),
+    "train_error_rate": Meaning("fraction of training samples that are misclassified", "1", "E_train"),
+    "test_error_rate": Meaning("fraction of new inputs that are misclassified", "1", "E_test"),
+    "averaged_train_loss": Meaning("training loss of the averaged weights", "1", "L̄_train"),
+    "averaged_test_loss": Meaning("test loss of the averaged weights", "1", "L̄_test"),
+    "averaged_train_error_rate": Meaning("misclassified training samples of the averaged weights", "1", "Ē_train"),
+    "averaged_test_error_rate": Meaning("misclassified new inputs of the averaged weights", "1", "Ē_test"),
+    "readout": Meaning("trained readout", "1", "c"),
+    "class": Meaning("number of the class", "1", "k"),
     "kernel_alignment": Meaning("alignment of the tangent kernel with the target", "1", "√P yᵀKy/(|K||y|²)"),
     "weight_correlation": Meaning("overlap of weights at two times", "1", "C^w"),
     "gradient_correlation": Meaning("mean product of the signals at two times", "1", "C^g"),
@@ -58,6 +68,9 @@ MEANINGS: Mapping[str, Meaning] = {
 }
 DIMS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("train_loss", "test_loss", "kernel_alignment", "loss_gap"), ("time",)),
+    **dict.fromkeys(("train_error_rate", "test_error_rate"), ("time",)),
+    **{f"averaged_{name}": ("time",) for name in AVERAGED},
+    "readout": ("time", "neuron"),
     **dict.fromkeys(("alignment", "index_response"), ("time", "neuron", "index")),
     "overlap": ("time", "neuron", "other_neuron"),
     **dict.fromkeys(
@@ -84,7 +97,12 @@ def solve(
     check_choice("on_divergence", on_divergence, ON_DIVERGENCE)
     if accuracy is not None:
         check_fraction(accuracy, "accuracy")
-    problem, solver = problem_of(model, training), choose_solver(solver, model.samples_per_dimension, training)
+    problem = problem_of(model, training)
+    by_name = solver is None or isinstance(solver, str)
+    solver = choose_solver(solver, problem)
+    if by_name and isinstance(solver, Latent):
+        solver = solver.fitted(problem, times)
+    _check_request(request, problem)
     solver.check_cost(problem, times)
 
     def solved(solver: Solver) -> Solution:
@@ -135,20 +153,25 @@ def labelled(
     if seed:
         coordinates["seed"] = np.arange(settings["seeds"])
     dims = {name: DIMS[name.removesuffix("_error")] for name in values}
+    if model.class_readout is not None:
+        of_classes = {name: ("time", "class", "neuron") for name in dims if name.removesuffix("_error") == "readout"}
+        dims |= of_classes
+        if of_classes:
+            coordinates["class"] = np.arange(1, len(model.class_readout) + 1)
     if any("earlier_time" in axes for axes in dims.values()):
         coordinates["earlier_time"] = times
     variables = {name: ((*seed, *dims[name]), value) for name, value in values.items()}
     dataset = model.dataset(method, variables, coordinates, settings, training=training, **about)
-    if isinstance(training, SGD):
+    if isinstance(training, SGD) and training.sampling == "online":
         dataset["time"].attrs["units"] = "D steps"
     if "earlier_time" in coordinates:
         dataset["earlier_time"].attrs["units"] = dataset["time"].attrs["units"]
     return dataset
 
 
-def choose_solver(solver: Any, samples_per_dimension: float, training: Training) -> Solver:
-    """The solver that is asked for, or the default one, if it covers the training."""
-    online = math.isinf(samples_per_dimension)
+def choose_solver(solver: Any, problem: Problem) -> Solver:
+    """The solver that is asked for, or the default one, if it covers the training and the task."""
+    online, training = math.isinf(problem.samples_per_dimension), problem.training
     if solver is None:
         solver = "online" if online else "flow" if isinstance(training, GradientFlow) else "latent"
     if isinstance(solver, str):
@@ -162,8 +185,43 @@ def choose_solver(solver: Any, samples_per_dimension: float, training: Training)
             f"samples_per_dimension is infinite: that is the online limit, use Online() and not {solver!r}"
         )
     remedy = "Leave solver out, and it is chosen by the training."
-    check_training(training, solver.covers, f"the solver {type(solver).__name__}", remedy)
+    if not isinstance(training, Algorithm):
+        check_training(training, solver.covers, f"the solver {type(solver).__name__}", remedy)
+    elif not isinstance(solver, Latent):
+        raise ValueError(f"the solver {type(solver).__name__} does not cover algorithms of your own: use Latent")
+    if not problem.is_plain and not getattr(solver, "covers_every_task", False):
+        raise ValueError(
+            f"the solver {type(solver).__name__} covers the squared error of a teacher without noise on Gaussian "
+            f"inputs only, not {of_task(problem)}: use Latent or Online"
+        )
     return solver
+
+
+def _check_request(request: OutputRequest, problem: Problem) -> None:
+    """Raise a ValueError where something is wanted that is defined for full batches of the plain task only."""
+    training: Any = problem.training
+    plain = problem.is_plain and batches_of(training) is None and not isinstance(training, Algorithm)
+    if not plain or getattr(training, "readout_learning_rate", None) is not None:
+        for name, wanted in dataclasses.asdict(request).items():
+            if wanted:
+                what = of_task(problem) or repr(training)
+                raise ValueError(
+                    f"{name} is defined for the squared error, full batches and fixed readouts only, not for {what}: "
+                    "leave it out"
+                )
+
+
+def of_task(problem: Problem) -> str:
+    """What of a task is not the plain one."""
+    labelling = problem.labelling
+    parts = {
+        f"loss = {problem.loss.kind!r}": problem.loss.kind != "squared",
+        f"labels = {labelling.kind!r}": labelling.kind != "teacher",
+        f"label_noise = {labelling.noise:g}": labelling.noise > 0,
+        f"label_flips = {labelling.flips:g}": labelling.flips > 0,
+        "cluster_means": problem.clusters is not None,
+    }
+    return ", ".join(text for text, there in parts.items() if there)
 
 
 def coordinates_of(model: "Committee") -> dict[str, np.ndarray]:
