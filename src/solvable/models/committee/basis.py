@@ -215,9 +215,7 @@ def _orthonormal(gram: Array, tolerance: Array | float) -> tuple[Array, Array]:
     return jnp.stack(columns, axis=1)[:, order], kept[order]
 
 
-def _pass(
-    function: Callable[[Any], tuple[Any, Any]], chunk: int, arrays: tuple[Array, ...]
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+def _pass(function: Callable[[Any], tuple[Any, Any]], chunk: int, arrays: tuple[Any, ...]) -> tuple[Any, Any]:
     """The function over chunks of rows: its first outputs summed, its second ones put together again."""
     samples = arrays[0].shape[0]
     if chunk >= samples:

@@ -103,7 +103,8 @@ class LatentClosure(System):
         capacity = self._fixed + max(_FIRST_CAPACITY, 2 * neurons)
         self._check_memory(capacity)
         latents = self._columns.normals(0, capacity)
-        self._clean, self.labels = None, None
+        self._clean: Any = None
+        self.labels = None
         if not problem.is_plain:
             latents = self._label(latents)
         self._basis = Basis(latents, jnp.zeros((samples, capacity - self._fixed)), jnp.asarray(self._fixed, dtype=int))

@@ -54,7 +54,8 @@ class Columns:
 
     def __init__(self, samples: int, key: tuple[int, ...], fixed: int, neurons: int, private: Private) -> None:
         self._samples, self._key, self._fixed, self._neurons, self._private = samples, key, fixed, neurons, private
-        self._blocks: dict[int, Array] = {}
+        # On the host: picking columns there needs no compilation.
+        self._blocks: dict[int, np.ndarray] = {}
 
     def normals(self, begin: int, end: int) -> Float[Array, "sample column"]:
         """The coordinates from ``begin`` up to, but not including, ``end``."""
@@ -100,14 +101,14 @@ class Columns:
             inside = wanted[(wanted >= block * _BLOCK) & (wanted < (block + 1) * _BLOCK)] - block * _BLOCK
             if inside.size:
                 parts.append(self._blocks[block][:, inside])
-        return jnp.concatenate(parts, axis=1)
+        return jnp.asarray(np.concatenate(parts, axis=1))
 
-    def _block(self, block: int) -> Array:
+    def _block(self, block: int) -> np.ndarray:
         if block >= _EVEN_BLOCKS:
             seed = int(np.random.default_rng((*self._key, block)).integers(2**31))
-            return jax.random.normal(jax.random.key(seed), (self._samples, _BLOCK))
+            return np.asarray(jax.random.normal(jax.random.key(seed), (self._samples, _BLOCK)))
         columns = sobol_normals(self._samples, _BLOCK, (*self._key, block))
         if block:
             # Randomisations of the same points are not independent of each other; shuffled ones are.
             columns = np.random.default_rng((*self._key, block, 1)).permutation(columns)
-        return jnp.asarray(columns)
+        return columns

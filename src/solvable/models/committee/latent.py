@@ -214,10 +214,10 @@ class Latent(ClosureSolver):
 class Snapshot(NamedTuple):
     """Weights, training loss, misclassification rate and trained readout at one time; None where there is none."""
 
-    weights: Array
-    loss: Array
-    error_rate: Array | None
-    readout: Array | None
+    weights: Any
+    loss: Any
+    error_rate: Any
+    readout: Any
 
 
 def known_rank(problem: Problem, times: np.ndarray) -> int:

@@ -107,7 +107,7 @@ class Labelling:
         names = {"sigmoid": self.kind == "sigmoid", "flips": self.flips > 0, "noise": self.noise > 0 and not self.fresh}
         return tuple(name for name, used in names.items() if used)
 
-    def clean(self, targets: Array, classes: Array | None, uniform: Array | None, loss: Loss) -> Array:
+    def clean(self, targets: Array, classes: Any, uniform: Any, loss: Loss) -> Array:
         """Labels without corruption: of the teacher's outputs, the clusters, and a uniform number for ``sigmoid``."""
         if self.kind == "sign":
             return jnp.where(targets >= 0, 1.0, -1.0)

@@ -25,13 +25,11 @@ _POINTS = 2**15
 _FLOOR = 1e-14
 
 
-class TestMeasures(NamedTuple):
+class PopulationMeasures(NamedTuple):
     """Test loss and, where labels are classes, misclassification rate."""
 
     test_loss: Array
     test_error_rate: Array | None
-
-    __test__ = False
 
 
 def measure_test(
@@ -39,16 +37,16 @@ def measure_test(
     alignment: Float[Array, "neuron index"],
     overlap: Float[Array, "neuron neuron"],
     randomisation: int = 0,
-) -> TestMeasures:
+) -> PopulationMeasures:
     """Averages over fresh inputs; ``randomisation`` chooses the points where they are not by quadrature."""
     if problem.splits_into_pairs:
-        return TestMeasures(test_loss(problem, alignment, overlap), None)
+        return PopulationMeasures(test_loss(problem, alignment, overlap), None)
     points = jnp.asarray(_points(alignment.shape[1] + alignment.shape[0], randomisation))
     rest = overlap - alignment @ alignment.T + _FLOOR * jnp.diag(jnp.diagonal(overlap) + 1e-16)
     root = _semidefinite_root(rest)
     along, across = points[: problem.indices], points[problem.indices :]
 
-    def of_cluster(cluster: Array, mean: Array) -> TestMeasures:
+    def of_cluster(cluster: Array, mean: Array) -> PopulationMeasures:
         index_fields = along + mean[:, None]
         return _conditional(problem, alignment @ index_fields + root @ across, index_fields, cluster)
 
@@ -59,15 +57,15 @@ def measure_test(
     return jax.tree.map(lambda values: clusters.probabilities @ values, found)
 
 
-def _conditional(problem: Problem, fields: Array, index_fields: Array, cluster: Array) -> TestMeasures:
+def _conditional(problem: Problem, fields: Array, index_fields: Array, cluster: Array) -> PopulationMeasures:
     """Averages over the points, given the cluster."""
     labelling, samples = problem.labelling, fields.shape[1]
     classes = jnp.full(samples, cluster)
 
-    def of_labels(uniform: Array | None) -> TestMeasures:
+    def of_labels(uniform: Array | None) -> PopulationMeasures:
         labels = problem.clean_labels(index_fields, classes, uniform)
         losses, mistakes = problem.judge(fields, index_fields, labels)
-        return TestMeasures(losses, mistakes)
+        return PopulationMeasures(losses, mistakes)
 
     if labelling.kind != "sigmoid":
         return jax.tree.map(jnp.mean, of_labels(None))
@@ -122,10 +120,10 @@ def measure_tests(
     overlap: Float[Array, "time neuron neuron"],
     readout: Array | None = None,
     randomisation: int = 0,
-) -> TestMeasures:
+) -> PopulationMeasures:
     """:func:`measure_test` at each time; ``readout`` is that of each time where it is trained."""
 
-    def at(state: tuple[Array, Array, Array | None]) -> TestMeasures:
+    def at(state: tuple[Array, Array, Array | None]) -> PopulationMeasures:
         return measure_test(problem.with_readout(state[2]), state[0], state[1], randomisation)
 
     return jax.lax.map(at, (alignment, overlap, readout))
