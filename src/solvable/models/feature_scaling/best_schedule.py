@@ -186,7 +186,7 @@ def tuned(task: Task, shape: str, steps: int, largest: float, batch: float) -> t
     shapes, batches = _candidates(shape, steps), jnp.full(steps, batch, float)
     peaks = largest * _PEAKS
     losses = np.asarray(_losses(task, jnp.asarray(shapes), jnp.asarray(peaks), batches))
-    place, best = np.unravel_index(np.nanargmin(losses), losses.shape)
+    place, best = (int(one) for one in np.unravel_index(np.nanargmin(losses), losses.shape))
     # Once more between the neighbours of the best peak.
     near = np.geomspace(peaks[max(best - 1, 0)], peaks[min(best + 1, peaks.size - 1)], peaks.size)
     finer = np.asarray(_losses(task, jnp.asarray(shapes[place][None]), jnp.asarray(near), batches))[0]
