@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from solvable.stories import grid, pages
 from solvable.stories.interpolation import Drawn, interpolated
 from solvable.stories.packing import NODE_LEVELS, STEP_LEVELS, pack, pack_system, unpack
 from solvable.stories.scene import Axis, Computed, compute, interpolation_error, step_setting, story_of
-from solvable.stories.shipped import FOLDER, compressed
+from solvable.stories.shipped import FOLDER, compressed, renew, write
 from solvable.story import Step, SystemView
 
 NAMES = stories.names()
@@ -308,3 +309,16 @@ def test_notebooks_show_a_frame(tmp_path) -> None:
     page = stories.show(models.get("linear-estimator"))
     assert page._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
     assert page.save(tmp_path / "story.html").read_text() == page.html
+
+
+def test_a_scene_is_renewed_only_if_its_steps_come_out_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = stories.scene("diagonal-network")
+    monkeypatch.setitem(renew.__globals__, "FOLDER", tmp_path)
+    write(known | {"fingerprint": "of an older version"})
+    assert gzip.decompress(renew("diagonal-network").read_bytes()) == gzip.decompress(compressed(known))
+    steps = [known["steps"][0], {**known["steps"][1], "text": "Another text."}, *known["steps"][2:]]
+    write(known | {"steps": steps})
+    with pytest.raises(ValueError, match=r"steps \[2\] of the story of diagonal-network have changed"):
+        renew("diagonal-network")

@@ -380,6 +380,23 @@ def _rounding(computed: Computed, axes: list[Axis], levels: int) -> float:
     )
 
 
+@in_float64
+def changed_steps(scene: dict[str, Any]) -> list[int]:
+    """The steps of a scene, counted from one, that differ from what the model says and computes now."""
+    story = story_of(scene["model"])
+    axes, node_axes = ([Axis(**axis) for axis in scene[name]] for name in ("axes", "node_axes"))
+    changed = []
+    for number, (step, known) in enumerate(zip(story.steps, scene["steps"], strict=True), start=1):
+        computed = compute(step_setting(scene["model"], step), story)
+        made = _packed_step(step, computed, axes, story)
+        if number == len(story.steps):
+            made |= _packed(computed, node_axes, _STEP_FRAMES)
+        # Numbers as they are in a file.
+        if json.loads(json.dumps(made)) != {name: known.get(name) for name in made}:
+            changed.append(number)
+    return changed
+
+
 def fingerprint(model: str) -> str:
     """A hash of everything that a scene depends on besides the numerics: story, sliders, defaults and start."""
     cls, story = models.get(model), story_of(model)

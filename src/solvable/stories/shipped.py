@@ -1,7 +1,8 @@
 """Scenes that are shipped with the package, so that the first picture needs no computation.
 
 Each file says with which version, when and from which story (by its fingerprint) it was computed. A file whose
-fingerprint is not that of the present story is not used. ``python -m solvable.stories build`` renews them.
+fingerprint is not that of the present story is not used. ``python -m solvable.stories build`` computes them again, and
+``renew`` keeps those whose steps come out as before.
 """
 
 import functools
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from solvable import files
-from solvable.stories.scene import build, fingerprint
+from solvable.stories.scene import build, changed_steps, fingerprint
 
 FOLDER = Path(__file__).parent / "data"
 
@@ -30,6 +31,15 @@ def write(scene: dict[str, Any]) -> Path:
     """Store a scene in the package."""
     FOLDER.mkdir(exist_ok=True)
     return files.write_atomically(path_of(scene["model"]), compressed(scene))
+
+
+def renew(model: str) -> Path:
+    """Give the stored scene the present fingerprint; a ValueError names the steps that come out differently now."""
+    stored = json.loads(gzip.decompress(path_of(model).read_bytes()))
+    changed = changed_steps(stored)
+    if changed:
+        raise ValueError(f"steps {changed} of the story of {model} have changed: build its scene anew")
+    return write(stored | {"fingerprint": fingerprint(model)})
 
 
 @functools.lru_cache(maxsize=16)

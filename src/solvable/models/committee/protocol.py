@@ -7,7 +7,7 @@ An algorithm needs two things of the training set:
 Everything else, losses, batches, momentum, schedules, averages, is a function of single samples or a linear combination
 of weights. :class:`System` is the interface. Its back ends are the latent closure, which gives the limit of many
 dimensions (:mod:`solvable.models.committee.closure`), and the literal simulation in finite dimension
-(:mod:`solvable.models.committee.simulation`). What is exact in the limit is what this interface can express: signals
+(``solvable.models.committee.simulation``). What is exact in the limit is what this interface can express: signals
 are functions of single samples, and weights can be added and multiplied by numbers but have no accessible coordinates.
 
 =====================  =====================  ==================================================================
