@@ -354,7 +354,7 @@ class FeatureScaling(Model):
         """The learning-rate schedule with the least loss after ``steps`` steps, and what the usual schedules lose.
 
         For lazy networks (``richness = 0``) of infinitely many features on new samples, by the costate equations of
-        :mod:`solvable.models.feature_scaling.best_schedule`. ``attrs["sentence"]`` says what was found.
+        ``solvable.models.feature_scaling.best_schedule``. ``attrs["sentence"]`` says what was found.
 
         Parameters
         ----------
