@@ -29,6 +29,10 @@ def sum_of_halves(values, target):
     return ((shared - target * PARITY) ** 2).sum() / 2
 
 
+# One compiled program for all tests and examples.
+gradient_of_halves = jax.jit(jax.grad(sum_of_halves))
+
+
 def test_inputs_and_targets_are_those_of_the_task():
     assert BITS[6].tolist() == [1, 1, 0]
     assert PARITY.tolist() == [1, -1, -1, 1, -1, 1, 1, -1]
@@ -44,7 +48,7 @@ def test_network_is_the_one_with_shared_weights(alpha, beta, gamma, offset):
 def test_corrected_equations_are_the_gradients_of_the_network(alpha, beta, gamma, offset, target):
     """Rates of ln w^2 are -2 grad / w; and the printed right-hand sides, up to any factor, are not."""
     values = jnp.array([alpha, beta, gamma, offset])
-    gradient = np.asarray(jax.grad(sum_of_halves)(values, target))
+    gradient = np.asarray(gradient_of_halves(values, target))
     rates = np.array([*(-2 * gradient[:3] / values[:3]), -gradient[3]])
     np.testing.assert_allclose(velocity(values[:3] ** 2, values[3], target), rates, atol=1e-11)
 
@@ -62,10 +66,9 @@ def test_printed_equations_run_away():
 @given(st.floats(0.01, 0.5), st.floats(0.01, 0.5), st.floats(0.01, 0.5), st.floats(-0.5, 0.5), st.floats(0.5, 5))
 def test_flow_agrees_with_another_integrator(alpha, beta, gamma, offset, target):
     """DOP853 on the weights themselves, with gradients of the network by automatic differentiation."""
-    gradient = jax.jit(jax.grad(sum_of_halves))
 
     def rates(_, values):
-        return -np.asarray(gradient(values, target)) / 8
+        return -np.asarray(gradient_of_halves(values, target)) / 8
 
     solution = solve_ivp(rates, (0, TIMES[-1]), [alpha, beta, gamma, offset], "DOP853", TIMES, rtol=1e-12, atol=1e-13)
     curves = ParityMode(target, alpha, beta, gamma, offset).predict(TIMES)
@@ -90,11 +93,10 @@ def test_modes_emerge_one_after_the_other():
     """S = 5 from 0.01. Crossings of the flow as another integrator gives it, by its event location."""
     model = ParityMode(target_scale=5.0)
     times = model.emergence_time(0.5).emergence_time.values
-    gradient = jax.jit(jax.grad(sum_of_halves))
     # Strengths are alpha^2 / 4S, beta^2 / 8S, gamma^2 / 8S and end at squares of 2S: half of it is S.
     crossings = [lambda _, values, mode=mode: values[mode] ** 2 - 5.0 for mode in range(3)]
     solution = solve_ivp(
-        lambda _, values: -np.asarray(gradient(values, 5.0)) / 8,
+        lambda _, values: -np.asarray(gradient_of_halves(values, 5.0)) / 8,
         (0, 8.0),
         [0.01, 0.01, 0.01, 0.0],
         "DOP853",
@@ -117,7 +119,7 @@ def test_any_fraction_of_a_mode_is_found_on_its_curve():
     for fraction in (0.1, 0.9):
         times = model.emergence_time(fraction).emergence_time.values
         assert (np.diff(times) > 0).all()
-        reached = np.array([float(model.predict([time]).strength[0, mode]) for mode, time in enumerate(times)])
+        reached = model.predict([*times, *(times[-1] + TIMES[1:4])]).strength.values[:3].diagonal()
         np.testing.assert_allclose(reached, fraction * np.array([0.5, 0.25, 0.25]), rtol=1e-7)
     # All three start at 0.3^2 / (2 S) = 0.0225 of their end.
     np.testing.assert_array_equal(model.emergence_time(0.02).emergence_time, 0.0)

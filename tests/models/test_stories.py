@@ -45,8 +45,9 @@ def shown(name: str, texts: tuple[tuple[str, str], ...]) -> Shown:
     setting = setting_of(name, dict(texts))
     model, training, curves = setting.build(), setting.training(), theory_of(setting)
     controls = models.get(name).controls
-    view = controls.system(model, training, curves.time.values)
-    return Shown(model, training, curves, controls.explain(model, training, curves), view)
+    # As on the page: what the sentence was told of the curves, the picture and the facts need not predict again.
+    explanation = controls.explain(model, training, curves)
+    return Shown(model, training, curves, explanation, controls.system(model, training, curves.time.values))
 
 
 def of_step(name: str, place: int) -> tuple[Step, Shown]:
@@ -61,8 +62,8 @@ def facts_of(name: str, place: int) -> dict[str, Any]:
 # Several steps share a setting, and the facts of some take seconds.
 @functools.cache
 def _facts(name: str, texts: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    setting = setting_of(name, dict(texts))
-    return dict(story_of(name).facts(setting.build(), setting.training()))
+    seen = shown(name, texts)
+    return dict(story_of(name).facts(seen.model, seen.training))
 
 
 def sentences(text: str) -> int:

@@ -212,6 +212,7 @@ def _verbs(model: Model, seeds: int) -> Iterator[str]:
         yield "predict and simulate have no variable in common, so that they cannot be compared"
     for verb in ("predict", "simulate"):
         yield from _refusals(model, verb, times)
+    yield from _stories(model, times, theory)
 
 
 def _few_times(model: Model) -> np.ndarray:
@@ -327,11 +328,9 @@ def _page(model: Model, seeds: int) -> Iterator[str]:
             yield f"the summary {summary.name} is an array of shape {np.shape(value)}, not a number"
 
 
-def _stories(model: Model, seeds: int) -> Iterator[str]:
+def _stories(model: Model, times: np.ndarray, theory: xr.Dataset) -> Iterator[str]:
     """Stories have a few short steps with controls that exist; explanation and system are what they promise."""
     controls, training = type(model).controls, model.default_training
-    times = _few_times(model)
-    theory = model.predict(times, training)
     keys = {field.name for field in dataclasses.fields(model)} | {"times"}
     keys |= {option.name for option in training_options(type(model))}
     keys |= {name for verb in ("predict", "simulate") for name in inspect.signature(getattr(model, verb)).parameters}
@@ -416,6 +415,5 @@ _PARTS: tuple[Callable[[Model, int], Iterator[str]], ...] = (
     _verbs,
     _other_trainings,
     _page,
-    _stories,
     _vectorised,
 )

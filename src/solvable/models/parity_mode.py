@@ -137,20 +137,13 @@ class ParityMode(Model):
         check_count("max_steps", max_steps)
         integrate = partial(_integrate, self, jnp.asarray(training.flow_time(times)), max_steps=max_steps)
         states = integrate(jnp.asarray(tolerance))
-        error = None
+        variables, error = _curves(self, states), None
         if not is_traced(self):
             _check_finished(states, times, max_steps)
-            looser = integrate(jnp.asarray(min(100 * tolerance, 1e-2)))
-            largest = float(np.max(_strengths(states, self)))
-            error = float(np.max(np.abs(_strengths(states, self) - _strengths(looser, self)))) / largest
+            strength = np.asarray(variables["strength"])
+            looser = _curves(self, integrate(jnp.asarray(min(100 * tolerance, 1e-2))))["strength"]
+            error = float(np.abs(strength - np.asarray(looser)).max() / strength.max())
         settings = {"tolerance": tolerance, "max_steps": max_steps, "solver": "Dopri8, linearised at its end"}
-        variables = {
-            "strength": _strengths(states, self),
-            "total_strength": _strengths(states, self).sum(-1),
-            "weight": jnp.exp(states[:, :3] / 2),
-            "offset": states[:, 3],
-            "test_loss": jax.vmap(partial(_flow_loss, self))(states),
-        }
         about: dict[str, Any] = {"training": training, "system": {"samples": None}, "error_scale": "maximum"}
         coordinates = {"time": times, "mode": np.arange(1, 4)}
         return self.dataset("theory", variables, coordinates, settings, error=error, **about)
@@ -316,6 +309,18 @@ def _check_finished(states: Array, times: np.ndarray, max_steps: int) -> None:
             f"the integration took {max_steps} steps and did not reach time {times[np.argmax(lost)]:g}: "
             "raise max_steps or ask for earlier times"
         )
+
+
+@jax.jit
+def _curves(model: ParityMode, states: Float[Array, "time 4"]) -> dict[str, Array]:
+    strength = _strengths(states, model)
+    return {
+        "strength": strength,
+        "total_strength": strength.sum(-1),
+        "weight": jnp.exp(states[:, :3] / 2),
+        "offset": states[:, 3],
+        "test_loss": jax.vmap(partial(_flow_loss, model))(states),
+    }
 
 
 def _strengths(states: Array, model: ParityMode) -> Array:

@@ -352,16 +352,18 @@ def test_gradients_and_vmap() -> None:
     base = {"aspect_ratio": 0.8, "initial_scale": 1.5, "label_noise": 0.2}
     trained = {"weight_decay": 0.01, "learning_rate": 0.02}
     for kind in (GradientFlow, GradientDescent):
-        for name, value in (base | trained).items():
 
-            def loss(x, name=name, kind=kind):
-                model = LinearEstimator(**{key: x if key == name else number for key, number in base.items()})
-                training = kind(**{key: x if key == name else number for key, number in trained.items()})
-                return model.predict([200], training).test_loss.data[0]
+        def loss(point, kind=kind):
+            model = LinearEstimator(**{name: point[name] for name in base})
+            training = kind(**{name: point[name] for name in trained})
+            return model.predict([200], training).test_loss.data[0]
 
+        point = base | trained
+        slopes = jax.grad(loss)(point)
+        for name, value in point.items():
             step = 1e-5 * value
-            slope = (float(loss(value + step)) - float(loss(value - step))) / (2 * step)
-            assert float(jax.grad(loss)(value)) == pytest.approx(slope, rel=1e-6, abs=0)
+            above, below = (float(loss(point | {name: value + change})) for change in (step, -step))
+            assert float(slopes[name]) == pytest.approx((above - below) / (2 * step), rel=1e-6, abs=0)
     ratios = jnp.array([0.3, 1.0, 2.0])
     batched = jax.vmap(lambda x: LinearEstimator(aspect_ratio=x).predict([100.0]).train_loss.data[0])(ratios)
     looped = [float(LinearEstimator(aspect_ratio=float(x)).predict([100.0]).train_loss[0]) for x in ratios]

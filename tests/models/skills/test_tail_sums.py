@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from solvable.models.skills.binomial import expected_shortfall, gauss_rule, small_count_chances
-from solvable.models.skills.tail_sums import partial_sums, power_sum, sum_grid
+from solvable.models.skills import binomial, tail_sums
+from solvable.models.skills.tail_sums import power_sum, sum_grid
+
+# Compiled as in the model, where one program serves all examples.
+expected_shortfall = jax.jit(binomial.expected_shortfall, static_argnames="wanted")
+gauss_rule = jax.jit(binomial.gauss_rule, static_argnames="nodes")
+partial_sums = jax.jit(tail_sums.partial_sums)
+small_count_chances = jax.jit(binomial.small_count_chances, static_argnames="most")
 
 
 @given(st.floats(1.001, 8.0), st.integers(1, 10**7))
@@ -32,8 +38,9 @@ def test_finite_power_sums_are_the_sum_of_their_terms(power: float, first: int, 
 
 
 def test_the_derivative_of_the_power_sum_is_that_of_the_zeta_function() -> None:
+    derivative = jax.jit(jax.grad(power_sum), static_argnums=1)
     for power in (1.1, 1.6, 3.0):
-        slope = jax.grad(lambda s: power_sum(s, 5))(power)
+        slope = derivative(power, 5)
         assert float(slope) == pytest.approx(float(mpmath.zeta(power, 5, 1)), rel=1e-12)
 
 
@@ -56,15 +63,15 @@ def test_a_summand_that_needs_too_many_panels_is_refused() -> None:
 
 @given(st.integers(1, 3000), st.floats(1e-6, 0.999))
 def test_chances_of_small_counts_are_binomial(trials: int, chance: float) -> None:
-    found = small_count_chances(trials, jnp.array([chance]), 40)[0]
+    found = small_count_chances(trials, jnp.array([chance]), most=40)[0]
     # SciPy's own error grows with the number of trials; its logarithms are of the order of trials.
     assert np.allclose(found, binom.pmf(np.arange(41), trials, chance), rtol=1e-10, atol=1e-300)
 
 
 def test_chances_survive_certainty_and_a_trillion_trials() -> None:
-    certain = small_count_chances(3.0, jnp.array([1.0]), 3)[0]
+    certain = small_count_chances(3.0, jnp.array([1.0]), most=3)[0]
     assert np.allclose(certain, [0, 0, 0, 1], atol=1e-15)
-    rare = small_count_chances(1e12, jnp.array([2e-12]), 5)[0]
+    rare = small_count_chances(1e12, jnp.array([2e-12]), most=5)[0]
     poisson = [math.exp(-2) * 2**d / math.factorial(d) for d in range(6)]
     # Binomial and Poisson differ by about mean^2 / trials.
     assert np.allclose(rare, poisson, rtol=1e-11)
@@ -72,7 +79,7 @@ def test_chances_survive_certainty_and_a_trillion_trials() -> None:
 
 @given(st.integers(1, 10**9), st.floats(1e-9, 0.9))
 def test_the_gauss_rule_has_the_moments_of_the_binomial(trials: int, chance: float) -> None:
-    counts, weights = (part[0] for part in gauss_rule(trials, jnp.array([chance]), 12))
+    counts, weights = (part[0] for part in gauss_rule(trials, jnp.array([chance]), nodes=12))
     assert float(weights.sum()) == pytest.approx(1, abs=1e-13)
     mean, variance = trials * chance, trials * chance * (1 - chance)
     assert float(weights @ counts) == pytest.approx(mean, rel=1e-9, abs=1e-12)
@@ -85,5 +92,5 @@ def test_the_gauss_rule_has_the_moments_of_the_binomial(trials: int, chance: flo
 def test_the_shortfall_is_what_is_missing_to_the_wanted_count(trials: int, wanted: int, chance: float) -> None:
     counts = np.arange(trials + 1)
     expected = binom.pmf(counts, trials, chance) @ np.minimum(counts, wanted) / wanted
-    found = 1 - float(expected_shortfall(trials, jnp.array([chance]), wanted)[0])
+    found = 1 - float(expected_shortfall(trials, jnp.array([chance]), wanted=wanted)[0])
     assert found == pytest.approx(expected, rel=1e-10, abs=1e-13)

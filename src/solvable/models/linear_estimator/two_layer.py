@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 # Steps per e-fold of time in the coarser of the two marches whose difference estimates the error.
 _STEPS_PER_EFOLD = 24
+# Grids are filled up to a multiple of this many steps, so that most of them share a compiled program.
+_STEPS_PER_PROGRAM = 64
 
 
 class Rows(NamedTuple):
@@ -226,7 +228,7 @@ def _march(model: "LinearEstimator", training: AnyTraining, grid: Float[Array, "
 def _march_grid(
     model: "LinearEstimator", training: AnyTraining, times: np.ndarray, refine: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Step ends that include the wanted times, and where those are.
+    """Step ends that include the wanted times, and where those are; at the end come steps of length zero.
 
     The grid needs only the order of the fastest relaxation time, so traced parameters take a stand-in.
     """
@@ -236,7 +238,8 @@ def _march_grid(
     count = 2 + int(_STEPS_PER_EFOLD * refine * np.log1p(times[-1] / begin))
     regular = begin * np.expm1(np.linspace(0, np.log1p(times[-1] / begin), count))
     grid = np.union1d(regular, times)
-    return grid, np.searchsorted(grid, times)
+    filled = np.pad(grid, (0, -grid.size % _STEPS_PER_PROGRAM), mode="edge")
+    return filled, np.searchsorted(grid, times)
 
 
 def limits(model: "LinearEstimator", training: AnyTraining) -> tuple[Array, Array]:
