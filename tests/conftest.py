@@ -1,4 +1,4 @@
-"""Set-up for all tests: one thread of BLAS and of Torch per worker, slow tests on request, shapes checked at run time."""
+"""Set-up for all tests: one thread for each worker, slow tests on request, shapes checked at run time."""
 
 import contextlib
 import ctypes
