@@ -1,4 +1,4 @@
-"""Set-up for all tests: one BLAS thread per worker, slow tests on request, shapes checked at run time."""
+"""Set-up for all tests: one thread for each worker, slow tests on request, shapes checked at run time."""
 
 import contextlib
 import ctypes
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Torch's threads wait for each other by spinning, which takes time from the other workers.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell starts background jobs with SIGINT ignored, and children inherit that: tests of Ctrl-C need the usual handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -94,12 +94,16 @@ def test_dead_neurons_stay_dead():
     np.testing.assert_allclose(of_width(jnp.array([5, 16]))[0], masked(X[0]), rtol=1e-6)
 
 
+@jax.jit
+def power_and_slope(power, place):
+    return jax.value_and_grad(networks.mlp.PowerReLU(networks.Constant(power)))(place)
+
+
 @given(st.floats(0.3, 3.0), st.floats(-2, 2))
 def test_powers_of_relu_and_their_slopes(power, place):
     if 0 < abs(place) < 1e-3:
         place = 0.0
-    function = networks.mlp.PowerReLU(networks.Constant(jnp.asarray(power)))
-    value, slope = jax.value_and_grad(function)(place)
+    value, slope = power_and_slope(power, place)
     assert float(value) == pytest.approx(max(place, 0) ** power if place > 0 else 0)
     assert float(slope) == pytest.approx(power * place ** (power - 1) if place > 0 else 0)
 

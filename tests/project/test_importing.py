@@ -107,14 +107,10 @@ def state():
     assert numbers == float64_numbers
 
 
-def test_the_user_may_come_second(tmp_path: Path, user_alone: str, float64_numbers: list[bytes]) -> None:
-    numbers, after = in_new_process(SOLVABLE, "numbers = use()", USER, "found = numbers, user()", folder=tmp_path)
-    assert after == user_alone
-    assert numbers == float64_numbers
-
-
-def test_an_error_inside_leaves_jax_as_it_was(tmp_path: Path, user_alone: str) -> None:
-    fails = """
+# Programs that run one after the other in one float32 process, each with names of its own. A user's program comes last,
+# and finds JAX as it was before all of them.
+PROGRAMS = {
+    "an error inside": """
 import solvable
 for wrong in (lambda: solvable.ScalarNetwork().predict([-1.0]), lambda: solvable.sweep("scalar-network", {"no": [1]})):
     try:
@@ -123,13 +119,9 @@ for wrong in (lambda: solvable.ScalarNetwork().predict([-1.0]), lambda: solvable
         refused = type(error).__name__
     else:
         raise AssertionError("not refused")
-"""
-    assert in_new_process(USER, fails, "found = user()", folder=tmp_path) == user_alone
-
-
-def test_threads_get_what_one_gets(tmp_path: Path) -> None:
-    """Precision is a property of a thread in JAX; four threads switch it on and off at the same time."""
-    threads = """
+found = "refused"
+""",
+    "threads": """
 from concurrent.futures import ThreadPoolExecutor
 import jax.numpy as jnp, solvable
 
@@ -142,12 +134,8 @@ with ThreadPoolExecutor(4) as pool:
     together = list(pool.map(bits, targets))
     inside = list(pool.map(lambda _: str(jnp.ones(1).dtype), range(4)))
 found = together == [bits(target) for target in targets], inside
-"""
-    assert in_new_process(threads, folder=tmp_path) == (True, ["float32"] * 4)
-
-
-def test_derivatives_in_float32_are_refused_with_the_remedy(tmp_path: Path) -> None:
-    derivative = """
+""",
+    "derivatives": """
 import jax, solvable
 
 def loss(target):
@@ -161,18 +149,8 @@ with jax.enable_x64(True):
     slope = float(jax.grad(loss)(2.0))
     h = 1e-5
     found = refused, slope, (float(loss(2.0 + h)) - float(loss(2.0 - h))) / (2 * h)
-"""
-    refused, slope, difference = in_new_process(derivative, folder=tmp_path)
-    assert "float32" in refused
-    assert "jax_enable_x64" in refused
-    assert "jax.enable_x64(True)" in refused
-    # Central differences with h = 1e-5: truncation ~ h^2, rounding ~ 1e-16 / h.
-    assert slope == pytest.approx(difference, rel=1e-8)
-
-
-def test_a_users_network_runs_as_in_the_users_program(tmp_path: Path) -> None:
-    """A scan from ``jnp.zeros`` over float32 rows is an error in float64, and the loader would draw other numbers."""
-    network = """
+""",
+    "a user's network": """
 import equinox as eqx, jax, jax.numpy as jnp, numpy as np, solvable.equinox
 
 class Recurrent(eqx.Module):
@@ -198,15 +176,8 @@ report = solvable.equinox.diagnose(network, Loader(), Loader(), progress=False)
 own = jax.vmap(network)(jax.random.normal(jax.random.key(0), (50, 6, 4)))
 seen = solvable.diagnostics.feature_kernel(network, kept[0]).values
 found = report.precision, {str(batch.dtype) for batch in kept}, np.asarray(own @ own.T), seen
-"""
-    precision, drawn, own, seen = in_new_process(network, folder=tmp_path)
-    assert precision == "float32"
-    assert drawn == {"float32"}
-    np.testing.assert_allclose(seen, own, rtol=1e-5, atol=1e-6)
-
-
-def test_a_float64_network_keeps_its_digits_in_a_float32_program(tmp_path: Path) -> None:
-    script = """
+""",
+    "a float64 network": """
 import equinox as eqx, jax, numpy as np, solvable.equinox
 with jax.enable_x64(True):
     network = eqx.nn.MLP(3, 2, 80, 1, key=jax.random.key(0))
@@ -214,15 +185,8 @@ inputs, labels = np.sin(np.arange(180.0)).reshape(60, 3), np.arange(60) % 2
 report = solvable.equinox.diagnose(network, (inputs, labels), (inputs, labels), progress=False)
 kernel = solvable.diagnostics.ntk(network, inputs)
 found = report.precision, report.to_json(), kernel.attrs["precision"], kernel.values.tobytes()
-"""
-    narrow = in_new_process(script, folder=tmp_path)
-    assert narrow[::2] == ("float64", "float64")
-    assert narrow == in_this_process(script)
-
-
-def test_trained_networks_do_not_depend_on_the_process(tmp_path: Path) -> None:
-    """Neither do a forecast, a task and what is measured on the way."""
-    script = """
+""",
+    "trained networks": """
 import jax, numpy as np, optax, solvable.networks as networks
 
 def network(key):
@@ -239,22 +203,91 @@ parity = networks.SparseParity(skills=4, skill_bits=12)
 found += [np.asarray(part).astype(int) for part in parity.draw(jax.random.key(0), 100)]
 forecast = networks.forecast(network, task.inputs, task.targets, seeds=2, progress=False)
 found = [array.tobytes() for array in [*found, forecast.eigenvalues, forecast.power]]
+""",
+    "sweeps": """
+import numpy as np, solvable
+targets = [0.5, 1.0, 2.0, 4.0]
+alone = np.array([float(solvable.ScalarNetwork(target=target).kernel_ratio().kernel_ratio) for target in targets])
+found = {}
+for engine in ("serial", "vmap", "processes"):
+    options = {"workers": 1} if engine == "processes" else {}
+    axes = {"target": targets}
+    swept = solvable.sweep("scalar-network", axes, "kernel_ratio", engine=engine, progress=False, **options)
+    values = next(iter(swept.data_vars.values())).values
+    found[engine] = str(values.dtype), values, alone
+""",
+    "the user at the end": f"{USER}\nfound = user()",
+}
+
+
+@pytest.fixture(scope="module")
+def found_in_float32(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What each program found, or its error, in a process that has JAX in float32."""
+    run = f"""
+import jax.numpy as jnp, traceback
+answers = {{"solvable first": use()}}
+for name, program in {PROGRAMS!r}.items():
+    names = {{"__name__": "__main__"}}
+    try:
+        exec(program, names)
+        answers[name] = names["found"]
+    except Exception:
+        answers[name] = traceback.format_exc()
+    assert jnp.ones(1).dtype == jnp.float32, name
+found = answers
 """
-    assert in_new_process(script, folder=tmp_path) == in_this_process(script)
+    return in_new_process(SOLVABLE, run, folder=tmp_path_factory.mktemp("programs"))
+
+
+def test_the_user_may_come_second(
+    found_in_float32: dict[str, Any], user_alone: str, float64_numbers: list[bytes]
+) -> None:
+    assert found_in_float32["the user at the end"] == user_alone
+    assert found_in_float32["solvable first"] == float64_numbers
+
+
+def test_an_error_inside_leaves_jax_as_it_was(found_in_float32: dict[str, Any], user_alone: str) -> None:
+    assert found_in_float32["an error inside"] == "refused"
+    assert found_in_float32["the user at the end"] == user_alone
+
+
+def test_threads_get_what_one_gets(found_in_float32: dict[str, Any]) -> None:
+    """Precision is a property of a thread in JAX; four threads switch it on and off at the same time."""
+    assert found_in_float32["threads"] == (True, ["float32"] * 4)
+
+
+def test_derivatives_in_float32_are_refused_with_the_remedy(found_in_float32: dict[str, Any]) -> None:
+    refused, slope, difference = found_in_float32["derivatives"]
+    assert "float32" in refused
+    assert "jax_enable_x64" in refused
+    assert "jax.enable_x64(True)" in refused
+    # Central differences with h = 1e-5: truncation ~ h^2, rounding ~ 1e-16 / h.
+    assert slope == pytest.approx(difference, rel=1e-8)
+
+
+def test_a_users_network_runs_as_in_the_users_program(found_in_float32: dict[str, Any]) -> None:
+    """A scan from ``jnp.zeros`` over float32 rows is an error in float64, and the loader would draw other numbers."""
+    precision, drawn, own, seen = found_in_float32["a user's network"]
+    assert precision == "float32"
+    assert drawn == {"float32"}
+    np.testing.assert_allclose(seen, own, rtol=1e-5, atol=1e-6)
+
+
+def test_a_float64_network_keeps_its_digits_in_a_float32_program(found_in_float32: dict[str, Any]) -> None:
+    narrow = found_in_float32["a float64 network"]
+    assert narrow[::2] == ("float64", "float64")
+    assert narrow == in_this_process(PROGRAMS["a float64 network"])
+
+
+def test_trained_networks_do_not_depend_on_the_process(found_in_float32: dict[str, Any]) -> None:
+    """Neither do a forecast, a task and what is measured on the way."""
+    assert found_in_float32["trained networks"] == in_this_process(PROGRAMS["trained networks"])
 
 
 @pytest.mark.parametrize("engine", ["serial", "vmap", "processes"])
-def test_sweeps_compute_in_float64(tmp_path: Path, engine: str) -> None:
+def test_sweeps_compute_in_float64(found_in_float32: dict[str, Any], engine: str) -> None:
     """In this process, vectorised and in worker processes: what the model itself gives."""
-    script = f"""
-import numpy as np, solvable
-targets = [0.5, 1.0, 2.0, 4.0]
-swept = solvable.sweep("scalar-network", {{"target": targets}}, "kernel_ratio", engine={engine!r}, progress=False)
-alone = [solvable.ScalarNetwork(target=target).kernel_ratio() for target in targets]
-values = next(iter(swept.data_vars.values())).values
-found = str(values.dtype), values, np.array([float(value.kernel_ratio) for value in alone])
-"""
-    dtype, swept, alone = in_new_process(script, folder=tmp_path)
+    dtype, swept, alone = found_in_float32["sweeps"][engine]
     assert dtype == "float64"
     np.testing.assert_allclose(swept, alone, rtol=1e-14)
 
@@ -269,14 +302,20 @@ def curves(name):
 """
 
 
+# Methods of every model are switched to float64 by the same wrapper (``Model.__init_subclass__``). These three compile
+# integrators for some ten seconds each; the others have closed forms, integrators, draws and solvers between them.
+LONG = ("linear-network", "committee", "parity-mode")
+
+
 @pytest.fixture(scope="module")
-def float32_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The curves of every model in a process that has JAX in float32, or the error where there was one."""
+def float32_process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The curves of models in a process that has JAX in float32, or the error where there was one."""
+    chosen = [name for name in models.names() if name not in LONG or request.config.getoption("--slow")]
     attempts = f"""
 import jax, jax.numpy as jnp
 assert jnp.ones(1).dtype == jnp.float32
 found = {{}}
-for name in {list(models.names())!r}:
+for name in {chosen!r}:
     try:
         found[name] = curves(name)
     except Exception as error:
@@ -286,7 +325,9 @@ assert jnp.ones(1).dtype == jnp.float32
     return in_new_process(CURVES, attempts, folder=tmp_path_factory.mktemp("models"))
 
 
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in models.names()]
+)
 def test_models_do_not_depend_on_the_process(name: str, float32_process: dict[str, Any]) -> None:
     """Predictions and simulations of every registered model, with JAX in float32 and (here) in float64."""
     narrow = float32_process[name]

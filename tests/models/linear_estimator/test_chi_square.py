@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import erf, gammainc, gammaincinv
 
+from solvable.models.linear_estimator import chi_square
 from solvable.models.linear_estimator.chi_square import mean_square_for, probability_below
 
 
@@ -29,3 +30,11 @@ def test_inverse(degrees: float, probability: float) -> None:
 def test_no_error_is_always_correct() -> None:
     assert float(probability_below(1e-3, 0.0, 1)) == 1.0
     assert float(probability_below(1e-3, 1e-310, 5)) == 1.0
+
+
+def test_the_inverse_is_compiled_once() -> None:
+    """A bisection over weight decays asks for it a hundred times."""
+    chi_square._inverse_gammainc.clear_cache()
+    for probability in (0.5, 0.9, 0.95):
+        mean_square_for(probability, 1e-3, 1)
+    assert chi_square._inverse_gammainc._cache_size() == 1

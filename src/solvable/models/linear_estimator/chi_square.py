@@ -36,6 +36,7 @@ def mean_square_for(probability: Array | float, threshold: Array | float, degree
     return threshold * half / _inverse_gammainc(jax.lax.stop_gradient(half), jax.lax.stop_gradient(probability))
 
 
+# Outside of a compiled function, a loop compiles anew at every call: half a second each time.
 @jax.jit
 def _inverse_gammainc(a: Array, probability: Array) -> Array:
     """``x`` with ``P(a, x) = probability``, by Newton's method in ``log x`` kept inside a bracket."""
