@@ -98,7 +98,9 @@ def step_setting(model: str, step: Step) -> Setting:
 
 
 @in_float64
-def build(model: str, nodes: int | None = None, test_points: int = 24, progress: bool | None = None) -> dict[str, Any]:
+def build(
+    model: str, nodes: int | None = None, test_points: int | None = None, progress: bool | None = None
+) -> dict[str, Any]:
     """Compute the scene of a model, which the player shows.
 
     Parameters
@@ -109,7 +111,8 @@ def build(model: str, nodes: int | None = None, test_points: int = 24, progress:
         Number of computed settings along each slider of the last step (default: 21 for two sliders and 7 for three;
         where theory takes seconds, 5 and 3).
     test_points
-        Number of settings between the nodes at which the interpolation is compared with the theory.
+        Number of settings between the nodes at which the interpolation is compared with the theory (default: 120;
+        where theory takes seconds, 24).
     progress
         Whether to show a progress bar; None chooses.
     """
@@ -117,6 +120,7 @@ def build(model: str, nodes: int | None = None, test_points: int = 24, progress:
     settings = [step_setting(model, step) for step in story.steps]
     places = grid.places(settings[-1], story.sliders, nodes, story.ranges)
     adapt = not grid.is_slow(settings[-1])
+    test_points = (120 if adapt else 24) if test_points is None else test_points
     looked = sum(map(len, itertools.chain(*map(places.along, range(len(story.sliders)))))) if adapt else 0
     total = len(settings) + looked + places.count + test_points
     with progress_bar(f"story of {model}", total, progress, unit="settings") as advance:
