@@ -146,7 +146,7 @@ CALLS: list[tuple[str, Callable[[], Any], str]] = [
         "(sampling 'online' or 'replacement')",
     ),
     ("committee flow", lambda: committee().simulate([1], GradientFlow()), "does not cover GradientFlow"),
-    ("committee epochs", lambda: committee().predict([1], sgd(sampling="epochs")), "does not cover sampling='epochs'"),
+    ("committee epochs", lambda: committee().predict([1], sgd(sampling="epochs")), "give batch_fraction"),
     (
         "scaling decay of a flow",
         lambda: scaling().predict([1], GradientFlow(weight_decay=0.1)),

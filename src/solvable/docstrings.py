@@ -52,6 +52,9 @@ def with_parameters(docstring: str, texts: Mapping[str, str]) -> str:
     ----------
     times
         Increasing times.
+
+    Parameters
+    ----------
     docstring
         The docstring.
     texts

@@ -54,7 +54,7 @@ def training_options(model: "type[Model]") -> list[TrainingOption]:
     >>> import solvable
     >>> from solvable.training_choice import training_options
     >>> [option.name for option in training_options(solvable.LinearNetwork)]
-    ['training', 'learning_rate']
+    ['training', 'learning_rate', 'weight_decay', 'momentum', 'nesterov', 'decoupled']
     """
     covered = [*model.theory_covers, *model.simulation_covers]
     kinds = [name for name, kind in TRAININGS.items() if any(cover.kind is kind for cover in covered)]

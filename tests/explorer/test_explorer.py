@@ -24,7 +24,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import solvable
-from solvable import cli, models, papers
+from solvable import GradientFlow, cli, models, papers
 from solvable.checks import rules
 from solvable.explorer import address, diagnosis, files, history, server, tasks
 from solvable.explorer.marks import Window, mark_columns
@@ -186,7 +186,8 @@ def test_every_training_on_offer_is_one_that_the_model_covers(name: str) -> None
 def test_axes_of_a_plane_are_those_of_the_training() -> None:
     assert "batch_fraction" not in planes.axes(Setting("linear-estimator"))
     assert "batch_fraction" in planes.axes(Setting("linear-estimator").edit("training", "sgd"))
-    assert "momentum" not in planes.axes(Setting("linear-estimator")), "theory does not cover it"
+    assert "momentum" not in planes.axes(Setting("linear-features")), "theory does not cover it"
+    assert "momentum" in planes.axes(Setting("linear-estimator"))
     assert "momentum" in planes.axes(Setting("committee"))
     assert "momentum" not in planes.axes(Setting("committee").edit("training", "flow"))
 
@@ -989,8 +990,7 @@ def test_a_training_without_theory_shows_the_simulation_alone() -> None:
     job.on_done(answer_to(job), [])
     assert view.theory["a"] is not None
     workers.asked.pop().on_done([], [])
-    view.edit("a", "training", "descent")
-    assert view.state.a.text("times") == "0:800:9"
+    view.edit("a", "weight_decay", "0.1")
     assert [job.task for job in workers.asked] == ["cards"]
     workers.asked.pop().on_done([], [])
     assert view.theory["a"] is None
@@ -998,7 +998,7 @@ def test_a_training_without_theory_shows_the_simulation_alone() -> None:
     assert view.curves.upper_legend.object == ""
     assert view.curves.sentence.object == ""
     assert view.curves.views.fields == []
-    words = "the theory of scalar-network does not cover GradientDescent(learning_rate=0.01). Press Simulate"
+    words = "the theory of scalar-network does not cover GradientFlow(weight_decay=0.1). Press Simulate"
     assert words in view.progress.error
     view._simulate()
     job = workers.asked[-1]
@@ -1010,10 +1010,9 @@ def test_a_training_without_theory_shows_the_simulation_alone() -> None:
     assert panel["lines"] == []
     assert {points.name for points in panel["points"]} == {"test loss", "train loss"}
     assert "no theory to compare with" in view.runner.error
-    # The flow at the same flow times, simulated with the same random numbers, is close to small steps.
-    flow = setting.build().simulate(setting.times(), samples=20, seeds=4).test_loss
-    assert np.allclose(answer["result"]["simulation"].test_loss, flow, atol=0.02 * float(flow.max()))
-    view.edit("a", "training", "flow")
+    flow = setting.build().simulate(setting.times(), GradientFlow(weight_decay=0.1), samples=20, seeds=4).test_loss
+    assert np.allclose(answer["result"]["simulation"].test_loss, flow, rtol=1e-10)
+    view.edit("a", "weight_decay", "0")
     assert view.progress.error == ""
     assert workers.asked[-1].task == "theory"
 
@@ -1163,8 +1162,8 @@ def test_files_can_be_saved_once_there_is_something_in_them() -> None:
     assert enabled() == {"Notebook", "Theory", "Simulation", "Picture"}
     saved = view._buttons["Simulation .csv"].callback().getvalue()
     assert b"test_loss_seed_3" in saved
-    view.edit("a", "training", "descent")
-    assert enabled() == {"Notebook", "Simulation", "Picture"}, "the curve of the flow is not that of the steps"
+    view.edit("a", "weight_decay", "0.1")
+    assert enabled() == {"Notebook", "Simulation", "Picture"}, "theory does not cover weight decay"
 
 
 def test_a_closed_page_is_not_touched_any_more() -> None:

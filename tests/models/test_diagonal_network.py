@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 
-from solvable import GradientDescent
+from solvable import GradientDescent, GradientFlow
 from solvable.comparison import compare
 from solvable.models.diagonal_network import DiagonalNetwork
 
@@ -286,8 +286,8 @@ def test_other_mistakes_are_named():
         model.replace(initial_first=model.initial_first * 2).stage_overlap()
     with pytest.raises(ValueError, match="unstable"):
         model.simulate([1.0], GradientDescent(1.5))
-    with pytest.raises(ValueError, match="does not cover GradientDescent; it covers GradientFlow. simulate covers it"):
-        model.predict([1.0], GradientDescent(0.1))
+    with pytest.raises(ValueError, match="does not cover weight_decay=0.1; it covers GradientFlow.*simulate covers it"):
+        model.predict([1.0], GradientFlow(weight_decay=0.1))
     with pytest.raises(ValueError, match="samples must be a whole number"):
         model.simulate([1.0], samples=0)
     with pytest.raises(ValueError, match="times is empty"):

@@ -171,8 +171,8 @@ def test_aligned_curves_that_shift_in_time_are_interpolated_by_their_times() -> 
         return Drawn(position, 3 * heights, heights)
 
     found, rows = interpolated([0.5, 0.5], [step(0.3), step(0.7)], aligned=True)
-    # A shift by 0.4 changes the way before the step by 0.05 * 0.4, half of which each curve is off at the corners of the
-    # step; there are 240 intervals along the way. Both in units of the height, which is 3.
+    # A shift by 0.4 changes the way before the step by 0.05 * 0.4, half of which each curve is off at the corners of
+    # the step; there are 240 intervals along the way. Both in units of the height, which is 3.
     bound = 3 * (0.05 * 0.4 / 2 + 1.05 / 240 / 2)
     np.testing.assert_allclose(np.interp(position, found, rows[0]), step(0.5).coordinates[0], atol=1.01 * bound)
     # At equal times, the mean has two steps of half the height.

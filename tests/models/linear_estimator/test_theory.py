@@ -387,8 +387,8 @@ def test_gradient_in_weight_decay_at_zero() -> None:
     ("times", "training", "message"),
     [
         ([0.5], None, "times count the steps of this training"),
-        ([1], GradientDescent(learning_rate=0.01, momentum=0.9), "does not cover momentum=0.9.*simulate covers it"),
-        ([1], GradientDescent(learning_rate=lambda step: 0.01), "a schedule of learning_rate"),
+        ([1], GradientDescent(learning_rate=0.01, momentum=0.9, ema_decay=0.9), "does not cover ema_decay=0.9"),
+        ([1], SGD(learning_rate=0.01, batch_size=lambda step: 4), "a schedule of batch_size"),
         ([1], SGD(learning_rate=0.01, batch_size=4, sampling="online"), "sampling='online'"),
         ([1], GradientDescent(learning_rate=0.5), "0.2633, from which gradient descent is unstable: lower it"),
         ([1], 0.01, "training must be GradientFlow"),
