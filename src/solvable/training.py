@@ -230,7 +230,13 @@ class GradientFlow(Training):
     weight_decay: float = option("strength of weight decay", rules.not_negative, default=0.0, symbol="γ")
 
     def flow_time(self, times: Any) -> Any:
-        """The integral of the learning rate up to each time."""
+        """The integral of the learning rate up to each time.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        """
         if not isinstance(self.learning_rate, Schedule):
             return super().flow_time(times)
         times = np.asarray(times, float)
@@ -447,7 +453,13 @@ class OptaxDescent(Training):
         return False
 
     def flow_time(self, times: Any) -> Any:
-        """How far a constant gradient of 1 has moved a weight at each time."""
+        """How far a constant gradient of 1 has moved a weight at each time.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        """
         times = np.asarray(times, float)
 
         def step(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], Any]:

@@ -170,7 +170,15 @@ class Latent(ClosureSolver):
     covers_every_task: ClassVar[bool] = True
 
     def fitted(self, problem: Problem, times: np.ndarray) -> "Latent":
-        """This solver with enough samples for the number of directions, where it is known before the run."""
+        """This solver with enough samples for the number of directions, where it is known before the run.
+
+        Parameters
+        ----------
+        problem
+            Network, target, start, samples per dimension and training.
+        times
+            Increasing times, in the units of the training.
+        """
         needed = _USUAL_LOAD * known_rank(problem, times) * problem.samples_per_dimension
         most = max(self.samples, _MOST_FITTED)
         enough = min(2 ** math.ceil(math.log2(max(needed, 1.0))), most)
