@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from solvable.models.skills import SkillModel
     from solvable.networks.forecast import forecast
     from solvable.networks.forecast_report import ForecastReport
+    from solvable.optax_descent import OptaxDescent
     from solvable.plotting import plot, plot_plane
     from solvable.sweeps import sweep
-    from solvable.training import SGD, GradientDescent, GradientFlow, OptaxDescent
+    from solvable.training import SGD, GradientDescent, GradientFlow
 
 _HOME = {
     "Algorithm": "solvable.models.committee",
@@ -56,7 +57,7 @@ _HOME = {
     "LinearFeatures": "solvable.models.linear_features",
     "LinearNetwork": "solvable.models.linear_network",
     "Model": "solvable.model",
-    "OptaxDescent": "solvable.training",
+    "OptaxDescent": "solvable.optax_descent",
     "ParityMode": "solvable.models.parity_mode",
     "SGD": "solvable.training",
     "ScalarNetwork": "solvable.models.scalar_network",

@@ -60,9 +60,9 @@ def option(
     return eqx.field(default=default, metadata=metadata, converter=_number_or_schedule)
 
 
-_MOMENTUM = Rule("a number from 0 up to, but not including, 1", lambda value: 0 <= value < 1)
+MOMENTUM = Rule("a number from 0 up to, but not including, 1", lambda value: 0 <= value < 1)
 _FRACTION = Rule("a number above 0 and at most 1", lambda value: 0 < value <= 1)
-_STEP = Rule("a whole number, zero or more", lambda value: value >= 0 and float(value).is_integer())
+STEP = Rule("a whole number, zero or more", lambda value: value >= 0 and float(value).is_integer())
 
 
 class Training(eqx.Module):
@@ -290,7 +290,7 @@ class GradientDescent(Training):
     name: ClassVar[str] = "descent"
 
     learning_rate: Any = option("learning rate", rules.positive, schedule=True, symbol="η")
-    momentum: float = option("momentum", _MOMENTUM, default=0.0)
+    momentum: float = option("momentum", MOMENTUM, default=0.0)
     nesterov: bool = eqx.field(default=False, static=True, metadata={"help": "whether momentum is Nesterov's"})
     weight_decay: float = option("strength of weight decay", rules.not_negative, default=0.0, symbol="γ")
     decoupled: bool = eqx.field(
@@ -299,8 +299,8 @@ class GradientDescent(Training):
     feature_learning_rate: Any = option(
         "learning rate of the first layer, if it differs", rules.positive, default=None, schedule=True, symbol="η_A"
     )
-    ema_decay: float | None = option("decay of an exponential moving average of the weights", _MOMENTUM, default=None)
-    average_from: int | None = option("step from which on the weights are averaged", _STEP, default=None)
+    ema_decay: float | None = option("decay of an exponential moving average of the weights", MOMENTUM, default=None)
+    average_from: int | None = option("step from which on the weights are averaged", STEP, default=None)
     max_gradient_norm: float | None = option("largest norm of the gradient", rules.positive, default=None)
     temperature: float = option("temperature of Langevin noise", rules.not_negative, default=0.0, symbol="T")
     readout_learning_rate: float | None = option(
@@ -312,7 +312,7 @@ class GradientDescent(Training):
         for name in ("nesterov", "decoupled"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, not {getattr(self, name)!r}")
-        _check_averaging(self)
+        check_averaging(self)
         if self.nesterov and not isinstance(self.momentum, jax.core.Tracer) and not self.momentum:
             raise ValueError("nesterov=True needs a momentum above 0")
 
@@ -327,7 +327,8 @@ class GradientDescent(Training):
         return self._scheduled(name, first, last)
 
 
-def _check_averaging(training: Any) -> None:
+def check_averaging(training: Any) -> None:
+    """Raise a ValueError if two averages of the weights are asked for."""
     if training.ema_decay is not None and training.average_from is not None:
         raise ValueError("give ema_decay, or average_from, but not both: there is one average of the weights")
 
@@ -365,7 +366,7 @@ class SGD(GradientDescent):
                 "give batch_size, or batch_fraction, but not both: SGD needs to know how large a batch is "
                 "(full batches are GradientDescent)"
             )
-        _check_sampling(self.sampling)
+        check_sampling(self.sampling)
 
     def batch_sizes(self, first: int, last: int) -> np.ndarray:
         """The batch size of each step from ``first`` up to, but not including, ``last``; checked step by step.
@@ -398,79 +399,10 @@ class SGD(GradientDescent):
         return size
 
 
-def _check_sampling(sampling: str | None) -> None:
+def check_sampling(sampling: str | None) -> None:
+    """Raise a ValueError unless there is such a way of drawing batches."""
     if sampling is not None and sampling not in SAMPLING:
         raise ValueError(f"sampling must be one of {', '.join(map(repr, SAMPLING))}, not {sampling!r}")
-
-
-class OptaxDescent(Training):
-    """Gradient descent with any Optax optimiser, on full batches or mini-batches.
-
-    Theories cover optimisers that are linear in the gradients and act on each weight alone: momentum, weight decay,
-    schedules, gradient accumulation and chains of them. Others, such as Adam and clipping, can be simulated.
-
-    Parameters
-    ----------
-    optimiser
-        An Optax gradient transformation, such as ``optax.chain(optax.trace(0.9), optax.scale(-0.1))``. The weights of
-        each layer have a name (``"w"`` and ``"A"`` in :class:`solvable.FeatureScaling`), for ``optax.partition``.
-    batch_size
-        Number of samples in each batch; None for full batches.
-    sampling
-        Where a batch comes from, as in :class:`SGD`.
-    ema_decay, average_from
-        Which average of the weights is kept, as in :class:`GradientDescent`.
-    """
-
-    name: ClassVar[str] = "optax"
-
-    optimiser: Any = eqx.field(static=True, metadata={"help": "an Optax gradient transformation"})
-    batch_size: Any = option("samples in each batch", rules.count, default=None, symbol="B")
-    sampling: str | None = eqx.field(default=None, static=True, metadata={"help": "where a batch comes from"})
-    ema_decay: float | None = option("decay of an exponential moving average of the weights", _MOMENTUM, default=None)
-    average_from: int | None = option("step from which on the weights are averaged", _STEP, default=None)
-
-    def __check_init__(self) -> None:
-        Training.__check_init__(self)
-        if not (callable(getattr(self.optimiser, "init", None)) and callable(getattr(self.optimiser, "update", None))):
-            raise ValueError(f"optimiser must be an Optax gradient transformation, not {self.optimiser!r}")
-        _check_averaging(self)
-        _check_sampling(self.sampling)
-
-    def __repr__(self) -> str:
-        # A transformation prints the addresses of its functions, which differ from run to run.
-        made_by = getattr(self.optimiser.update, "__qualname__", "optimiser").removesuffix(".<locals>.update_fn")
-        given = [
-            f"{name}={value!r}"
-            for name, value in self.parameters().items()
-            if name != "optimiser" and value is not None
-        ]
-        return f"OptaxDescent({', '.join([made_by, *given])})"
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether nothing follows a schedule: not known of an optimiser."""
-        return False
-
-    def flow_time(self, times: Any) -> Any:
-        """How far a constant gradient of 1 has moved a weight at each time.
-
-        Parameters
-        ----------
-        times
-            Increasing times, in the units of the training.
-        """
-        times = np.asarray(times, float)
-
-        def step(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], Any]:
-            weight, state = carry
-            update, state = self.optimiser.update(jax.numpy.ones_like(weight), state, weight)
-            return (weight + update, state), -weight
-
-        with jax.enable_x64(True):
-            start = jax.numpy.zeros(())
-            path = jax.lax.scan(step, (start, self.optimiser.init(start)), None, length=int(times[-1]) + 1)[1]
-        return np.asarray(path)[times.astype(int)]
 
 
 TRAININGS: Mapping[str, type[Training]] = {kind.name: kind for kind in (GradientFlow, GradientDescent, SGD)}

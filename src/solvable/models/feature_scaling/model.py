@@ -19,8 +19,9 @@ from solvable.models.feature_scaling.mode_quadrature import nodes
 from solvable.models.feature_scaling.simulation import MODES, simulated
 from solvable.models.feature_scaling.theory import SOLVERS, batch_size, has_batches, predicted
 from solvable.numerics.ensemble import run_options
+from solvable.optax_descent import OptaxDescent
 from solvable.timegrid import check_times
-from solvable.training import SGD, Covers, GradientDescent, GradientFlow, OptaxDescent, Schedule, Training
+from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Schedule, Training
 
 _TRACE_CLASS = Rule(
     "a finite number above 1, or the eigenvalues k^-capacity would have no finite sum (the kernel would not be trace "

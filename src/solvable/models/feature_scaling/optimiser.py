@@ -25,7 +25,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.checks import is_traced
-from solvable.training import GradientDescent, OptaxDescent, Schedule, Training
+from solvable.optax_descent import OptaxDescent
+from solvable.training import GradientDescent, Schedule, Training
 
 # How well an optimiser must be what its kernel says, relative to the largest weight.
 _LINEAR = 1e-6

@@ -24,7 +24,8 @@ from solvable.models.feature_scaling.mode_quadrature import listed
 from solvable.models.feature_scaling.theory import batch_sizes
 from solvable.numerics.descent import optimiser_step
 from solvable.numerics.ensemble import trajectories
-from solvable.training import SGD, GradientDescent, OptaxDescent, Schedule, Training
+from solvable.optax_descent import OptaxDescent
+from solvable.training import SGD, GradientDescent, Schedule, Training
 
 if TYPE_CHECKING:
     from solvable.models.feature_scaling.model import FeatureScaling

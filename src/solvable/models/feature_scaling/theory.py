@@ -20,7 +20,8 @@ from solvable.models.feature_scaling.optimiser import (
 )
 from solvable.models.feature_scaling.two_time import Descent, Solution, march, memory
 from solvable.numerics.descent import check_stable
-from solvable.training import SGD, GradientDescent, OptaxDescent, Schedule, Training
+from solvable.optax_descent import OptaxDescent
+from solvable.training import SGD, GradientDescent, Schedule, Training
 
 if TYPE_CHECKING:
     from solvable.models.feature_scaling.model import FeatureScaling
