@@ -81,19 +81,35 @@ def test_a_compiled_program_that_never_ends(asynchronous: bool) -> None:
     assert "Traceback" not in errors
 
 
-def test_a_report_keeps_what_is_finished(tmp_path: Path) -> None:
+# A library that turns the interrupt into an error of its own, as JAX does inside callbacks of compiled programs.
+CONVERTED = """
+import time
+def compute(scale):
+    try:
+        print('ready', flush=True)
+        time.sleep(1000)
+    except KeyboardInterrupt:
+        raise RuntimeError("the program was cancelled") from None
+"""
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        ENDLESS.format(asynchronous=False)
+        + "\ndef compute(scale):\n    print('ready', flush=True)\n    return compiled(jnp.ones((8, 8)))\n",
+        CONVERTED,
+    ],
+    ids=["endless", "converted"],
+)
+def test_a_report_keeps_what_is_finished(tmp_path: Path, second: str) -> None:
     """The second of two figures never ends; the first is kept, and the run says so."""
     folder = tmp_path / "fake_paper"
     folder.mkdir()
     (folder / "__init__.py").write_text('"""A paper."""\n')
     (folder / "errata.md").write_text("none\n")
     (folder / "fig1.py").write_text('"""Fig. 1."""\n' + FIGURE)
-    (folder / "fig2.py").write_text(
-        '"""Fig. 2."""\n'
-        + FIGURE
-        + ENDLESS.format(asynchronous=False)
-        + "\ndef compute(scale):\n    print('ready', flush=True)\n    return compiled(jnp.ones((8, 8)))\n"
-    )
+    (folder / "fig2.py").write_text('"""Fig. 2."""\n' + FIGURE + second)
     code = (
         "import sys\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"

@@ -30,11 +30,21 @@ CLEAN_UP = 15.0
 
 _farewells: list[Callable[[], None]] = []
 _announced = threading.Event()
+_received = threading.Event()
 
 
 def forget_announcement() -> None:
     """Reset the announcement at the start of a command, because a process may run several commands."""
     _announced.clear()
+    _received.clear()
+
+
+def was_interrupted() -> bool:
+    """Whether this command received a SIGINT, even if a library turned the ``KeyboardInterrupt`` into another error.
+
+    JAX does so where the interrupt arrives inside a Python function that its compiled code called.
+    """
+    return _received.is_set()
 
 
 def announce(text: str = "interrupted") -> None:
@@ -77,6 +87,7 @@ def prompt_interrupts() -> Iterator[None]:
             # A second Ctrl-C during the clean-up after the first one ends the process at once.
             leave(INTERRUPTED)
         interrupted = True
+        _received.set()
         raise KeyboardInterrupt
 
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

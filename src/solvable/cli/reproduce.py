@@ -10,7 +10,7 @@ import jax
 from solvable import papers
 from solvable.checks import check_choice
 from solvable.cli import show
-from solvable.cli.interrupts import announce, farewell
+from solvable.cli.interrupts import announce, farewell, was_interrupted
 from solvable.cli.outputs import check_folder
 from solvable.cli.streams import StdoutError, printing
 from solvable.files import write_atomically
@@ -104,7 +104,10 @@ class _Run:
         try:
             with farewell(self._stop):
                 for task in self.tasks:
-                    self.outcomes.append(self._outcome(task))
+                    outcome = self._outcome(task)
+                    if outcome.error and was_interrupted():
+                        raise KeyboardInterrupt
+                    self.outcomes.append(outcome)
                     # After every figure, so that an interrupted run leaves what it has found; before anything is
                     # printed.
                     self._write_ledger()
