@@ -51,6 +51,9 @@ def main(older: Path, names: list[str]) -> dict[str, dict[str, float]]:
 
 if __name__ == "__main__":
     chosen = sys.argv[2:] or [path.stem for path in sorted((HERE / "benchmarks").glob("[a-z]*.py"))]
-    result = main(Path(sys.argv[1]).resolve(), [name for name in chosen if (Path(sys.argv[1]) / "benchmarks" / f"{name}.py").exists()])
+    result = main(
+        Path(sys.argv[1]).resolve(),
+        [name for name in chosen if (Path(sys.argv[1]) / "benchmarks" / f"{name}.py").exists()],
+    )
     if out := os.environ.get("OUT"):
         (Path(out) / "side-by-side.json").write_text(json.dumps(result, indent=1) + "\n", "utf-8")

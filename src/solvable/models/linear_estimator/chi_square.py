@@ -7,9 +7,12 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import gammainc, gammaln, ndtri
 from jaxtyping import Array
+from scipy import special
 
+from solvable.checks import is_traced
 from solvable.precision import in_float64
 
 
@@ -20,11 +23,20 @@ def probability_below(threshold: Array | float, mean_square: Array | float, degr
     For ``degrees = n`` this is the chance that the mean of ``n`` squared Gaussian errors, each of variance
     ``mean_square``, is at most ``threshold``. A zero ``mean_square`` is certain success.
     """
+    if not is_traced(threshold, mean_square, degrees):
+        # SciPy needs no compilation, which for JAX's function takes a second.
+        return jnp.asarray(_on_the_host(*map(np.asarray, (threshold, mean_square, degrees))))
     half = jnp.asarray(degrees, float) / 2
     mean_square = jnp.asarray(mean_square, float)
     positive = jnp.where(mean_square > 0, mean_square, 1.0)
     below = gammainc(half, half * threshold / positive)
     return jnp.where(mean_square > 0, below, 1.0)
+
+
+def _on_the_host(threshold: np.ndarray, mean_square: np.ndarray, degrees: np.ndarray) -> np.ndarray:
+    half = degrees / 2
+    positive = np.where(mean_square > 0, mean_square, 1.0)
+    return np.where(mean_square > 0, special.gammainc(half, half * threshold / positive), 1.0)
 
 
 @in_float64

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from solvable.checks import is_traced
 from solvable.models.linear_estimator import theory, two_layer
 from solvable.models.linear_estimator.recursion import stepped_losses
-from solvable.models.linear_estimator.spectra import MarchenkoPastur
+from solvable.models.linear_estimator.spectra import MarchenkoPastur, TrapezoidRule
 from solvable.models.linear_estimator.theory import AnyTraining, Losses
 from solvable.numerics.cost import check_cost
 from solvable.training import SGD, GradientDescent, GradientFlow
@@ -49,10 +49,10 @@ def loss_curve(
         # Rates are numbers from here on, so that schedules share compiled code.
         training = training.replace(learning_rate=1.0)
     one_layer = partial(_one_layer_curve, model, training, jnp.asarray(times), batch_ratio, rates)
-    curve = one_layer(0.0)
+    curve = one_layer(theory.rule_for(training))
     if is_traced(model, training):
         return curve, None
-    return curve, _relative_error(curve, one_layer(0.5))
+    return curve, _relative_error(curve, one_layer(theory.rule_for(training, offset=0.5)))
 
 
 def needs_recursion(training: AnyTraining) -> bool:
@@ -75,16 +75,17 @@ def _check_step_cost(model: "LinearEstimator", training: AnyTraining, times: Flo
     )
 
 
-@partial(jax.jit, static_argnames="offset")
+# The nodes are an argument, so that the grid of the error estimate needs no second compilation.
+@jax.jit
 def _one_layer_curve(
     model: "LinearEstimator",
     training: AnyTraining,
     times: Float[Array, "time"],
     batch_ratio: Array | float,
     rates: Float[Array, "step"] | None,
-    offset: float,
+    rule: TrapezoidRule,
 ) -> Losses:
-    spectrum = MarchenkoPastur(model.aspect_ratio, theory.rule_for(training, offset))
+    spectrum = MarchenkoPastur(model.aspect_ratio, rule)
     if rates is not None:
         ratio = batch_ratio if isinstance(training, SGD) else None
         return stepped_losses(model, training, spectrum, rates, times, ratio)

@@ -31,8 +31,8 @@ from solvable.precision import require_float64
 class TrapezoidRule(NamedTuple):
     """Nodes ``x`` in (0, 1) and weights for averages over the bulk; none depends on the aspect ratio."""
 
-    positions: Float[np.ndarray, "node"]
-    weights: Float[np.ndarray, "node"]
+    positions: Float[np.ndarray | Array, "node"]
+    weights: Float[np.ndarray | Array, "node"]
 
 
 def trapezoid_rule(step: float = 0.15, lower: float = -38.0, upper: float = 12.5, offset: float = 0.0) -> TrapezoidRule:

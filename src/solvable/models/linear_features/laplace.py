@@ -22,6 +22,8 @@ from jaxtyping import Array, Complex, Float
 _ANGLE, _STEP, _SCALE = 1.172104229, 1.081792140, 4.492075287
 # Rounding grows as exp(0.35 nodes), truncation falls as 10^-nodes: they meet near here.
 NODES = 14
+# The error is estimated by a rule with more nodes.
+MORE_NODES = NODES + 3
 
 
 class Contour(NamedTuple):
@@ -35,14 +37,19 @@ class Contour(NamedTuple):
     crossing: Float[Array, ""]
 
 
-def hyperbola(time: Float[Array, ""], nodes: int = NODES) -> Contour:
-    """The contour for one positive time."""
+def hyperbola(time: Float[Array, ""], nodes: Array | int = NODES, capacity: int | None = None) -> Contour:
+    """The contour for one positive time.
+
+    With a ``capacity``, the contour has that many points, and those beyond the first ``nodes`` have no weight: rules of
+    different sizes then share one compiled program.
+    """
+    count = np.arange(nodes if capacity is None else capacity)
     step = _STEP / nodes
-    position = (np.arange(nodes) + 0.5) * step
+    position = (count + 0.5) * step
     scale = _SCALE * nodes / time
-    points = scale * (1 + np.sin(1j * position - _ANGLE))
-    weights = step / np.pi * jnp.exp(points * time) * scale * np.cos(1j * position - _ANGLE)
-    return Contour(points, weights, scale * (1 - np.sin(_ANGLE)))
+    points = scale * (1 + jnp.sin(1j * position - _ANGLE))
+    weights = step / np.pi * jnp.exp(points * time) * scale * jnp.cos(1j * position - _ANGLE)
+    return Contour(points, jnp.where(count < nodes, weights, 0.0), scale * (1 - np.sin(_ANGLE)))
 
 
 def invert(contour: Contour, values: Complex[Array, "node ..."]) -> Float[Array, "..."]:

@@ -15,7 +15,7 @@ from solvable.controls import Controls, Slider, Summary, log_slider, of_method
 from solvable.dataset import VARIABLES, Meaning
 from solvable.model import Key, MemoryLimit, Model, parameter
 from solvable.models.linear_features import story
-from solvable.models.linear_features.laplace import NODES
+from solvable.models.linear_features.laplace import MORE_NODES, NODES
 from solvable.models.linear_features.regression_flow import FlowState, flow_state, kappa_or_zero
 from solvable.models.linear_features.simulation import Run, train_once
 from solvable.numerics.ensemble import ensemble, run_options
@@ -206,7 +206,7 @@ class LinearFeatures(Model):
         states = _states(*self._arrays(), jnp.asarray(times), NODES)
         error = None
         if not is_traced(states.train_loss):
-            other = _states(*self._arrays(), jnp.asarray(times), NODES + 3)
+            other = _states(*self._arrays(), jnp.asarray(times), MORE_NODES)
             scale = (np.sum(self.target**2) + self.noise**2) / 2 or 1.0
             error = max(
                 float(jnp.max(jnp.abs(one - two))) / size
@@ -362,7 +362,9 @@ class LinearFeatures(Model):
             )
 
 
-def _states(intensities: Array, target: Array, samples: Array, noise: Array, times: Array, nodes: int) -> FlowState:
+def _states(
+    intensities: Array, target: Array, samples: Array, noise: Array, times: Array, nodes: Array | int
+) -> FlowState:
     """The flow at each time, one after the other: one time holds the modes at every node of its contour."""
     at = partial(_state, intensities, target, samples, noise, nodes=nodes)
     if is_traced(intensities, target, samples, noise):
@@ -371,8 +373,8 @@ def _states(intensities: Array, target: Array, samples: Array, noise: Array, tim
     return jax.tree.map(lambda *values: jnp.stack(values), *(at(time) for time in times))
 
 
-@partial(jax.jit, static_argnames="nodes")
-def _state(intensities: Array, target: Array, samples: Array, noise: Array, time: Array, nodes: int) -> FlowState:
+@jax.jit
+def _state(intensities: Array, target: Array, samples: Array, noise: Array, time: Array, nodes: Array) -> FlowState:
     state = flow_state(intensities, target, samples, noise, jnp.where(time > 0, time, 1.0), nodes)
     zero = jnp.zeros(())
     start = FlowState(

@@ -36,7 +36,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
-from solvable.models.linear_features.laplace import Contour, hyperbola, invert, invert_twice
+from solvable.models.linear_features.laplace import MORE_NODES, Contour, hyperbola, invert, invert_twice
 from solvable.numerics.kappa import kappa, shares
 
 _NEWTON_STEPS = 40
@@ -58,16 +58,16 @@ def flow_state(
     samples: Float[Array, ""],
     noise: Float[Array, ""],
     time: Float[Array, ""],
-    nodes: int,
+    nodes: Array | int,
 ) -> FlowState:
-    """The expected state of the flow at one positive time."""
+    """The expected state of the flow at one positive time, by a quadrature of at most ``MORE_NODES`` nodes."""
     # Only products of intensity and time matter: in units of the strongest mode nothing overflows.
     unit = jax.lax.stop_gradient(jnp.max(intensities))
     intensities, time = intensities / unit, time * unit
     power = target**2
     final = kappa_or_zero(intensities, samples)
-    once = hyperbola(time, nodes)
-    twice = hyperbola(2 * time, nodes)
+    once = hyperbola(time, nodes, MORE_NODES)
+    twice = hyperbola(2 * time, nodes, MORE_NODES)
     inner, outer = (kappa_along(intensities, samples, contour) for contour in (once, twice))
     missing = inner[:, None] / (once.points[:, None] * (intensities + inner[:, None]))
     unfitted = jnp.sum(power / (intensities + outer[:, None]), axis=1) + noise**2 / outer
