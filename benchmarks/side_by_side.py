@@ -2,8 +2,8 @@
 
     python -m benchmarks.side_by_side OLDER_CHECKOUT [name ...]
 
-Both checkouts run on the same machine in the order old, new, new, old, so that a slow drift of the machine's speed cancels,
-and the shorter of the two times counts. Results are matched by their names; names that only one checkout has are listed.
+Both checkouts run on the same machine in the order old, new, new, old, so that a slow drift of its speed cancels. The
+shorter of the two times counts. Results are matched by their names; names that only one checkout has are listed.
 """
 
 import json

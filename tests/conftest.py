@@ -1,13 +1,16 @@
 """Set-up for all tests: one thread for each worker, slow tests on request, shapes checked at run time."""
 
+import atexit
 import contextlib
 import ctypes
 import gc
 import importlib.metadata
 import importlib.util
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +31,15 @@ if "--slow" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
     if tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:2])) <= (0, 11):
         flags += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
     os.environ.setdefault("XLA_FLAGS", " ".join(flags))
+
+# Compiled programs are kept on disk for the length of a run: the two workers and the processes that tests start need
+# many of the same ones, and so do workers that have dropped theirs to free memory.
+if "PYTEST_XDIST_WORKER" not in os.environ and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    programs = tempfile.mkdtemp(prefix="solvable-programs-")
+    atexit.register(shutil.rmtree, programs, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = programs
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import hypothesis
 import jax

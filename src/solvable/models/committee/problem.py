@@ -47,8 +47,9 @@ class Problem(eqx.Module):
 
     activation: Callable[[Array], Array] = eqx.field(static=True)
     teacher: Callable[..., Array] = eqx.field(static=True)
-    readout: Float[Array, "neuron"]
-    gradient_readout: Float[Array, "neuron"]
+    # With several outputs (softmax): one row per output.
+    readout: Float[Array, "neuron"] | Float[Array, "output neuron"]
+    gradient_readout: Float[Array, "neuron"] | Float[Array, "output neuron"]
     samples_per_dimension: float
     initial_overlap: Float[Array, "neuron neuron"]
     initial_alignment: Float[Array, "neuron index"]
@@ -107,8 +108,8 @@ class Problem(eqx.Module):
         """``f``, with the class as first axis where there are several outputs."""
         return jnp.tensordot(self.readout, elementwise(self.activation)(fields), axes=1)
 
-    def target(self, index_fields: Float[Array, "index *samples"]) -> Float[Array, "*samples"]:
-        """``sigma`` of the index fields."""
+    def target(self, index_fields: Float[Array, "index *samples"]) -> Float[Array, "*outputs_and_samples"]:
+        """``sigma`` of the index fields, with the class as first axis where it gives one score per class."""
         function = vector_teacher(self.teacher, index_fields.shape[0])
         for _ in range(index_fields.ndim - 1):
             function = jax.vmap(function, in_axes=-1, out_axes=-1)
@@ -287,8 +288,8 @@ def _takes_vector(teacher: Callable[..., Any], indices: int) -> bool:
     """Whether the teacher wants its fields as one vector: it does not accept that many scalars, or fails on them."""
     try:
         inspect.signature(teacher).bind(*[0.0] * indices)
-        shape = jax.eval_shape(teacher, *[jax.ShapeDtypeStruct((), float)] * indices)
-        return shape.shape != ()
+        jax.eval_shape(teacher, *[jax.ShapeDtypeStruct((), float)] * indices)
+        return False
     except (TypeError, ValueError, IndexError):
         return True
 
