@@ -47,6 +47,8 @@ _USUAL_LOAD, _MOST_FITTED = 25, 2**17
 _MOST_LOAD = 0.5
 # What is measured of averaged weights beside the weights themselves.
 AVERAGED = ("train_loss", "test_loss", "train_error_rate", "test_error_rate")
+# How much of ``1 - n/D`` shortens the step into the n-th coordinate, by convention.
+_OPEN, _HALF_WAY, _SHRUNK = 0.0, 0.5, 1.0
 # Typical rank of the latent basis on long runs, and the overhead of an evaluation from Python in operations.
 _USUAL_RANK, _CALL = 64, 1e6
 
@@ -60,7 +62,8 @@ class ClosureSolver:
     samples
         Size of one set of samples.
     replicates
-        Number of independent randomised quasi-Monte-Carlo sets of samples; their spread is part of the error.
+        Number of independent randomised quasi-Monte-Carlo sets of samples; their spread is part of the error. The first
+        is solved twice, which bounds the bias of finite samples.
     tolerance
         Fraction of a signal that must lie outside the latent basis for the basis to grow.
     memory_limit
@@ -95,25 +98,27 @@ class ClosureSolver:
     def solve(
         self, problem: Problem, times: np.ndarray, request: OutputRequest, key: int, advance: Advance
     ) -> Solution:
-        """Solve with every set of samples, once with each convention for new directions."""
+        """Solve with every set of samples: the first with both conventions for new directions, others half way."""
         if request.responses:
             raise ValueError("the latent closure needs no response functions and has none: use the solver Response")
-        each = 1 / (2 * self.replicates)
+        each = 1 / (self.replicates + 1)
         recorders = [
             [
                 self.run(problem, times, request, replicate, shrunk, key, lambda part: advance(each * part))
-                for shrunk in (False, True)
+                for shrunk in ((_HALF_WAY,) if replicate else (_OPEN, _SHRUNK))
             ]
             for replicate in range(self.replicates)
         ]
-        every = [recorder for pair in recorders for recorder in pair]
+        every = [recorder for runs in recorders for recorder in runs]
         stopped = [recorder for recorder in every if recorder.stopped is not None]
         first = min(stopped, key=lambda recorder: recorder.stopped or 0.0, default=None)
-        pairs = [[recorder.arrays(times.size) for recorder in pair] for pair in recorders]
+        found = [[recorder.arrays(times.size) for recorder in runs] for runs in recorders]
         # A run that diverged before the first time has measured nothing.
-        names = [name for name in pairs[0][0] if all(name in arrays for pair in pairs for arrays in pair)]
-        values = {name: np.stack([(pair[0][name] + pair[1][name]) / 2 for pair in pairs]) for name in names}
-        bias = {name: abs(np.mean([pair[0][name] - pair[1][name] for pair in pairs], axis=0)) / 2 for name in names}
+        names = [name for name in found[0][0] if all(name in arrays for runs in found for arrays in runs)]
+        values = {
+            name: np.stack([np.mean([arrays[name] for arrays in runs], axis=0) for runs in found]) for name in names
+        }
+        bias = {name: abs(found[0][0][name] - found[0][1][name]) / 2 for name in names}
         notes = {
             "rank": max(recorder.rank for recorder in every),
             "evaluations": max(recorder.evaluations for recorder in every),
@@ -198,7 +203,7 @@ class Latent(ClosureSolver):
         typical = max(rank / 2, _USUAL_RANK)
         check_cost(
             f"Latent() for {steps:.3g} steps",
-            operations=steps * 2 * self.replicates * (4.0 * self.samples * problem.neurons * typical + _CALL),
+            operations=steps * (self.replicates + 1) * (4.0 * self.samples * problem.neurons * typical + _CALL),
             remedy="ask for earlier times, or for gradient flow: GradientFlow(...), or simulate",
         )
 
