@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-_FIRST_ROWS = 32
-_GROWTH = 1.5
+# Memory is not touched before it is used, and copying it is avoided: the first rows do for most runs.
+_FIRST_ROWS, _GROWTH = 128, 2
 _ONE_BY_ONE = 8
 # Products of at most this many multiplications are several times faster in OpenBLAS: it does not copy their factors.
 _SMALL_PRODUCT, _LEAST_PART = 10**6, 512
@@ -60,15 +60,10 @@ class Basis:
         self.used = self.fixed
         self._normals, self._check_memory = normals, check_memory
         self._ratio, self._tolerance, self._shrunk = ratio, tolerance, shrunk
-        self._capacity = 0
+        self._capacity, self._far_outside = 0, False
         self._latents = self._directions = self._xp.zeros((0, self.samples))
-        self._reserve(self.fixed + _FIRST_ROWS)
+        self._reserve(self.fixed)
         self._latents = self._write(self._latents, 0, first)
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that there is memory for."""
-        return self._capacity
 
     @property
     def latents(self) -> Any:
@@ -95,6 +90,11 @@ class Basis:
             np.matmul(factors, rows[:, part], out=out[:, part])
         return out
 
+    def _without(self, values: Any, factors: np.ndarray, rows: Any) -> Any:
+        """Values less combinations of rows."""
+        taken = self._combine(factors, rows)
+        return np.subtract(values, taken, out=taken) if self._xp is np else values - taken
+
     def average(self, values: Any, rows: Any) -> Float[np.ndarray, "value row"]:
         """``<v r>`` over the samples, for values and rows of each sample."""
         if self._xp is not np:
@@ -104,6 +104,8 @@ class Basis:
     def _parts(self, values: np.ndarray, rows: np.ndarray) -> list[slice]:
         """The samples in parts of which products are small."""
         step = max(_SMALL_PRODUCT // max(len(values) * len(rows), 1), _LEAST_PART)
+        if step >= self.samples:
+            return [slice(None)]
         return [slice(begin, begin + step) for begin in range(0, self.samples, step)]
 
     def pull(self, signals: Any) -> Float[np.ndarray, "neuron column"]:
@@ -114,31 +116,44 @@ class Basis:
 
     def extend(self, signals: Any) -> None:
         """Add what of the signals lies outside the basis to it."""
-        signals, directions = self._xp.asarray(signals), self.directions
-        known, gram = self.average(signals, directions), self.average(signals, signals)
+        signals, directions, count = self._xp.asarray(signals), self.directions, len(signals)
+        gram = self.average(signals, signals)
         if not np.isfinite(gram).all():
             return
+        # Where batches are new at every step so are their directions: one product does for signals and normals then.
+        both = self._beside(signals) if self._far_outside else signals
+        along = self.average(both, directions)
         size = np.sqrt(np.diagonal(gram))
         size = np.where(size > 0, size, 1.0)[:, None]
-        known = known / size
+        known = along[:count] / size
         # How much lies outside is seen from small matrices; they cancel, which only tolerances near 1e-8 would notice.
         outside = np.linalg.eigvalsh(gram / (size * size.T) - known @ known.T)
+        self._far_outside = outside[0] > _FAR_OUTSIDE
         if not outside[-1] > self._tolerance**2:
             return
-        scaled, twice = signals / size, outside[0] < _FAR_OUTSIDE
-        rest = scaled - self._combine(known, directions)
-        fresh = self._xp.asarray(self._normals(self.used, self.used + len(size)))
-        # Gram-Schmidt twice: after one pass the directions would lose a factor `tolerance` of orthogonality each.
-        both = self._xp.concatenate([rest, fresh]) if twice else fresh
-        both = both - self._combine(self.average(both, directions), directions)
-        rest, fresh = (both[: len(size)], both[len(size) :]) if twice else (rest, both)
+        rest = signals / size
+        if not self._far_outside:
+            # Gram-Schmidt twice: after one pass the directions would lose a factor `tolerance` of orthogonality each.
+            rest = self._without(rest, known, directions)
+        if not self._far_outside or len(along) == count:
+            both = self._beside(rest)
+            along = self.average(both, directions)
+        else:
+            both, along[:count] = self._xp.concatenate([rest, both[count:]]), known
+        both = self._without(both, along, directions)
+        rest, fresh = both[:count], both[count:]
         turn = orthonormal(self.average(rest, rest), self._tolerance)
         if len(turn):
             new, fresh = self._combine(turn, rest), fresh[: len(turn)]
-            fresh = fresh - self._combine(self.average(fresh, new), new)
+            fresh = self._without(fresh, self.average(fresh, new), new)
             taken = self._shrunk * (self.used + np.arange(len(turn))) * self._ratio / self.samples
             steps = np.sqrt(np.maximum(1 - taken, 0.0) / self._ratio)
             self._append(fresh + new * steps[:, None], new)
+
+    def _beside(self, signals: Any) -> Any:
+        """Signals, and as many normals of coordinates to come."""
+        fresh = self._normals(self.used, self.used + len(signals))
+        return self._xp.concatenate([signals, self._xp.asarray(fresh)])
 
     def projections(self, signals: Any) -> Float[np.ndarray, "neuron direction"]:
         """``<v e>`` along the directions that there are."""
@@ -168,12 +183,11 @@ class Basis:
     def _reserve(self, needed: int) -> None:
         if needed <= self._capacity:
             return
-        capacity = max(needed, int(_GROWTH * self._capacity))
-        self._check_memory(capacity)
-        for name, rows in (("_latents", capacity), ("_directions", capacity - self.fixed)):
+        self._check_memory(needed)
+        self._capacity = max(needed, _FIRST_ROWS, _GROWTH * self._capacity)
+        for name, rows in (("_latents", self._capacity), ("_directions", self._capacity - self.fixed)):
             empty = np.empty if self._xp is np else jnp.zeros
             setattr(self, name, self._write(empty((rows, self.samples)), 0, getattr(self, name)))
-        self._capacity = capacity
 
     def _write(self, array: Any, begin: int, rows: Any) -> Any:
         """The array with some of its rows replaced; in place where it can be."""

@@ -235,7 +235,7 @@ class LatentClosure(System):
 
     def memory(self) -> float:
         """Bytes the basis and its work space take now."""
-        return self._bytes(self._basis.rows)
+        return self._bytes(self._basis.used)
 
     def _bytes(self, rows: int) -> float:
         return 8.0 * self.samples * (3 * rows + 8 * self._neurons)

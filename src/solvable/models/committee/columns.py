@@ -57,6 +57,7 @@ class Columns:
         self._samples, self._key, self._fixed, self._neurons, self._private = samples, key, fixed, neurons, private
         # Blocks that are too large to be kept for others: the last two.
         self._blocks: dict[int, np.ndarray] = {}
+        self._last = -1, np.zeros(0)
 
     def normals(self, begin: int, end: int) -> Float[np.ndarray, "column sample"]:
         """The coordinates from ``begin`` up to, but not including, ``end``."""
@@ -89,11 +90,13 @@ class Columns:
     def _uniform(self, dimension: int) -> Float[np.ndarray, "sample"]:
         from scipy.special import ndtr
 
-        normals = self._dimensions(np.array([dimension]))[0]
-        if dimension < _BLOCK * _EVEN_BLOCKS:
-            return ndtr(normals)
-        # Pseudo-random numbers are made as even as those of a sequence: a permutation of equidistant ones.
-        return (np.argsort(np.argsort(normals)) + 0.5) / self._samples
+        # An epoch asks for its numbers at every step.
+        if self._last[0] != dimension:
+            normals = self._dimensions(np.array([dimension]))[0]
+            # Pseudo-random numbers are made as even as those of a sequence: a permutation of equidistant ones.
+            even = dimension < _BLOCK * _EVEN_BLOCKS
+            self._last = dimension, ndtr(normals) if even else (np.argsort(np.argsort(normals)) + 0.5) / self._samples
+        return self._last[1]
 
     def _dimensions(self, wanted: Int[np.ndarray, "column"]) -> Float[np.ndarray, "column sample"]:
         return np.stack([self._block(dimension // _BLOCK)[dimension % _BLOCK] for dimension in wanted.tolist()])
