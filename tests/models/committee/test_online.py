@@ -1,12 +1,14 @@
 """The online limit: the corrected equations, gradients of the population loss, one-pass descent, early times."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from committees import ALIGNMENT, OVERLAP, paper_problem, problem
+from committees import ALIGNMENT, OVERLAP, classifier, paper_problem, problem
 
-from solvable import SGD, GradientDescent, GradientFlow, activations, teachers
+from solvable import SGD, GradientDescent, GradientFlow, activations, compare, solvers, teachers
 from solvable.models.committee.gaussian import drift, test_loss
 from solvable.models.committee.online import (
     descent_latents,
@@ -19,6 +21,8 @@ from solvable.models.committee.online import (
     recovery,
     signal_correlation,
 )
+from solvable.models.committee.population import sampled_averages
+from solvable.models.committee.problem import problem_of
 from solvable.numerics.sobol import sobol_normals
 
 FLOW = GradientFlow()
@@ -180,6 +184,78 @@ def test_one_pass_descent_in_small_steps_is_the_flow():
     noisy = one_pass(paper_problem(training=SGD(1e-6, batch_size=1)), np.array([1e6]), tolerance=1e-6)
     quiet = online_flow(paper_problem(training=FLOW), np.array([1.0]))
     np.testing.assert_allclose(noisy.overlap, quiet.overlap, rtol=2e-5)
+
+
+OTHER_LOSSES = {
+    "logistic with flips": {"label_flips": 0.1},
+    "hinge, ReLU": {"loss": "hinge", "activation": activations.relu},
+    "Huber with noise, tanh": {
+        "loss": "huber",
+        "labels": "teacher",
+        "huber_width": 0.6,
+        "label_noise": 0.4,
+        "activation": activations.tanh,
+    },
+}
+
+
+@functools.partial(jax.jit, static_argnames="steps")
+def fresh_batches(task, rate, share, steps):
+    """``A`` and ``C`` at every step on fresh batches of ``share * D`` samples: C gains ``rate^2 <g g> / share``."""
+
+    def step(state, _):
+        latents = factor(*state)
+        force, correlation = sampled_averages(task, latents)
+        moved = latents + rate * force
+        state = moved[:, : task.indices], moved @ moved.T + rate**2 * correlation / share
+        return state, state
+
+    return jax.lax.scan(step, (task.initial_alignment, task.initial_overlap), length=steps)[1]
+
+
+@pytest.mark.parametrize("name", OTHER_LOSSES)
+def test_the_first_epoch_of_small_batches_is_one_pass_for_every_loss(name):
+    # In its first epoch SGD without replacement sees every sample once: batches of b gamma D fresh samples.
+    rate, fraction, ratio = 0.8, 1 / 8, 4.0
+    model = classifier(samples_per_dimension=ratio, **OTHER_LOSSES[name])
+    training = SGD(rate, batch_fraction=fraction, sampling="epochs")
+    curve = model.predict([1, 4, 8], training, solver=solvers.Latent(samples=4096, replicates=8))
+
+    def score(share):
+        """The largest deviation in units of the stated errors, to which 1e-4 is added for the points of averages."""
+        paths = fresh_batches(problem_of(model, training), rate, share, 8)
+        return max(
+            float(np.max(np.abs(curve[name] - path[np.array([0, 3, 7])]) / np.hypot(curve[f"{name}_error"], 1e-4)))
+            for name, path in zip(("alignment", "overlap"), paths, strict=True)
+        )
+
+    # 18 numbers with errors of 8 sets of samples: one in 40 right theories is called wrong. Twice the batch is told.
+    assert score(fraction * ratio) < 5 < 10 < score(2 * fraction * ratio)
+
+
+@pytest.mark.parametrize("name", OTHER_LOSSES)
+def test_one_pass_descent_is_the_limit_of_ever_smaller_batches_for_every_loss(name):
+    # The error of batches of a share s of D samples at the rate s eta is of order s: extrapolated, of order s^2.
+    rate, times = 0.8, np.array([1, 3])
+    model, training = classifier(samples_per_dimension=np.inf, **OTHER_LOSSES[name]), SGD(rate, batch_size=1)
+    curve, task = model.predict(times, training), problem_of(model, training)
+
+    def path(shares, size):
+        found = fresh_batches(task, rate / shares, size, 3 * shares)
+        return [np.asarray(values)[times * shares - 1] for values in found]
+
+    coarse, fine, noiseless = path(32, 1 / 32), path(64, 1 / 64), path(64, np.inf)
+    for variable, few, many in zip(("alignment", "overlap"), coarse, fine, strict=True):
+        # Both average over the same points, between which the hinge's jump moves: a few parts in 1e4.
+        np.testing.assert_allclose(curve[variable], 2 * many - few, atol=3e-4)
+    assert np.abs(curve.overlap - noiseless[1]).max() > 0.03
+
+
+def test_one_pass_descent_of_a_logistic_loss_meets_simulation():
+    model, training = classifier(samples_per_dimension=np.inf, label_flips=0.1), SGD(0.8, batch_size=1)
+    runs = model.simulate([1, 3], training, dimension=100, seeds=40)
+    verdict = compare(model.predict([1, 3], training), runs).attrs["verdict"]
+    assert verdict.startswith("theory and simulation agree"), verdict
 
 
 def test_gradients_with_respect_to_the_start_are_finite_and_right():

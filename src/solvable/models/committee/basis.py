@@ -1,261 +1,234 @@
-"""The basis of the latent closure, and the passes over its samples: see :mod:`solvable.models.committee.closure`."""
+"""The growing basis of the latent closure: see :mod:`solvable.models.committee.closure`.
+
+Arrays are (row, sample), one row for each coordinate, and products are taken over the rows in use. The products with
+few rows dominate the cost: on a CPU they are NumPy's, which does them several times faster than JAX and compiles
+nothing. On an accelerator the same operations are JAX's, on arrays with rows of zeros beyond those in use, so that
+their shapes seldom change.
+"""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Float
 
-from solvable.models.committee.problem import Answer, Problem
-
+# Memory is not touched before it is used, and copying it is avoided: the first rows do for most runs.
+_FIRST_ROWS, _GROWTH = 128, 2
 _ONE_BY_ONE = 8
+# Products of at most this many multiplications are several times faster in OpenBLAS: it does not copy their factors.
+_SMALL_PRODUCT, _LEAST_PART = 10**6, 512
+# Vectors that are at least this long, squared, after one pass of Gram-Schmidt are orthogonal to rounding.
+_FAR_OUTSIDE = 0.1
 
 
-class Basis(NamedTuple):
-    """The latent coordinates of every sample. Columns of ``latents`` from ``used`` on are normals not yet used."""
+class Basis:
+    """Latent coordinates ``Y_a`` of every sample, and the directions ``e_a`` that opened them.
 
-    latents: Float[Array, "sample column"]
-    directions: Float[Array, "sample direction"]
-    used: Int[Array, ""]
-
-
-class Evaluation(NamedTuple):
-    """What the samples say of weights ``U``: ``velocity = <g Y>``, ``projections = <g e>``, and the mean loss.
-
-    ``readout_pull`` moves a trained readout.
+    Parameters
+    ----------
+    first
+        The coordinates that are there from the start, (row, sample).
+    normals
+        ``normals(begin, end)`` gives fresh normals, (row, sample), for coordinates by number.
+    ratio
+        Samples per dimension.
+    tolerance
+        Fraction of a signal that must lie outside the basis for the basis to grow.
+    shrunk
+        How much of ``1 - n/D`` shortens the step into the n-th coordinate: 0 for "open", 1 for "shrunk".
+    check_memory
+        Called with the number of rows before they are allocated; raises a MemoryError.
+    namespace
+        ``numpy``, or ``jax.numpy`` on an accelerator; chosen by the device if None.
     """
 
-    velocity: Float[Array, "neuron column"]
-    projections: Float[Array, "neuron direction"]
-    loss: Float[Array, ""]
-    readout_pull: Array | None = None
+    def __init__(
+        self,
+        first: Float[np.ndarray, "row sample"],
+        normals: Callable[[int, int], np.ndarray],
+        *,
+        ratio: float,
+        tolerance: float,
+        shrunk: float,
+        check_memory: Callable[[int], None],
+        namespace: Any = None,
+    ) -> None:
+        self._xp = namespace or (np if jax.default_backend() == "cpu" else jnp)
+        self.fixed, self.samples = first.shape
+        self.used = self.fixed
+        self._normals, self._check_memory = normals, check_memory
+        self._ratio, self._tolerance, self._shrunk = ratio, tolerance, shrunk
+        self._capacity, self._far_outside = 0, False
+        self._latents = self._directions = self._xp.zeros((0, self.samples))
+        self._reserve(self.fixed)
+        self._latents = self._write(self._latents, 0, first)
+
+    @property
+    def latents(self) -> Any:
+        """``Y``, (row, sample)."""
+        return self._in_use(self._latents, self.used)
+
+    @property
+    def directions(self) -> Any:
+        """``e``, (row, sample), one for each coordinate beyond the fixed ones."""
+        return self._in_use(self._directions, self.used - self.fixed)
+
+    def fields(self, weights: Float[np.ndarray, "neuron column"]) -> Any:
+        """``h = U . Y``. Columns that the weights do not have yet are zero."""
+        if self._xp is np:
+            return self._combine(weights, self._latents[: weights.shape[1]])
+        return self._combine(np.pad(weights, ((0, 0), (0, self._capacity - weights.shape[1]))), self._latents)
+
+    def _combine(self, factors: np.ndarray, rows: Any) -> Any:
+        """Combinations of rows."""
+        if self._xp is not np:
+            return self._xp.asarray(factors) @ rows
+        out = np.empty((len(factors), self.samples))
+        for part in self._parts(factors, rows):
+            np.matmul(factors, rows[:, part], out=out[:, part])
+        return out
+
+    def _without(self, values: Any, factors: np.ndarray, rows: Any) -> Any:
+        """Values less combinations of rows."""
+        taken = self._combine(factors, rows)
+        return np.subtract(values, taken, out=taken) if self._xp is np else values - taken
+
+    def average(self, values: Any, rows: Any) -> Float[np.ndarray, "value row"]:
+        """``<v r>`` over the samples, for values and rows of each sample."""
+        if self._xp is not np:
+            return np.asarray(values @ rows.T) / self.samples
+        return sum(values[:, part] @ rows[:, part].T for part in self._parts(values, rows)) / self.samples
+
+    def _parts(self, values: np.ndarray, rows: np.ndarray) -> list[slice]:
+        """The samples in parts of which products are small."""
+        step = max(_SMALL_PRODUCT // max(len(values) * len(rows), 1), _LEAST_PART)
+        if step >= self.samples:
+            return [slice(None)]
+        return [slice(begin, begin + step) for begin in range(0, self.samples, step)]
+
+    def pull(self, signals: Any) -> Float[np.ndarray, "neuron column"]:
+        """``<v Y>`` of signals (neuron, sample); those of their directions that are new join the basis."""
+        signals = self._xp.asarray(signals)
+        self.extend(signals)
+        return self.average(signals, self.latents)[:, : self.used]
+
+    def extend(self, signals: Any) -> None:
+        """Add what of the signals lies outside the basis to it."""
+        signals, directions, count = self._xp.asarray(signals), self.directions, len(signals)
+        gram = self.average(signals, signals)
+        if not np.isfinite(gram).all():
+            return
+        # Where batches are new at every step so are their directions: one product does for signals and normals then.
+        both = self._beside(signals) if self._far_outside else signals
+        along = self.average(both, directions)
+        size = np.sqrt(np.diagonal(gram))
+        size = np.where(size > 0, size, 1.0)[:, None]
+        known = along[:count] / size
+        # How much lies outside is seen from small matrices; they cancel, which only tolerances near 1e-8 would notice.
+        outside = np.linalg.eigvalsh(gram / (size * size.T) - known @ known.T)
+        self._far_outside = outside[0] > _FAR_OUTSIDE
+        if not outside[-1] > self._tolerance**2:
+            return
+        rest = signals / size
+        if not self._far_outside:
+            # Gram-Schmidt twice: after one pass the directions would lose a factor `tolerance` of orthogonality each.
+            rest = self._without(rest, known, directions)
+        if not self._far_outside or len(along) == count:
+            both = self._beside(rest)
+            along = self.average(both, directions)
+        else:
+            both, along[:count] = self._xp.concatenate([rest, both[count:]]), known
+        both = self._without(both, along, directions)
+        rest, fresh = both[:count], both[count:]
+        turn = orthonormal(self.average(rest, rest), self._tolerance)
+        if len(turn):
+            new, fresh = self._combine(turn, rest), fresh[: len(turn)]
+            fresh = self._without(fresh, self.average(fresh, new), new)
+            taken = self._shrunk * (self.used + np.arange(len(turn))) * self._ratio / self.samples
+            steps = np.sqrt(np.maximum(1 - taken, 0.0) / self._ratio)
+            self._append(fresh + new * steps[:, None], new)
+
+    def _beside(self, signals: Any) -> Any:
+        """Signals, and as many normals of coordinates to come."""
+        fresh = self._normals(self.used, self.used + len(signals))
+        return self._xp.concatenate([signals, self._xp.asarray(fresh)])
+
+    def projections(self, signals: Any) -> Float[np.ndarray, "neuron direction"]:
+        """``<v e>`` along the directions that there are."""
+        return self.average(self._xp.asarray(signals), self.directions)[:, : self.used - self.fixed]
+
+    def open_noise(self, count: int) -> int:
+        """Open coordinates to which no sample contributes; returns the number of the first."""
+        self._append(self._normals(self.used, self.used + count), np.zeros((count, self.samples)))
+        return self.used - count
+
+    def squared_pull(self, values: Any) -> Float[np.ndarray, "row"]:
+        """``|(1/gamma) sum_mu v^mu x^mu|^2 / D`` for functions ``v`` (row, sample) of the samples.
+
+        Along directions that are there by the latents; what lies outside all of them is noise of weight 1/gamma.
+        """
+        values = self._xp.asarray(values)
+        inside = np.sum(self.projections(values) ** 2, axis=1)
+        outside = np.maximum(np.mean(np.asarray(values) ** 2, axis=1) - inside, 0.0)
+        return np.sum(self.average(values, self.latents) ** 2, axis=1) + outside / self._ratio
+
+    def _append(self, latents: Any, directions: Any) -> None:
+        self._reserve(self.used + len(latents))
+        self._latents = self._write(self._latents, self.used, latents)
+        self._directions = self._write(self._directions, self.used - self.fixed, directions)
+        self.used += len(latents)
+
+    def _reserve(self, needed: int) -> None:
+        if needed <= self._capacity:
+            return
+        self._check_memory(needed)
+        self._capacity = max(needed, _FIRST_ROWS, _GROWTH * self._capacity)
+        for name, rows in (("_latents", self._capacity), ("_directions", self._capacity - self.fixed)):
+            empty = np.empty if self._xp is np else jnp.zeros
+            setattr(self, name, self._write(empty((rows, self.samples)), 0, getattr(self, name)))
+
+    def _write(self, array: Any, begin: int, rows: Any) -> Any:
+        """The array with some of its rows replaced; in place where it can be."""
+        if self._xp is np:
+            array[begin : begin + len(rows)] = rows
+            return array
+        return jax.lax.dynamic_update_slice(array, jnp.asarray(rows), (begin, 0))
+
+    def _in_use(self, array: Any, rows: int) -> Any:
+        return array[:rows] if self._xp is np else array
 
 
-class PerSample(NamedTuple):
-    """What a sample brings to a step: its label, and its weight in the batch; None for the plain ones."""
+def orthonormal(gram: Float[np.ndarray, "vector vector"], tolerance: float) -> Float[np.ndarray, "combination vector"]:
+    """Combinations of vectors with these inner products that are orthonormal; those shorter than ``tolerance`` are not.
 
-    labels: Array | None
-    sample_weights: Float[Array, "sample"] | None
-
-
-PLAIN = PerSample(None, None)
-
-
-@partial(jax.jit, static_argnames=("indices", "chunk", "twice"), donate_argnames=("basis",))
-def evaluate_signals(
-    problem: Problem,
-    basis: Basis,
-    weights: Array,
-    samples: PerSample,
-    readout: Array | None,
-    *,
-    ratio: Array | float,
-    tolerance: Array | float,
-    shrunk: Array | float,
-    indices: int,
-    chunk: int,
-    twice: bool,
-) -> tuple[Evaluation, Basis]:
-    """Fields, signals and their pull in one pass over the latents; new directions join the basis."""
-    latents, directions, count = basis
-    unused = jax.lax.dynamic_slice(latents, (0, count), (latents.shape[0], weights.shape[0]))
-
-    # Samples come first, and are taken in chunks that stay in a CPU's cache, so that the arrays are read from memory
-    # once per pass: the passes dominate the cost.
-    def signal(rows: tuple[Array, Array, Array, PerSample]) -> tuple[tuple[Any, ...], tuple[Array]]:
-        latent, direction, fresh, own = rows
-        fields, index_fields = (latent @ weights.T).T, latent[:, :indices].T
-        answer = problem.respond(fields, index_fields, own.labels, own.sample_weights, readout)
-        sums = _sums(answer.signals, latent, direction, fresh)
-        return (sums, jnp.sum(answer.losses), _times(answer, latent.shape[0])), (answer.signals.T,)
-
-    (sums, loss, readout_pull), (moving,) = _pass(signal, chunk, (latents, directions, unused, samples))
-    velocity, projections, basis = _open(basis, unused, moving, sums, ratio, tolerance, shrunk, chunk, twice)
-    count_samples = latents.shape[0]
-    pull = None if readout_pull is None else readout_pull / count_samples
-    return Evaluation(velocity, projections, loss / count_samples, pull), basis
-
-
-def _times(answer: Answer, count: int) -> Array | None:
-    """The pull on the readout as a sum over the samples."""
-    return None if answer.readout_pull is None else answer.readout_pull * count
-
-
-@partial(jax.jit, static_argnames=("chunk",), donate_argnames=("basis",))
-def pull_signals(
-    basis: Basis,
-    moving: Float[Array, "sample neuron"],
-    *,
-    ratio: Array | float,
-    tolerance: Array | float,
-    shrunk: Array | float,
-    chunk: int,
-) -> tuple[Array, Basis]:
-    latents, directions, count = basis
-    unused = jax.lax.dynamic_slice(latents, (0, count), moving.shape)
-
-    def add_up(rows: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[()]]:
-        latent, direction, fresh, signals = rows
-        return _sums(signals.T, latent, direction, fresh), ()
-
-    sums, _ = _pass(add_up, chunk, (latents, directions, unused, moving))
-    velocity, _, basis = _open(basis, unused, moving, sums, ratio, tolerance, shrunk, chunk, True)
-    return velocity, basis
-
-
-def _sums(signals: Array, latent: Array, direction: Array, fresh: Array) -> tuple[Array, Array, Array]:
-    """Sums over samples: signals and unused normals times directions, signals times latents, signals squared."""
-    both = jnp.concatenate([signals.T, fresh], axis=1)
-    return both.T @ direction, signals @ latent, jnp.sum(signals**2, axis=1)
-
-
-def _open(
-    basis: Basis,
-    unused: Float[Array, "sample neuron"],
-    moving: Float[Array, "sample neuron"],
-    sums: tuple[Array, ...],
-    ratio: Array | float,
-    tolerance: Array | float,
-    shrunk: Array | float,
-    chunk: int,
-    twice: bool,
-) -> tuple[Array, Array, Basis]:
-    """Velocity ``<v Y>`` and projections ``<v e>`` of signals, and the basis with their new directions."""
-    latents, directions, count = basis
-    samples, capacity = latents.shape
-    neurons, fixed = moving.shape[1], capacity - directions.shape[1]
-    known, velocity, square = (total / samples for total in sums)
-    size = jnp.sqrt(square)
-    known = known.at[:neurons].divide(jnp.where(size > 0, size, 1.0)[:, None])
-
-    def project(rows: tuple[Array, Array, Array]) -> tuple[tuple[Array], tuple[Array, Array]]:
-        direction, moving, fresh = rows
-        scaled = moving / jnp.where(size > 0, size, 1.0)
-        both = jnp.concatenate([scaled, fresh], axis=1) - direction @ known.T
-        rest = both[:, :neurons]
-        return (rest.T @ (direction if twice else rest),), (rest, both[:, neurons:])
-
-    # Gram-Schmidt twice: after one pass the directions would lose a factor `tolerance` of orthogonality each.
-    def project_again(rows: tuple[Array, Array]) -> tuple[tuple[Array], tuple[Array]]:
-        rest = rows[1] - rows[0] @ again.T
-        return (rest.T @ rest,), (rest,)
-
-    (again,), (rest, normals) = _pass(project, chunk, (directions, moving, unused))
-    known = known[:neurons]
-    if twice:
-        again = again / samples
-        known = known + again
-        (spread,), (rest,) = _pass(project_again, chunk, (directions, rest))
-    else:
-        # What is mostly outside of the known directions is orthogonal to them after one pass.
-        spread = again
-    turn, kept = _orthonormal(spread / samples, tolerance)
-    new = rest @ turn
-    normals = normals - new @ (new.T @ normals / samples)
-    taken = shrunk * (count + jnp.arange(neurons)) * ratio / samples
-    step = jnp.sqrt(jnp.maximum(1 - taken, 0.0) / ratio)
-    opened = jnp.where(kept, normals + new * step, unused)
-    latents = jax.lax.dynamic_update_slice(latents, opened, (0, count))
-    directions = jax.lax.dynamic_update_slice(directions, new, (0, count - fixed))
-    # <scaled e_new> = spread . turn, since what was taken off is orthogonal to the new directions.
-    projections = jax.lax.dynamic_update_slice(known, spread @ turn / samples, (0, count - fixed))
-    velocity = jax.lax.dynamic_update_slice(velocity, moving.T @ opened / samples, (0, count))
-    count = count + kept.sum()
-    velocity = jnp.where(jnp.arange(capacity) < count, velocity, 0.0)
-    return velocity, projections * size[:, None], Basis(latents, directions, count)
-
-
-@partial(jax.jit, static_argnames=("indices", "chunk"))
-def mean_losses(
-    problem: Problem,
-    basis: Basis,
-    weights: Array,
-    labels: Array | None,
-    readout: Array | None,
-    indices: int,
-    chunk: int,
-) -> tuple[Array, Array | None]:
-    """Mean loss over all samples, and misclassification rate where labels are classes."""
-
-    def add_up(rows: tuple[Array, Array | None]) -> tuple[tuple[Array, Array | None], tuple[()]]:
-        latent, own = rows
-        losses, mistakes = problem.judge((latent @ weights.T).T, latent[:, :indices].T, own, readout)
-        return (jnp.sum(losses), None if mistakes is None else jnp.sum(mistakes)), ()
-
-    sums, _ = _pass(add_up, chunk, (basis.latents, labels))
-    return jax.tree.map(lambda total: total / basis.latents.shape[0], sums)
-
-
-def _orthonormal(gram: Array, tolerance: Array | float) -> tuple[Array, Array]:
-    """Combinations (columns) of vectors with these inner products that are orthonormal, and which of them are kept.
-
-    Those shorter than ``tolerance`` are zero, and come last. A few vectors are taken one by one, which unlike an
-    eigensolver costs an accelerator next to nothing; many by eigenvectors.
+    A few vectors are taken one by one, many by eigenvectors.
     """
-    size = gram.shape[0]
-    if size > _ONE_BY_ONE:
-        strength, turn = jnp.linalg.eigh(gram)
+    if len(gram) > _ONE_BY_ONE:
+        strength, turn = np.linalg.eigh(gram)
         kept = strength[::-1] > tolerance**2
-        return jnp.where(kept, turn[:, ::-1] / jnp.sqrt(jnp.where(kept, strength[::-1], 1.0)), 0.0), kept
-    columns: list[Array] = []
-    flags: list[Array] = []
-    for unit in jnp.eye(size, dtype=gram.dtype):
+        return (turn[:, ::-1][:, kept] / np.sqrt(strength[::-1][kept])).T
+    found = np.zeros((0, len(gram)))
+    for unit in np.eye(len(gram)):
         rest = unit
         # Twice, as everywhere: the vectors may be nearly parallel.
         for _ in range(2):
-            for column in columns:
-                rest = rest - column * (column @ gram @ rest)
+            rest = rest - (found @ (gram @ rest)) @ found
         square = rest @ gram @ rest
-        flags.append(square > tolerance**2)
-        columns.append(jnp.where(flags[-1], rest / jnp.sqrt(jnp.where(flags[-1], square, 1.0)), 0.0))
-    kept = jnp.stack(flags)
-    order = jnp.argsort(~kept, stable=True)
-    return jnp.stack(columns, axis=1)[:, order], kept[order]
+        if square > tolerance**2:
+            found = np.concatenate([found, rest[None] / np.sqrt(square)])
+    return found
 
 
-def _pass(function: Callable[[Any], tuple[Any, Any]], chunk: int, arrays: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The function over chunks of rows: its first outputs summed, its second ones put together again."""
-    samples = arrays[0].shape[0]
-    if chunk >= samples:
-        return function(arrays)
-    chunks = jax.tree.map(lambda array: array.reshape(-1, chunk, *array.shape[1:]), arrays)
-    zeros = jax.tree.map(lambda out: jnp.zeros(out.shape, out.dtype), jax.eval_shape(function, _first(chunks))[0])
-
-    def body(total: Any, rows: Any) -> tuple[Any, Any]:
-        sums, outputs = function(rows)
-        return jax.tree.map(jnp.add, total, sums), outputs
-
-    sums, outputs = jax.lax.scan(body, zeros, chunks)
-    return sums, jax.tree.map(lambda array: array.reshape(samples, *array.shape[2:]), outputs)
-
-
-def _first(chunks: Any) -> Any:
-    return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[1:], array.dtype), chunks)
-
-
-@jax.jit
-def squared_pull(basis: Basis, values: Array, ratio: Array | float) -> Array:
-    """Along directions that are there by the latents; what lies outside all of them is noise of weight 1/gamma."""
-    latents, directions, count = basis
-    samples, capacity = latents.shape
-    pull = jnp.where(jnp.arange(capacity) < count, values @ latents / samples, 0.0)
-    inside = values @ directions / samples
-    outside = jnp.maximum(jnp.mean(values**2, axis=1) - jnp.sum(inside**2, axis=1), 0.0)
-    return jnp.sum(pull**2, axis=1) + outside / ratio
-
-
-def largest_rate(bounds: Float[Array, "sample"], ratio: Array | float) -> Float[Array, ""]:
+def largest_rate(bounds: Float[np.ndarray, "sample"], ratio: float) -> float:
     """Upper edge of the spectrum of ``(1/gamma) sum_mu a_mu x^mu x^mu^T``, for positive weights ``a`` of the samples.
 
     The edge of a weighted Wishart matrix, ``min over y > max a of y/gamma + y <a / (y - a)>``; for a = 1 it is
     ``(1 + 1/sqrt gamma)^2``. It bounds how fast anything can relax, hence which learning rate is stable.
     """
-    top = jnp.maximum(jnp.max(bounds), 1e-300)
-    candidates = top * (1 + jnp.geomspace(1e-3, 1e3, 61))
-
-    def edge(_: None, candidate: Array) -> tuple[None, Array]:
-        return None, candidate / ratio + candidate * jnp.mean(bounds / (candidate - bounds))
-
-    return jnp.min(jax.lax.scan(edge, None, candidates)[1])
+    top = max(float(np.max(bounds)), 1e-300)
+    if not np.isfinite(top):
+        return top
+    candidates = top * (1 + np.geomspace(1e-3, 1e3, 61))
+    return min(float(y / ratio + y * np.mean(bounds / (y - bounds))) for y in candidates)

@@ -42,7 +42,7 @@ class Batches(NamedTuple):
         """Where the slots of an epoch begin and end, as fractions of the samples."""
         return np.minimum(np.arange(self.per_epoch + 1) * self.fraction, 1.0)
 
-    def weights(self, columns: Columns, count: int) -> Float[Array, "sample"]:
+    def weights(self, columns: Columns, count: int) -> Float[np.ndarray, "sample"]:
         """Weights of the samples of the closure at a step."""
         if self.sampling == "subsets":
             return (columns.of_step(count) < self.fraction) / self.fraction
@@ -70,12 +70,12 @@ class Batches(NamedTuple):
         return jnp.where((order >= low) & (order < high), samples / (high - low), 0.0)
 
 
-def _poisson(uniform: Float[Array, "sample"], mean: float) -> Float[Array, "sample"]:
+def _poisson(uniform: Float[np.ndarray, "sample"], mean: float) -> Float[np.ndarray, "sample"]:
     """Poisson numbers by the inverse of their cumulative distribution."""
     # Beyond 12 standard deviations and 20 more there is nothing.
     counts = np.arange(int(mean + 12 * math.sqrt(mean) + 20))
     logs = counts * math.log(mean) - mean - np.array([math.lgamma(count + 1) for count in counts])
-    return jnp.searchsorted(jnp.asarray(np.cumsum(np.exp(logs))), uniform, side="right").astype(uniform.dtype)
+    return np.searchsorted(np.cumsum(np.exp(logs)), uniform, side="right").astype(float)
 
 
 def batches_of(training: Training | Any) -> Batches | None:

@@ -19,20 +19,19 @@ With S samples in place of the average the estimate ``<g xi_a>`` acts back on it
 ``rank * gamma / S``. New normals are made orthogonal to all directions up to theirs, which removes most of it
 ("open"); the other convention ("shrunk") also shortens the step into each new direction by ``sqrt(1 - n/D)``, D = S /
 gamma, as in a system of that finite size. The two err to opposite sides, so that their middle is the better value and
-their difference an estimate of the bias.
+their difference an estimate of the bias. Half the shortening gives about their middle in one run.
 
 ==========  =================  ================================================
 symbol      name               shape
 ==========  =================  ================================================
-``Y_a``     latents            (sample, column); column = index, neuron, then one for each direction
-``e_a``     directions         (sample, direction)
+``Y_a``     latents            (column, sample); column = index, neuron, then one for each direction
+``e_a``     directions         (direction, sample)
 ``U``       weights            (neuron, column)
 ``<g Y>``   velocity           (neuron, column)
 ``<g e>``   projections        (neuron, direction)
 ==========  =================  ================================================
 """
 
-import math
 from typing import Any
 
 import jax
@@ -40,24 +39,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.models.committee.basis import (
-    PLAIN,
-    Basis,
-    Evaluation,
-    PerSample,
-    evaluate_signals,
-    mean_losses,
-    pull_signals,
-    squared_pull,
-)
+from solvable.models.committee.basis import Basis
 from solvable.models.committee.batches import batches_of
 from solvable.models.committee.columns import Columns, Private
+from solvable.models.committee.gaussian import derivative
 from solvable.models.committee.problem import Problem
-from solvable.models.committee.protocol import Gradient, System, Weights
-
-_FIRST_CAPACITY = 32
-_GROWTH = 1.5
-_CHUNK = 2048
+from solvable.models.committee.protocol import AnyArray, Gradient, System, Weights
 
 
 class LatentClosure(System):
@@ -72,11 +59,13 @@ class LatentClosure(System):
     tolerance
         Fraction of a signal that must lie outside the basis for the basis to grow.
     shrunk
-        Which of the two conventions for new directions to follow.
+        How much to shorten the steps into new directions: 0 for "open", 1 for "shrunk".
     key
         Random seeds of the samples.
     memory_limit
         Most bytes to use.
+    namespace
+        ``numpy`` or ``jax.numpy``; chosen by the device if None.
     """
 
     def __init__(
@@ -85,34 +74,37 @@ class LatentClosure(System):
         *,
         samples: int,
         tolerance: float,
-        shrunk: bool,
+        shrunk: float,
         key: tuple[int, ...],
         memory_limit: float,
+        namespace: Any = None,
     ) -> None:
         alignment, overlap = np.asarray(problem.initial_alignment), np.asarray(problem.initial_overlap)
         neurons, indices = alignment.shape
         self.problem, self.samples, self.evaluations = problem.task, samples, 0
-        self._memory_limit = memory_limit
-        self._ratio, self._tolerance = float(problem.samples_per_dimension), float(tolerance)
-        self._shrunk = float(shrunk)
-        self._fixed, self._indices, self._neurons = neurons + indices, indices, neurons
+        self._memory_limit, self._indices, self._neurons = memory_limit, indices, neurons
         self._batches = batches_of(problem.training)
-        # Batches that know nothing of earlier ones are mostly outside of all known directions.
-        self._independent = self._batches is not None and self._batches.sampling in ("subsets", "replacement")
-        self._columns = Columns(samples, key, self._fixed, neurons, self._private())
-        capacity = self._fixed + max(_FIRST_CAPACITY, 2 * neurons)
-        self._check_memory(capacity)
-        latents = self._columns.normals(0, capacity)
+        self._columns = Columns(samples, key, neurons + indices, neurons, self._private())
+        first = self._columns.normals(0, neurons + indices)
         self._clean: Any = None
         self.labels = None
         if not problem.is_plain:
-            latents = self._label(latents)
-        self._basis = Basis(latents, jnp.zeros((samples, capacity - self._fixed)), jnp.asarray(self._fixed, dtype=int))
-        # The count lives on the device; this bound on it saves waiting for it at every step.
-        self._most = self._fixed
-        start = np.concatenate([alignment, _square_root(overlap - alignment @ alignment.T)], axis=1)
-        self.start = Weights(jnp.pad(jnp.asarray(start), ((0, 0), (0, capacity - self._fixed))))
-        self._seen: tuple[Array, Evaluation] | None = None
+            first = self._label(first)
+        self.index_fields = jnp.asarray(first[:indices])
+        plain = problem.is_plain and problem.is_polynomial and namespace in (None, np)
+        self._polynomial = _Polynomials(problem, first[0]) if plain and jax.default_backend() == "cpu" else None
+        self._basis = Basis(
+            first,
+            self._columns.normals,
+            ratio=float(problem.samples_per_dimension),
+            tolerance=float(tolerance),
+            shrunk=float(shrunk),
+            check_memory=self._check_memory,
+            namespace=namespace,
+        )
+        self.start = Weights(np.concatenate([alignment, _square_root(overlap - alignment @ alignment.T)], axis=1))
+        # The fields of the weights they were last asked for.
+        self._last: tuple[Any, Any] = (None, None)
 
     def _private(self) -> Private:
         """The uniform numbers that labels and batches need."""
@@ -127,184 +119,172 @@ class LatentClosure(System):
         in_epochs = batches.sampling == "epochs"
         return Private(labels, int(in_epochs), fresh + (not in_epochs), batches.per_epoch)
 
-    def _label(self, latents: Array) -> Array:
+    def _label(self, first: np.ndarray) -> np.ndarray:
         """Draw clusters and labels. Index fields move to the means of their clusters."""
         problem, classes = self.problem, None
         names = list(problem.labelling.draws)
-        uniforms = {name: self._columns.of_label(place) for place, name in enumerate(names)}
+        uniforms = {name: jnp.asarray(self._columns.of_label(place)) for place, name in enumerate(names)}
         if problem.clusters is not None:
-            classes = problem.clusters.choose(self._columns.of_label(len(names)))
-            latents = latents.at[:, : self._indices].add(problem.clusters.means[classes])
-        self._clean = problem.clean_labels(latents[:, : self._indices].T, classes, uniforms.get("sigmoid"))
+            classes = problem.clusters.choose(jnp.asarray(self._columns.of_label(len(names))))
+            first = first.copy()
+            first[: self._indices] += np.asarray(problem.clusters.means[classes].T)
+        self._clean = problem.clean_labels(jnp.asarray(first[: self._indices]), classes, uniforms.get("sigmoid"))
         self.labels = problem.corrupted(self._clean, uniforms.get("flips"), uniforms.get("noise"))
-        return latents
+        return first
 
     @property
     def rank(self) -> int:
         """Number of directions the signals have opened so far."""
-        return int(self._basis.used) - self._fixed
+        return self._basis.used - self._basis.fixed
 
     @property
     def width(self) -> int:
-        """Number of columns that weights have now, unused ones included."""
-        return self._basis.latents.shape[1]
+        """Number of columns that weights have now."""
+        return self._basis.used
 
     @property
     def fixed(self) -> int:
         """Number of coordinates there from the start: the index fields, and one for each neuron."""
-        return self._fixed
-
-    @property
-    def index_fields(self) -> Float[Array, "index sample"]:  # type: ignore[override]
-        """``h*`` of every sample."""
-        return self._basis.latents[:, : self._indices].T
+        return self._basis.fixed
 
     def fields(self, weights: Weights) -> Float[Array, "neuron sample"]:
         """``h = U . Y``."""
-        return (self._basis.latents @ self.widen(weights.coordinates).T).T
+        return jnp.asarray(self._fields(weights))
 
-    def pull(self, signals: Float[Array, "neuron sample"]) -> Weights:
+    def _fields(self, weights: Weights) -> Any:
+        if self._last[0] is not weights.coordinates:
+            self._last = weights.coordinates, self._basis.fields(np.asarray(weights.coordinates))
+        return self._last[1]
+
+    def pull(self, signals: Float[AnyArray, "neuron sample"]) -> Weights:
         """``<v Y>``; directions of the signals that are new join the basis."""
-        self._reserve()
-        velocity, self._basis = pull_signals(self._basis, signals.T, **self._settings())
-        return Weights(velocity)
+        self.evaluations += 1
+        return Weights(self._basis.pull(signals))
 
-    def overlap(self, weights: Weights) -> Float[Array, "neuron neuron"]:
+    def overlap(self, weights: Weights) -> Float[AnyArray, "neuron neuron"]:
         """``U U^T``: the coordinates are orthonormal."""
         return weights.coordinates @ weights.coordinates.T
 
-    def alignment(self, weights: Weights) -> Float[Array, "neuron index"]:
+    def alignment(self, weights: Weights) -> Float[AnyArray, "neuron index"]:
         """``U`` along the index fields."""
         return weights.coordinates[:, : self._indices]
 
-    def batch(self, count: int) -> Float[Array, "sample"] | None:
+    def batch(self, count: int) -> Float[np.ndarray, "sample"] | None:
         """Weights of the samples at a step."""
         return None if self._batches is None else self._batches.weights(self._columns, count)
 
     def noise(self, count: int) -> Weights:
         """Normals on coordinates of their own, to which no sample contributes."""
-        self._reserve()
-        used = self._basis.used
-        self._basis = self._basis._replace(used=used + self._neurons)
-        return Weights(
-            jax.lax.dynamic_update_slice(jnp.zeros((self._neurons, self.width)), jnp.eye(self._neurons), (0, used))
-        )
+        first = self._basis.open_noise(self._neurons)
+        return Weights(np.eye(self._neurons, self.width, first))
 
     def fresh_labels(self, count: int) -> Array | None:
         """Labels of a step, with new noise where it is drawn afresh."""
         labelling = self.problem.labelling
         if not (labelling.fresh and labelling.noise):
             return self.labels
-        place = int(self._independent)
-        return self.problem.corrupted(self._clean, None, self._columns.of_step(count, place))
+        # The batch of the step draws first where batches are new at each step.
+        place = int(self._batches is not None and self._batches.sampling in ("subsets", "replacement"))
+        return self.problem.corrupted(self._clean, None, jnp.asarray(self._columns.of_step(count, place)))
+
+    def signals(
+        self, fields: Float[AnyArray, "neuron sample"], labels: Array | None = None, readout: Array | None = None
+    ) -> Float[Array, "neuron sample"]:
+        """``g_i = b_i phi'(h_i) s``."""
+        return jnp.asarray(self._respond(fields, labels, None, readout)[0])
 
     def gradient(
         self,
         weights: Weights,
         labels: Array | None = None,
-        sample_weights: Float[Array, "sample"] | None = None,
+        sample_weights: Float[AnyArray, "sample"] | None = None,
         readout: Array | None = None,
     ) -> Gradient:
-        """``<(m/b) g Y>`` in one pass over the latents."""
-        found = self.evaluate(weights.coordinates, PerSample(labels, sample_weights), readout)
-        self.remember(weights.coordinates, found)
-        return Gradient(Weights(found.velocity), found.readout_pull)
+        """``<(m/b) g Y>``, and the pull on a trained readout."""
+        signals, readout_pull = self._respond(self._fields(weights), labels, sample_weights, readout)
+        return Gradient(self.pull(signals), readout_pull)
 
-    def loss(self, weights: Weights, readout: Array | None = None) -> tuple[Array, Array | None]:
+    def _respond(self, fields: Any, labels: Any, sample_weights: Any, readout: Any) -> tuple[Any, Array | None]:
+        """Signals, and the pull on a trained readout."""
+        labels = self.labels if labels is None else labels
+        if self._polynomial is not None and labels is None and readout is None:
+            signals = self._polynomial.signals(np.asarray(fields))
+            return signals if sample_weights is None else sample_weights * signals, None
+        return _respond(self.problem, fields, self.index_fields, labels, sample_weights, readout)
+
+    def velocity(self, weights: Float[np.ndarray, "neuron column"]) -> Float[np.ndarray, "neuron wider"]:
+        """``<g Y>`` of all samples; directions of their signals that are new join the basis."""
+        return self.gradient(Weights(weights)).weights.coordinates
+
+    def loss(self, weights: Weights, readout: Array | None = None) -> tuple[float, float | None]:
         """Training loss over all samples, and misclassification rate where labels are classes; no new directions."""
-        plain = self.problem.is_plain and readout is None
-        if plain and self._seen is not None and self._seen[0] is weights.coordinates:
-            return self._seen[1].loss, None
-        wide = self.widen(weights.coordinates)
-        return mean_losses(
-            self.problem, self._basis, wide, self.labels, readout, self._indices, _chunk_size(self.samples)
-        )
+        if self._polynomial is not None and readout is None:
+            return float(np.mean(self._polynomial.error(self._fields(weights)) ** 2)), None
+        loss, mistakes = _judge(self.problem, self._fields(weights), self.index_fields, self.labels, readout)
+        return float(loss), None if mistakes is None else float(mistakes)
 
-    def remember(self, weights: Float[Array, "neuron column"], evaluation: Evaluation) -> None:
-        """Keep the evaluation of these weights for :meth:`loss` and :meth:`evaluation`."""
-        self._seen = weights, evaluation
+    def projections(self, weights: Weights) -> Float[np.ndarray, "neuron direction"]:
+        """``<g e>`` of these weights on all samples; directions of their signals that are new join the basis."""
+        signals = self._respond(self._fields(weights), None, None, None)[0]
+        self._basis.extend(signals)
+        return self._basis.projections(signals)
 
-    def evaluation(self, weights: Weights) -> Evaluation:
-        """The evaluation of these weights on all samples: that of the last step, if it was taken from them."""
-        if self._seen is not None and self._seen[0] is weights.coordinates:
-            return self._seen[1]
-        return self.evaluate(weights.coordinates, PerSample(self.labels, None))
-
-    def evaluate(
-        self,
-        weights: Float[Array, "neuron column"],
-        samples: PerSample = PLAIN,
-        readout: Array | None = None,
-    ) -> Evaluation:
-        """The velocity of these weights; directions of their signals that are new join the basis."""
-        self._reserve()
-        self.evaluations += 1
-        evaluation, self._basis = evaluate_signals(
-            self.problem,
-            self._basis,
-            self.widen(weights),
-            samples,
-            readout,
-            indices=self._indices,
-            twice=samples.sample_weights is None or not self._independent,
-            **self._settings(),
-        )
-        return evaluation
-
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "ratio": self._ratio,
-            "tolerance": self._tolerance,
-            "shrunk": self._shrunk,
-            "chunk": _chunk_size(self.samples),
-        }
-
-    def widen(self, weights: Float[Array, "neuron column"]) -> Float[Array, "neuron wider"]:
-        """Weights from before the basis grew, in its present coordinates."""
-        missing = self._basis.latents.shape[1] - weights.shape[1]
-        return jnp.pad(weights, ((0, 0), (0, missing))) if missing else weights
-
-    def squared_pull(self, values: Float[Array, "row sample"]) -> Float[Array, "row"]:
+    def squared_pull(self, values: Float[AnyArray, "row sample"]) -> Float[np.ndarray, "row"]:
         """``|(1/gamma) sum_mu v^mu x^mu|^2 / D`` for functions ``v`` of the samples."""
-        return squared_pull(self._basis, values, self._ratio)
+        return self._basis.squared_pull(values)
 
     def memory(self) -> float:
         """Bytes the basis and its work space take now."""
-        return self._bytes(self._basis.latents.shape[1])
+        return self._bytes(self._basis.used)
 
-    def _reserve(self) -> None:
-        capacity = self._basis.latents.shape[1]
-        if self._most + self._neurons > capacity:
-            self._most = int(self._basis.used)
-        if self._most + self._neurons > capacity:
-            self._grow(max(_rounded(_GROWTH * capacity), capacity + 2 * self._neurons))
-        self._most += self._neurons
+    def _bytes(self, rows: int) -> float:
+        return 8.0 * self.samples * (3 * rows + 8 * self._neurons)
 
-    def _grow(self, capacity: int) -> None:
-        self._check_memory(capacity)
-        latents, directions, count = self._basis
-        fresh = self._columns.normals(latents.shape[1], capacity)
-        wider = jnp.zeros((self.samples, capacity - self._fixed - directions.shape[1]))
-        self._basis = Basis(jnp.concatenate([latents, fresh], 1), jnp.concatenate([directions, wider], 1), count)
-
-    def _bytes(self, capacity: int) -> float:
-        return 8.0 * self.samples * (4 * capacity + 8 * self._neurons)
-
-    def _check_memory(self, capacity: int) -> None:
-        needed = self._bytes(capacity)
+    def _check_memory(self, rows: int) -> None:
+        needed = self._bytes(rows)
         if needed > self._memory_limit:
             raise MemoryError(
-                f"{self.samples} samples with {capacity} latent coordinates need {needed / 2**30:.3g} GiB, but the "
+                f"{self.samples} samples with {rows} latent coordinates need {needed / 2**30:.3g} GiB, but the "
                 f"limit is {self._memory_limit / 2**30:.3g} GiB: lower samples or the number of neurons, or raise "
                 "tolerance or memory_limit"
             )
 
 
-def _chunk_size(samples: int) -> int:
-    """Rows that fit a cache, as a divisor of the number of samples; accelerators take all at once."""
-    if jax.default_backend() != "cpu":
-        return samples
-    return math.gcd(samples, _CHUNK)
+class _Polynomials:
+    """Signals and errors of samples where they are polynomials of the fields: so cheap that calling JAX costs more."""
+
+    def __init__(self, problem: Any, index_field: Float[np.ndarray, "sample"]) -> None:
+        self._activation, self._slope = problem.activation.coefficients, derivative(problem.activation.coefficients)
+        self._target = _polynomial(problem.teacher.coefficients, index_field)
+        self._readout, self._gradient_readout = np.asarray(problem.readout), np.asarray(problem.gradient_readout)
+
+    def error(self, fields: Float[np.ndarray, "neuron sample"]) -> Float[np.ndarray, "sample"]:
+        """``Delta``."""
+        return self._target - self._readout @ _polynomial(self._activation, fields)
+
+    def signals(self, fields: Float[np.ndarray, "neuron sample"]) -> Float[np.ndarray, "neuron sample"]:
+        """``g``."""
+        return _polynomial(self._slope, fields) * self.error(fields) * self._gradient_readout[:, None]
+
+
+def _polynomial(coefficients: tuple[float, ...], fields: np.ndarray) -> np.ndarray:
+    total = np.full_like(fields, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        total *= fields
+        total += coefficient
+    return total
+
+
+@jax.jit
+def _respond(problem: Problem, *of_samples: Any) -> tuple[Array, Array | None]:
+    answer = problem.respond(*of_samples)
+    return answer.signals, answer.readout_pull
+
+
+@jax.jit
+def _judge(problem: Problem, *of_samples: Any) -> tuple[Array, Array | None]:
+    """Mean loss, and misclassification rate where labels are classes."""
+    return jax.tree.map(jnp.mean, problem.judge(*of_samples))
 
 
 def _square_root(matrix: np.ndarray) -> np.ndarray:
@@ -314,7 +294,3 @@ def _square_root(matrix: np.ndarray) -> np.ndarray:
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(matrix)
         return vectors * np.sqrt(np.maximum(values, 0.0))
-
-
-def _rounded(columns: float) -> int:
-    return -(-int(columns) // 16) * 16

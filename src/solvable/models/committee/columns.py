@@ -11,18 +11,19 @@ Without private numbers, dimension and coordinate are the same.
 """
 
 import dataclasses
+import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from solvable.numerics.sobol import sobol_normals
 
 _BLOCK = 128
 # Later blocks are pseudo-random: many dimensions of a Sobol sequence are not more even than that.
 _EVEN_BLOCKS = 2
-_KEPT_BLOCKS = 2
+# Blocks up to this many bytes are kept, so that both conventions and the next prediction find them drawn.
+_KEPT, _KEPT_BYTES = 8, 2**24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Private:
 
 
 class Columns:
-    """Columns (sample, column) of normals and of uniform numbers.
+    """Rows (column, sample) of normals and of uniform numbers.
 
     Parameters
     ----------
@@ -54,23 +55,24 @@ class Columns:
 
     def __init__(self, samples: int, key: tuple[int, ...], fixed: int, neurons: int, private: Private) -> None:
         self._samples, self._key, self._fixed, self._neurons, self._private = samples, key, fixed, neurons, private
-        # On the host: picking columns there needs no compilation.
+        # Blocks that are too large to be kept for others: the last two.
         self._blocks: dict[int, np.ndarray] = {}
+        self._last = -1, np.zeros(0)
 
-    def normals(self, begin: int, end: int) -> Float[Array, "sample column"]:
+    def normals(self, begin: int, end: int) -> Float[np.ndarray, "column sample"]:
         """The coordinates from ``begin`` up to, but not including, ``end``."""
         columns = np.arange(begin, end)
         return self._dimensions(np.where(columns < self._fixed, columns, self._dimension_of(columns)))
 
-    def of_label(self, place: int) -> Float[Array, "sample"]:
+    def of_label(self, place: int) -> Float[np.ndarray, "sample"]:
         """A uniform number for the label of every sample."""
         return self._uniform(self._fixed + place)
 
-    def of_epoch(self, epoch: int) -> Float[Array, "sample"]:
+    def of_epoch(self, epoch: int) -> Float[np.ndarray, "sample"]:
         """A uniform number for an epoch."""
         return self._uniform(self._before(epoch * self._private.steps_per_epoch) - self._private.per_epoch)
 
-    def of_step(self, count: int, place: int = 0) -> Float[Array, "sample"]:
+    def of_step(self, count: int, place: int = 0) -> Float[np.ndarray, "sample"]:
         """A uniform number for a step."""
         return self._uniform(self._before(count) + place)
 
@@ -85,30 +87,39 @@ class Columns:
         epochs = steps // private.steps_per_epoch + 1
         return columns + private.labels + (steps + 1) * private.per_step + epochs * private.per_epoch
 
-    def _uniform(self, dimension: int) -> Array:
-        column = self._dimensions(np.array([dimension]))[:, 0]
-        if dimension < _BLOCK * _EVEN_BLOCKS:
-            return jax.scipy.special.ndtr(column)
-        # Pseudo-random numbers are made as even as those of a sequence: a permutation of equidistant ones.
-        return (jnp.argsort(jnp.argsort(column)) + 0.5) / self._samples
+    def _uniform(self, dimension: int) -> Float[np.ndarray, "sample"]:
+        from scipy.special import ndtr
 
-    def _dimensions(self, wanted: Int[np.ndarray, "column"]) -> Array:
-        parts = []
-        for block in range(int(wanted[0]) // _BLOCK, int(wanted[-1]) // _BLOCK + 1):
-            if block not in self._blocks:
-                kept = list(self._blocks.items())[-_KEPT_BLOCKS + 1 :]
-                self._blocks = {**dict(kept), block: self._block(block)}
-            inside = wanted[(wanted >= block * _BLOCK) & (wanted < (block + 1) * _BLOCK)] - block * _BLOCK
-            if inside.size:
-                parts.append(self._blocks[block][:, inside])
-        return jnp.asarray(np.concatenate(parts, axis=1))
+        # An epoch asks for its numbers at every step.
+        if self._last[0] != dimension:
+            normals = self._dimensions(np.array([dimension]))[0]
+            # Pseudo-random numbers are made as even as those of a sequence: a permutation of equidistant ones.
+            even = dimension < _BLOCK * _EVEN_BLOCKS
+            self._last = dimension, ndtr(normals) if even else (np.argsort(np.argsort(normals)) + 0.5) / self._samples
+        return self._last[1]
 
-    def _block(self, block: int) -> np.ndarray:
-        if block >= _EVEN_BLOCKS:
-            seed = int(np.random.default_rng((*self._key, block)).integers(2**31))
-            return np.asarray(jax.random.normal(jax.random.key(seed), (self._samples, _BLOCK)))
-        columns = sobol_normals(self._samples, _BLOCK, (*self._key, block))
+    def _dimensions(self, wanted: Int[np.ndarray, "column"]) -> Float[np.ndarray, "column sample"]:
+        return np.stack([self._block(dimension // _BLOCK)[dimension % _BLOCK] for dimension in wanted.tolist()])
+
+    def _block(self, block: int) -> Float[np.ndarray, "column sample"]:
+        if 8 * self._samples * _BLOCK <= _KEPT_BYTES:
+            return _kept_block(self._samples, self._key, block)
+        if block not in self._blocks:
+            kept = list(self._blocks.items())[-1:]
+            self._blocks = {**dict(kept), block: _drawn_block(self._samples, self._key, block)}
+        return self._blocks[block]
+
+
+def _drawn_block(samples: int, key: tuple[int, ...], block: int) -> Float[np.ndarray, "column sample"]:
+    if block >= _EVEN_BLOCKS:
+        seed = int(np.random.default_rng((*key, block)).integers(2**31))
+        columns = np.asarray(jax.random.normal(jax.random.key(seed), (samples, _BLOCK)))
+    else:
+        columns = sobol_normals(samples, _BLOCK, (*key, block))
         if block:
             # Randomisations of the same points are not independent of each other; shuffled ones are.
-            columns = np.random.default_rng((*self._key, block, 1)).permutation(columns)
-        return columns
+            columns = np.random.default_rng((*key, block, 1)).permutation(columns)
+    return np.ascontiguousarray(columns.T)
+
+
+_kept_block = functools.lru_cache(maxsize=_KEPT)(_drawn_block)

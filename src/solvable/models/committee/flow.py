@@ -19,12 +19,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from solvable.checks import check_choice, check_fraction
-from solvable.models.committee.closure import Evaluation, LatentClosure
+from solvable.models.committee.closure import LatentClosure
 from solvable.models.committee.latent import ClosureSolver, Recorder, fastest_rate
 from solvable.models.committee.problem import Advance, OutputRequest, Problem
 from solvable.models.committee.protocol import Weights, combine_arrays
@@ -137,9 +136,9 @@ class Flow(ClosureSolver):
                 now = _later(now, length, target)
                 advance(length / float(clock[-1]))
             for recorder, place in zip(recorders, places, strict=True):
-                closure.remember(place.weights, place.evaluation)
-                recorder.record(Weights(place.weights))
-                recorder.has_diverged(Weights(place.weights), float(time))
+                weights = Weights(place.weights)
+                recorder.record(weights)
+                recorder.has_diverged(weights, float(time))
             if recorders[0].stopped is not None:
                 break
 
@@ -155,13 +154,13 @@ class Flow(ClosureSolver):
 
 
 class _Place:
-    """Weights along the flow, with their evaluation on the samples."""
+    """Weights along the flow, with their velocity."""
 
-    def __init__(self, problem: Problem, closure: LatentClosure, weights: Array | None = None) -> None:
+    def __init__(self, problem: Problem, closure: LatentClosure, weights: np.ndarray | None = None) -> None:
         training: Any = problem.training
         self._problem, self._closure, self._decay = problem, closure, training.weight_decay
-        self.weights = closure.start.coordinates if weights is None else weights
-        self.evaluation = closure.evaluate(self.weights)
+        self.weights: np.ndarray = closure.start.coordinates if weights is None else weights  # type: ignore[assignment]
+        self.velocity = self._velocity(self.weights)
         self._rate: float | None = None
 
     def rate(self) -> float:
@@ -177,29 +176,19 @@ class _Place:
                 )
         return self._rate
 
-    def _velocity(self, evaluation: Evaluation, weights: Array) -> Array:
-        if not self._decay:
-            return evaluation.velocity
-        return combine_arrays((1.0, -self._decay), (evaluation.velocity, weights))
-
-    def velocity(self) -> Array:
-        return self._velocity(self.evaluation, self.weights)
+    def _velocity(self, weights: np.ndarray) -> np.ndarray:
+        return combine_arrays((1.0, -self._decay), (self._closure.velocity(weights), weights))
 
     def after(self, length: float) -> "_Place":
         """One stabilised step on."""
-        weights = chebyshev_step(
-            lambda at: self._velocity(self._closure.evaluate(at), at),
-            self.weights,
-            self.velocity(),
-            length,
-            stages_needed(length, self.rate()),
-        )
+        stages = stages_needed(length, self.rate())
+        weights = chebyshev_step(self._velocity, self.weights, self.velocity, length, stages)
         return _Place(self._problem, self._closure, weights)
 
     def local_error(self, following: "_Place", length: float) -> float:
         """The error of the step to ``following``, relative to the weights."""
-        error = local_error(self.weights, self.velocity(), following.weights, following.velocity(), length)
-        return float(jnp.linalg.norm(error) / jnp.linalg.norm(following.weights))
+        error = local_error(self.weights, self.velocity, following.weights, following.velocity, length)
+        return float(np.linalg.norm(error) / np.linalg.norm(following.weights))
 
 
 def _later(now: float, length: float, target: float) -> float:
@@ -242,12 +231,12 @@ def _scheme(stages: int) -> _Scheme:
 
 
 def chebyshev_step(
-    velocity: Callable[[Array], Array],
-    state: Float[Array, "row column"],
-    first_velocity: Float[Array, "row column2"],
+    velocity: Callable[[np.ndarray], np.ndarray],
+    state: Float[np.ndarray, "row column"],
+    first_velocity: Float[np.ndarray, "row column2"],
     step: float,
     stages: int,
-) -> Float[Array, "row column3"]:
+) -> Float[np.ndarray, "row column3"]:
     """The state after ``step``, from its velocity at the beginning and ``stages - 1`` evaluations more."""
     scheme = _scheme(stages)
     before, now = state, combine_arrays((1.0, scheme.first * step), (state, first_velocity))
@@ -258,12 +247,12 @@ def chebyshev_step(
 
 
 def local_error(
-    state: Float[Array, "row column"],
-    velocity: Float[Array, "row column2"],
-    next_state: Float[Array, "row column3"],
-    next_velocity: Float[Array, "row column4"],
+    state: Float[np.ndarray, "row column"],
+    velocity: Float[np.ndarray, "row column2"],
+    next_state: Float[np.ndarray, "row column3"],
+    next_velocity: Float[np.ndarray, "row column4"],
     step: float,
-) -> Float[Array, "row column5"]:
+) -> Float[np.ndarray, "row column5"]:
     """The scheme's own estimate of the error made in one step, ``0.8 (y0 - y1) + 0.4 h (f0 + f1)``: third order."""
     return combine_arrays((0.8, -0.8, 0.4 * step, 0.4 * step), (state, next_state, velocity, next_velocity))
 

@@ -9,9 +9,8 @@ import math
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from solvable.checks import check_count
 from solvable.models.committee.algorithm import Algorithm
@@ -48,6 +47,8 @@ _USUAL_LOAD, _MOST_FITTED = 25, 2**17
 _MOST_LOAD = 0.5
 # What is measured of averaged weights beside the weights themselves.
 AVERAGED = ("train_loss", "test_loss", "train_error_rate", "test_error_rate")
+# How much of ``1 - n/D`` shortens the step into the n-th coordinate, by convention.
+_OPEN, _HALF_WAY, _SHRUNK = 0.0, 0.5, 1.0
 # Typical rank of the latent basis on long runs, and the overhead of an evaluation from Python in operations.
 _USUAL_RANK, _CALL = 64, 1e6
 
@@ -61,7 +62,8 @@ class ClosureSolver:
     samples
         Size of one set of samples.
     replicates
-        Number of independent randomised quasi-Monte-Carlo sets of samples; their spread is part of the error.
+        Number of independent randomised quasi-Monte-Carlo sets of samples; their spread is part of the error. The first
+        is solved twice, which bounds the bias of finite samples.
     tolerance
         Fraction of a signal that must lie outside the latent basis for the basis to grow.
     memory_limit
@@ -82,7 +84,7 @@ class ClosureSolver:
         if not 1e-6 <= self.tolerance < 1:
             raise ValueError(f"tolerance must lie between 1e-6 and 1, not {self.tolerance!r}")
 
-    def closure(self, problem: Problem, replicate: int, shrunk: bool, key: int) -> LatentClosure:
+    def closure(self, problem: Problem, replicate: int, shrunk: float, key: int) -> LatentClosure:
         """A new latent basis for one set of samples and one convention for new directions."""
         return LatentClosure(
             problem,
@@ -96,25 +98,27 @@ class ClosureSolver:
     def solve(
         self, problem: Problem, times: np.ndarray, request: OutputRequest, key: int, advance: Advance
     ) -> Solution:
-        """Solve with every set of samples, once with each convention for new directions."""
+        """Solve with every set of samples: the first with both conventions for new directions, others half way."""
         if request.responses:
             raise ValueError("the latent closure needs no response functions and has none: use the solver Response")
-        each = 1 / (2 * self.replicates)
+        each = 1 / (self.replicates + 1)
         recorders = [
             [
                 self.run(problem, times, request, replicate, shrunk, key, lambda part: advance(each * part))
-                for shrunk in (False, True)
+                for shrunk in ((_HALF_WAY,) if replicate else (_OPEN, _SHRUNK))
             ]
             for replicate in range(self.replicates)
         ]
-        every = [recorder for pair in recorders for recorder in pair]
+        every = [recorder for runs in recorders for recorder in runs]
         stopped = [recorder for recorder in every if recorder.stopped is not None]
         first = min(stopped, key=lambda recorder: recorder.stopped or 0.0, default=None)
-        pairs = [[recorder.arrays(times.size) for recorder in pair] for pair in recorders]
+        found = [[recorder.arrays(times.size) for recorder in runs] for runs in recorders]
         # A run that diverged before the first time has measured nothing.
-        names = [name for name in pairs[0][0] if all(name in arrays for pair in pairs for arrays in pair)]
-        values = {name: np.stack([(pair[0][name] + pair[1][name]) / 2 for pair in pairs]) for name in names}
-        bias = {name: abs(np.mean([pair[0][name] - pair[1][name] for pair in pairs], axis=0)) / 2 for name in names}
+        names = [name for name in found[0][0] if all(name in arrays for runs in found for arrays in runs)]
+        values = {
+            name: np.stack([np.mean([arrays[name] for arrays in runs], axis=0) for runs in found]) for name in names
+        }
+        bias = {name: abs(found[0][0][name] - found[0][1][name]) / 2 for name in names}
         notes = {
             "rank": max(recorder.rank for recorder in every),
             "evaluations": max(recorder.evaluations for recorder in every),
@@ -132,14 +136,16 @@ class ClosureSolver:
         times: np.ndarray,
         request: OutputRequest,
         replicate: int,
-        shrunk: bool,
+        shrunk: float,
         key: int,
         advance: Advance,
     ) -> "Recorder":
         """One set of samples with one convention."""
         closure = self.closure(problem, replicate, shrunk, key)
         recorder = Recorder(closure, problem, shrunk, request)
-        self.follow(problem, times, closure, recorder, advance)
+        # A run that diverges is noticed from its loss.
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.follow(problem, times, closure, recorder, advance)
         recorder.finish(times)
         return recorder
 
@@ -197,7 +203,7 @@ class Latent(ClosureSolver):
         typical = max(rank / 2, _USUAL_RANK)
         check_cost(
             f"Latent() for {steps:.3g} steps",
-            operations=steps * 2 * self.replicates * (4.0 * self.samples * problem.neurons * typical + _CALL),
+            operations=steps * (self.replicates + 1) * (4.0 * self.samples * problem.neurons * typical + _CALL),
             remedy="ask for earlier times, or for gradient flow: GradientFlow(...), or simulate",
         )
 
@@ -209,7 +215,7 @@ class Latent(ClosureSolver):
         state = algorithm.start(closure)
         for count in range(last + 1):
             weights = algorithm.weights(state)
-            # The step comes before the record, since it computes the loss.
+            # The step comes before the record, which then finds the fields computed.
             following = state if count == last else algorithm.step(closure, state, count)
             if count in saved:
                 recorder.record(weights, algorithm.readout(state), algorithm.average(state))
@@ -251,12 +257,12 @@ def algorithm_of(training: Any, steps: int | None = None) -> Any:
 class Recorder:
     """Weights and losses of one run at the times asked for, and when it diverged."""
 
-    def __init__(self, closure: LatentClosure, problem: Problem, shrunk: bool, request: OutputRequest) -> None:
+    def __init__(self, closure: LatentClosure, problem: Problem, shrunk: float, request: OutputRequest) -> None:
         self._closure, self._problem, self._shrunk, self._request = closure, problem.task, shrunk, request
         self._snapshots: list[Snapshot] = []
         self._averages: list[Snapshot] = []
-        self._projections: list[Array] = []
-        self._alignments: list[Array] = []
+        self._projections: list[np.ndarray] = []
+        self._alignments: list[float] = []
         self._first: float | None = None
         self.stopped: float | None = None
         self.stable_learning_rate: float | None = None
@@ -267,18 +273,18 @@ class Recorder:
         if average is not None:
             self._averages.append(Snapshot(average.coordinates, *self._closure.loss(average, readout), readout))
         if self._request.correlations or self._request.loss_gap:
-            self._projections.append(self._closure.evaluation(weights).projections)
+            self._projections.append(self._closure.projections(weights))
         if self._request.kernel_alignment:
             self._alignments.append(sample_alignment(self._closure, self._problem, weights))
 
     def has_diverged(self, weights: Weights, time: float, readout: Array | None = None) -> bool:
         """Whether the loss has grown beyond bounds; the stable rate is that of the weights at the last finite time."""
-        loss = float(self._closure.loss(weights, readout)[0])
+        loss = self._closure.loss(weights, readout)[0]
         if self._first is None:
             self._first = loss
         if loss < _DIVERGED * max(self._first, 1e-300):
             return False
-        finite = [each.weights for each in self._snapshots if np.isfinite(float(each.loss))]
+        finite = [each.weights for each in self._snapshots if np.isfinite(each.loss)]
         self._stop(time, Weights(finite[-1]) if finite else self._closure.start)
         return True
 
@@ -287,9 +293,9 @@ class Recorder:
         self.stopped, self.stable_learning_rate = time, 2 / rate if np.isfinite(rate) else None
 
     def finish(self, times: np.ndarray) -> None:
-        """Copy the numbers from the device and release the samples."""
+        """Stack what was recorded, and release the samples."""
         limit = _DIVERGED * max(self._first or 0, 1e-300)
-        bad = [i for i, each in enumerate(self._snapshots) if not float(each.loss) < limit]
+        bad = [i for i, each in enumerate(self._snapshots) if not each.loss < limit]
         if bad and self.stopped is None:
             self._stop(float(times[bad[0]]), Weights(self._snapshots[max(bad[0] - 1, 0)].weights))
         good = bad[0] if bad else len(self._snapshots)
@@ -300,7 +306,7 @@ class Recorder:
         self._raw = _stacked(self._snapshots[:good], neurons, width)
         self._averaged = _stacked(self._averages[:good], neurons, width) if self._averages else None
         self._projected = _stack(self._projections[:good], neurons, width - self._fixed)
-        self._aligned = np.asarray([float(value) for value in self._alignments[:good]])
+        self._aligned = np.asarray(self._alignments[:good])
         del self._closure, self._snapshots, self._averages, self._projections
 
     def arrays(self, times: int) -> dict[str, np.ndarray]:
@@ -339,7 +345,7 @@ class Recorder:
         """``2 sum_i (c_i / b_i) <g_i m_i>``, m the part of the field that the sample itself has caused (eq. 18)."""
         ratio = self._problem.samples_per_dimension
         columns = np.arange(self._fixed, weights.shape[2])
-        taken = columns * ratio / self._samples if self._shrunk else 0.0 * columns
+        taken = self._shrunk * columns * ratio / self._samples
         own = np.sqrt(np.maximum(1 - taken, 0.0) / ratio)
         factors = self._problem.readout_ratio
         return 2 * np.einsum("i,tia,tia,a->t", factors, projected, weights[:, :, self._fixed :], own)
@@ -358,7 +364,7 @@ def _padded(values: np.ndarray, count: int, name: str) -> np.ndarray:
 def _stacked(snapshots: list[Snapshot], neurons: int, width: int) -> Snapshot:
     """Snapshots with the time as first axis, the weights padded with zeros."""
     weights = _stack([each.weights for each in snapshots], neurons, width)
-    losses = np.asarray([float(each.loss) for each in snapshots])
+    losses = np.asarray([each.loss for each in snapshots])
     return Snapshot(weights, losses, *(_optional([each[place] for each in snapshots]) for place in (2, 3)))
 
 
@@ -367,22 +373,23 @@ def _optional(values: list[Any]) -> np.ndarray | None:
     return np.stack([np.asarray(value) for value in values]) if values and values[0] is not None else None
 
 
-def _stack(arrays: list[Array], rows: int, width: int) -> np.ndarray:
+def _stack(arrays: list[Any], rows: int, width: int) -> np.ndarray:
     """Arrays of growing width as one, padded with zeros."""
     stacked = np.zeros((len(arrays), rows, width))
     for place, array in enumerate(arrays):
-        stacked[place, :, : array.shape[1]] = np.asarray(array)
+        stacked[place, :, : array.shape[1]] = array
     return stacked
 
 
 def fastest_rate(problem: Problem, closure: LatentClosure, weights: Weights) -> float:
     """An upper bound, from the samples, on the rate of the fastest relaxation of gradient flow at these weights."""
-    return float(_spectral_edge(problem, closure.fields(weights), closure.index_fields, closure.labels))
+    bounds = _curvature_bound(problem.task, closure.fields(weights), closure.index_fields, closure.labels)
+    return largest_rate(np.asarray(bounds), float(problem.samples_per_dimension))
 
 
 @jax.jit
-def _spectral_edge(problem: Problem, fields: Array, index_fields: Array, labels: Array | None) -> Array:
-    return largest_rate(problem.curvature_bound(fields, index_fields, labels), problem.samples_per_dimension)
+def _curvature_bound(problem: Problem, *of_samples: Any) -> Array:
+    return problem.curvature_bound(*of_samples)
 
 
 def _memory() -> float:
@@ -390,25 +397,21 @@ def _memory() -> float:
     return _DEFAULT_MEMORY if memory is None else memory / 2
 
 
-def sample_alignment(closure: LatentClosure, problem: Problem, weights: Weights) -> Float[Array, ""]:
+def sample_alignment(closure: LatentClosure, problem: Problem, weights: Weights) -> float:
     """:meth:`Problem.kernel_alignment` in the limit of many dimensions.
 
     There ``x . x`` is one and ``(x . x')^2`` is 1/D, so that ``|K|_F^2 / P = <K(x,x)^2> + gamma <K(x,x')^2>``, and
     ``y^T K y / P = gamma sum_i c_i^2 |(1/gamma) sum_mu y phi'_i x|^2 / D``.
     """
     target, slopes = _target_and_slopes(problem, closure.fields(weights), closure.index_fields)
-    pulls = closure.squared_pull(slopes * target)
-    return _assemble(problem.readout * problem.gradient_readout, pulls, slopes, target, problem.samples_per_dimension)
+    slopes, target = np.asarray(slopes), np.asarray(target)
+    power, ratio = np.asarray(problem.readout * problem.gradient_readout), float(problem.samples_per_dimension)
+    own = np.mean((power @ slopes**2) ** 2)
+    pairs = np.sum(power[:, None] * power * (slopes @ slopes.T / target.size) ** 2)
+    quotient = ratio * (power @ closure.squared_pull(slopes * target)) / np.mean(target**2)
+    return float(quotient / np.sqrt(own + ratio * pairs))
 
 
 @jax.jit
 def _target_and_slopes(problem: Problem, fields: Array, index: Array) -> tuple[Array, Array]:
     return problem.target(index), problem.slopes(fields)
-
-
-@jax.jit
-def _assemble(power: Array, pulls: Array, slopes: Array, target: Array, ratio: float) -> Array:
-    own = jnp.mean((power @ slopes**2) ** 2)
-    pairs = jnp.sum(power[:, None] * power * (slopes @ slopes.T / target.size) ** 2)
-    quotient = ratio * (power @ pulls) / jnp.mean(target**2)
-    return quotient / jnp.sqrt(own + ratio * pairs)

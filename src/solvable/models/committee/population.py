@@ -9,7 +9,7 @@ are drawn with a probability, both are counted with their weights, and clusters 
 
 import functools
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from solvable.models.committee.gaussian import test_loss
 from solvable.models.committee.problem import Problem
+from solvable.models.committee.protocol import AnyArray
 from solvable.numerics.sobol import sobol_normals
 
 _POINTS = 2**15
@@ -36,12 +37,12 @@ def measure_test(
     problem: Problem,
     alignment: Float[Array, "neuron index"],
     overlap: Float[Array, "neuron neuron"],
-    randomisation: int = 0,
+    points: Float[Array, "normal point"] | None = None,
 ) -> PopulationMeasures:
-    """Averages over fresh inputs; ``randomisation`` chooses the points where they are not by quadrature."""
+    """Averages over fresh inputs, where they are not by quadrature over ``points``."""
     if problem.splits_into_pairs:
         return PopulationMeasures(test_loss(problem, alignment, overlap), None)
-    points = jnp.asarray(_points(alignment.shape[1] + alignment.shape[0], randomisation))
+    points = jnp.asarray(_points(problem.indices + problem.neurons, 0)) if points is None else points
     rest = overlap - alignment @ alignment.T + _FLOOR * jnp.diag(jnp.diagonal(overlap) + 1e-16)
     root = _semidefinite_root(rest)
     along, across = points[: problem.indices], points[problem.indices :]
@@ -113,20 +114,24 @@ def _points(dimension: int, randomisation: int) -> Float[np.ndarray, "normal poi
     return sobol_normals(_POINTS, dimension, (randomisation, 7)).T
 
 
-@functools.partial(jax.jit, static_argnames="randomisation")
 def measure_tests(
     problem: Problem,
-    alignment: Float[Array, "time neuron index"],
-    overlap: Float[Array, "time neuron neuron"],
-    readout: Array | None = None,
+    alignment: Float[AnyArray, "time neuron index"],
+    overlap: Float[AnyArray, "time neuron neuron"],
+    readout: AnyArray | None = None,
     randomisation: int = 0,
 ) -> PopulationMeasures:
-    """:func:`measure_test` at each time; ``readout`` is that of each time where it is trained."""
+    """:func:`measure_test` at each time; ``readout`` is that of each time where it is trained.
 
-    def at(state: tuple[Array, Array, Array | None]) -> PopulationMeasures:
-        return measure_test(problem.with_readout(state[2]), state[0], state[1], randomisation)
+    ``randomisation`` chooses the points, which are not part of the program: the compiler would compute with them.
+    """
+    points = None if problem.splits_into_pairs else _points(problem.indices + problem.neurons, randomisation)
+    return _measure_tests(problem, (alignment, overlap, readout), points)
 
-    return jax.lax.map(at, (alignment, overlap, readout))
+
+@jax.jit
+def _measure_tests(problem: Problem, states: Any, points: Array | None) -> PopulationMeasures:
+    return jax.lax.map(lambda at: measure_test(problem.with_readout(at[2]), at[0], at[1], points), states)
 
 
 def integration_error(problem: Problem, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

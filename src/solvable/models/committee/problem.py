@@ -47,9 +47,8 @@ class Problem(eqx.Module):
 
     activation: Callable[[Array], Array] = eqx.field(static=True)
     teacher: Callable[..., Array] = eqx.field(static=True)
-    # With several outputs (softmax): one row per output.
-    readout: Float[Array, "neuron"] | Float[Array, "output neuron"]
-    gradient_readout: Float[Array, "neuron"] | Float[Array, "output neuron"]
+    readout: Float[Array, "*classes neuron"]
+    gradient_readout: Float[Array, "*classes neuron"]
     samples_per_dimension: float
     initial_overlap: Float[Array, "neuron neuron"]
     initial_alignment: Float[Array, "neuron index"]
@@ -109,7 +108,7 @@ class Problem(eqx.Module):
         return jnp.tensordot(self.readout, elementwise(self.activation)(fields), axes=1)
 
     def target(self, index_fields: Float[Array, "index *samples"]) -> Float[Array, "*outputs_and_samples"]:
-        """``sigma`` of the index fields, with the class as first axis where it gives one score per class."""
+        """``sigma`` of the index fields, with the class as first axis where there are several outputs."""
         function = vector_teacher(self.teacher, index_fields.shape[0])
         for _ in range(index_fields.ndim - 1):
             function = jax.vmap(function, in_axes=-1, out_axes=-1)
@@ -285,13 +284,22 @@ def vector_teacher(teacher: Callable[..., Any], indices: int) -> Callable[[Array
 
 
 def _takes_vector(teacher: Callable[..., Any], indices: int) -> bool:
-    """Whether the teacher wants its fields as one vector: it does not accept that many scalars, or fails on them."""
+    """Whether the teacher wants its fields as one vector: it does not accept that many scalars, or fails on them.
+
+    One that gives several numbers for scalars may be either; it takes a vector where it can.
+    """
+    scalars = [jax.ShapeDtypeStruct((), float)] * indices
     try:
-        inspect.signature(teacher).bind(*[0.0] * indices)
-        jax.eval_shape(teacher, *[jax.ShapeDtypeStruct((), float)] * indices)
-        return False
+        inspect.signature(teacher).bind(*scalars)
+        if jax.eval_shape(teacher, *scalars).shape == ():
+            return False
     except (TypeError, ValueError, IndexError):
         return True
+    try:
+        jax.eval_shape(teacher, jax.ShapeDtypeStruct((indices,), float))
+    except (TypeError, ValueError, IndexError):
+        return False
+    return True
 
 
 def problem_of(model: "Committee", training: Training) -> Problem:

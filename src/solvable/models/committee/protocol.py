@@ -20,10 +20,11 @@ symbol                 name                   meaning
 =====================  =====================  ==================================================================
 """
 
+import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,11 +32,22 @@ from jaxtyping import Array, Float
 
 from solvable.models.committee.problem import Problem
 
+# The closure's weights are NumPy arrays, those of a simulation are traced by JAX.
+if TYPE_CHECKING:
+    AnyArray = Any
+else:
+    AnyArray = Array | np.ndarray
 
-class Weights(eqx.Module):
-    """Weights of all neurons as a vector: they can be added, subtracted, and multiplied or divided by numbers."""
 
-    coordinates: Float[Array, "neuron column"]
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["coordinates"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Weights of all neurons as a vector: they can be added, subtracted, and multiplied or divided by numbers.
+
+    ``coordinates`` are (neuron, column).
+    """
+
+    coordinates: Any
 
     def __add__(self, other: "Weights") -> "Weights":
         return combine((1.0, 1.0), (self, other))
@@ -63,21 +75,24 @@ def combine(factors: Sequence[Any], weights: Sequence[Weights]) -> Weights:
     return Weights(combine_arrays(factors, [each.coordinates for each in weights]))
 
 
-def combine_arrays(factors: Sequence[Any], arrays: Sequence[Array]) -> Array:
+def combine_arrays(factors: Sequence[Any], arrays: Sequence[AnyArray]) -> AnyArray:
     """``sum_i factors[i] arrays[i]``, narrower arrays padded with zeros."""
     widest = max(array.shape[-1] for array in arrays)
-    padded = [
-        array if array.shape[-1] == widest else jnp.pad(array, ((0, 0), (0, widest - array.shape[-1])))
-        for array in arrays
-    ]
-    if any(isinstance(factor, jax.Array) for factor in factors):
-        return _combine(jnp.stack([jnp.asarray(factor, padded[0].dtype) for factor in factors]), padded)
-    return _combine(np.asarray(factors, dtype=padded[0].dtype), padded)
+    if namespace(*factors, *arrays) is np:
+        total = np.zeros((*arrays[0].shape[:-1], widest))
+        for factor, array in zip(factors, arrays, strict=True):
+            total[..., : array.shape[-1]] += factor * array
+        return total
+    # Factors of a higher precision do not raise that of the weights.
+    return sum(
+        jnp.asarray(factor, arrays[0].dtype) * jnp.pad(array, ((0, 0), (0, widest - array.shape[-1])))
+        for factor, array in zip(factors, arrays, strict=True)
+    )
 
 
-@jax.jit
-def _combine(factors: Array, arrays: list[Array]) -> Array:
-    return sum(factors[i] * array for i, array in enumerate(arrays))  # type: ignore[return-value]
+def namespace(*values: Any) -> Any:
+    """``jax.numpy`` where one of the values is JAX's, else ``numpy``, which starts faster and compiles nothing."""
+    return jnp if any(isinstance(value, jax.Array) for value in values) else np
 
 
 class System:
@@ -98,9 +113,9 @@ class System:
     problem: Problem
     start: Weights
     labels: Array | None
-    index_fields: Float[Array, "index sample"]
+    index_fields: Float[AnyArray, "index sample"]
 
-    def fields(self, weights: Weights) -> Float[Array, "neuron sample"]:
+    def fields(self, weights: Weights) -> Float[AnyArray, "neuron sample"]:
         """``h_i = w_i . x`` of every sample.
 
         Parameters
@@ -110,7 +125,7 @@ class System:
         """
         raise NotImplementedError
 
-    def pull(self, signals: Float[Array, "neuron sample"]) -> Weights:
+    def pull(self, signals: Float[AnyArray, "neuron sample"]) -> Weights:
         """``(1/gamma) sum_mu v^mu x^mu``: the change of the weights that signals cause.
 
         Parameters
@@ -120,7 +135,7 @@ class System:
         """
         raise NotImplementedError
 
-    def overlap(self, weights: Weights) -> Float[Array, "neuron neuron"]:
+    def overlap(self, weights: Weights) -> Float[AnyArray, "neuron neuron"]:
         """``w_i . w_j / D``.
 
         Parameters
@@ -130,7 +145,7 @@ class System:
         """
         raise NotImplementedError
 
-    def batch(self, count: Any) -> Float[Array, "sample"] | None:
+    def batch(self, count: Any) -> Float[AnyArray, "sample"] | None:
         """The weight of every sample in the batch of a step, with mean one; None where all samples are in it.
 
         Parameters
@@ -161,8 +176,8 @@ class System:
         return self.labels
 
     def signals(
-        self, fields: Float[Array, "neuron sample"], labels: Array | None = None, readout: Array | None = None
-    ) -> Float[Array, "neuron sample"]:
+        self, fields: Float[AnyArray, "neuron sample"], labels: Array | None = None, readout: Array | None = None
+    ) -> Float[AnyArray, "neuron sample"]:
         """``g_i = b_i phi'(h_i) s``, with ``s`` minus the derivative of the loss by the output.
 
         Parameters
@@ -181,7 +196,7 @@ class System:
         self,
         weights: Weights,
         labels: Array | None = None,
-        sample_weights: Float[Array, "sample"] | None = None,
+        sample_weights: Float[AnyArray, "sample"] | None = None,
         readout: Array | None = None,
     ) -> "Gradient":
         """``pull(sample_weights signals(fields(weights)))``, which back ends may do in one pass over the samples.
@@ -218,7 +233,8 @@ class DescentState(NamedTuple):
     readout: Array | None = None
 
 
-class Descent(eqx.Module):
+@dataclasses.dataclass(frozen=True)
+class Descent:
     """Gradient descent and mini-batch SGD as their training objects say.
 
     ``rates`` are the learning rates of all steps, where they are known beforehand.
@@ -267,8 +283,9 @@ class Descent(eqx.Module):
         longest = self.training.max_gradient_norm
         if longest is None:
             return force
-        norm = jnp.sqrt(jnp.trace(system.overlap(force)))
-        return force * jnp.minimum(1.0, longest / jnp.where(norm > 0, norm, 1.0))
+        square = system.overlap(force).trace()
+        xp = namespace(square)
+        return force * xp.minimum(1.0, longest / xp.sqrt(xp.where(square > 0, square, 1.0)))
 
     def _averaged(self, average: Weights | None, weights: Weights, count: Any) -> Weights | None:
         """The average of the weights after a step."""
@@ -277,7 +294,7 @@ class Descent(eqx.Module):
         if self.training.ema_decay is not None:
             fraction: Any = 1 - self.training.ema_decay
         else:
-            fraction = 1 / jnp.maximum(count + 1 - self.training.average_from + 1.0, 1.0)
+            fraction = 1 / namespace(count).maximum(count + 1 - self.training.average_from + 1.0, 1.0)
         return combine((1 - fraction, fraction), (average, weights))
 
     def weights(self, state: DescentState) -> Weights:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from solvable.activations import Polynomial, erf, relu, tanh
 from solvable.models.committee.problem import vector_teacher
 from solvable.precision import in_float64
 
@@ -87,6 +88,8 @@ def check_activation(activation: Callable[..., Any]) -> None:
         raise ValueError(f"activation must be a JAX function of one number; it failed with: {error}") from error
     if getattr(out, "shape", None) != () or not jnp.issubdtype(out.dtype, jnp.floating):
         raise ValueError(f"activation must give one number for one number, not {out}")
+    if isinstance(activation, Polynomial) or any(activation is known for known in (relu, tanh, erf)):
+        return
     try:
         jump = _jump_of(activation)
     except TypeError:  # A function that cannot be hashed is examined every time.
