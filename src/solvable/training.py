@@ -123,7 +123,7 @@ class Training(eqx.Module):
         """Flow time that passes in a unit of time, which momentum multiplies; of a schedule, its largest rate."""
         rate: Any = self.learning_rate  # type: ignore[attr-defined]
         largest = float(np.max(self.learning_rates(0, 1000))) if isinstance(rate, Schedule) else float(rate)
-        return largest / (1 - float(getattr(self, "momentum", 0.0)))
+        return largest / (1 - float(np.max(self.momenta(0, 1000))))
 
     def check_schedules(self, last: int) -> None:
         """Raise a ValueError that names the first step before ``last`` at which a schedule breaks its rule.
@@ -160,6 +160,29 @@ class Training(eqx.Module):
         """
         rate: Any = self.learning_rate  # type: ignore[attr-defined]
         return rate(step) if isinstance(rate, Schedule) else rate
+
+    def momentum_at(self, step: Any) -> Any:
+        """The momentum of one step, whose number may be traced by JAX; 0 for trainings without.
+
+        Parameters
+        ----------
+        step
+            Number of the step.
+        """
+        momentum: Any = getattr(self, "momentum", 0.0)
+        return momentum(step) if isinstance(momentum, Schedule) else momentum
+
+    def momenta(self, first: int, last: int) -> np.ndarray:
+        """The momentum of each step from ``first`` up to, but not including, ``last``; checked step by step.
+
+        Parameters
+        ----------
+        first
+            The first step.
+        last
+            The step before which to stop.
+        """
+        return self._scheduled("momentum", first, last) if hasattr(self, "momentum") else np.zeros(last - first)
 
     def flow_time(self, times: Any) -> Any:
         """The flow time ``sum_s learning_rate(s)`` that has passed at each time.
@@ -262,7 +285,7 @@ class GradientDescent(Training):
     learning_rate
         Learning rate, or a schedule: a function of the step.
     momentum
-        Momentum, from 0 (plain gradient descent) up to, but not including, 1.
+        Momentum, from 0 (plain gradient descent) up to, but not including, 1; or a schedule.
     nesterov
         Whether momentum is Nesterov's rather than the heavy ball's.
     weight_decay
@@ -290,7 +313,7 @@ class GradientDescent(Training):
     name: ClassVar[str] = "descent"
 
     learning_rate: Any = option("learning rate", rules.positive, schedule=True, symbol="η")
-    momentum: float = option("momentum", MOMENTUM, default=0.0)
+    momentum: Any = option("momentum", MOMENTUM, default=0.0, schedule=True)
     nesterov: bool = eqx.field(default=False, static=True, metadata={"help": "whether momentum is Nesterov's"})
     weight_decay: float = option("strength of weight decay", rules.not_negative, default=0.0, symbol="γ")
     decoupled: bool = eqx.field(

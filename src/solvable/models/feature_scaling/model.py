@@ -43,6 +43,7 @@ _OPTIONS = (
     "ema_decay",
     "average_from",
 )
+_SCHEDULES = ("learning_rate", "feature_learning_rate", "momentum")
 _SAMPLING = ("online", "replacement", "epochs", "cyclic")
 
 
@@ -76,12 +77,12 @@ class FeatureScaling(Model):
     meanings: ClassVar[Mapping[str, Meaning]] = MEANINGS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.1)
     simulation_covers: ClassVar[tuple[Covers, ...]] = (
-        Covers(GradientDescent, options=_OPTIONS, schedules=("learning_rate", "feature_learning_rate")),
+        Covers(GradientDescent, options=_OPTIONS, schedules=_SCHEDULES),
         Covers(
             SGD,
             options=(*_OPTIONS, "batch_fraction"),
             sampling=_SAMPLING,
-            schedules=("learning_rate", "feature_learning_rate", "batch_size"),
+            schedules=(*_SCHEDULES, "batch_size"),
         ),
         Covers(OptaxDescent, options=("optimiser", "ema_decay", "average_from"), sampling=_SAMPLING),
     )

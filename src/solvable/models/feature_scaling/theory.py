@@ -16,8 +16,10 @@ from solvable.models.feature_scaling.optimiser import (
     averaging_weights,
     feature_rates,
     kernels_of,
+    step_momenta,
     step_rates,
 )
+from solvable.models.feature_scaling.second_moments import NoisySteps, follow
 from solvable.models.feature_scaling.two_time import Descent, Solution, march, memory
 from solvable.numerics.descent import check_stable
 from solvable.optax_descent import OptaxDescent
@@ -73,9 +75,14 @@ def batch_sizes(model: "FeatureScaling", training: Training, steps: int) -> Any:
     return size
 
 
+def _step_count(training: Training, times: np.ndarray) -> int:
+    """Number of steps until the last time; 1 where all are alike, of which there may be more than fit in memory."""
+    return 1 if training.is_constant else max(1, int(times[-1]))
+
+
 def largest_rate(training: Training, times: np.ndarray) -> float:
     """The largest learning rate until the last time."""
-    return float(np.max(training.learning_rates(0, max(1, int(times[-1])))))
+    return float(np.max(training.learning_rates(0, _step_count(training, times))))
 
 
 def predicted(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> xr.Dataset:
@@ -106,10 +113,11 @@ def _guards(model: "FeatureScaling", found: Curves, training: Training, times: n
     if not isinstance(training, GradientDescent):
         return {}
     growth, rate = float(np.max(found.growth)), largest_rate(training, times)
-    strongest, trace = float(np.max(found.modes.eigenvalues)), float(found.modes.trace)
-    momentum = float(training.momentum)
+    strongest = float(np.max(found.modes.eigenvalues))
+    steps = _step_count(training, times)
+    momenta = training.momenta(0, steps)
     # Up to which product of learning rate and curvature steps are stable, as in numerics.descent.check_stable.
-    edge = 2 * (1 + momentum) / (1 + 2 * momentum if training.nesterov else 1)
+    edge = float(np.min(2 * (1 + momenta) / (1 + 2 * momenta if training.nesterov else 1)))
     guards = {}
     if found.solver["solver"] in ("recursion", "march"):
         guards["edge_of_stability"] = rate * growth * strongest / edge
@@ -121,8 +129,13 @@ def _guards(model: "FeatureScaling", found: Curves, training: Training, times: n
                 stacklevel=6,
             )
     if isinstance(training, SGD):
-        smallest = float(np.min(batch_sizes(model, training, max(1, int(times[-1])))))
-        guards["noise_gain"] = rate / (1 - momentum) * growth * trace / (2 * smallest)
+        speeds, batches = training.learning_rates(0, steps) / (1 - momenta), batch_sizes(model, training, steps)
+        worst = int(np.argmax(speeds / batches))
+        gains = speeds[worst] * growth * np.asarray(found.modes.eigenvalues, float)
+        # Nesterov's momentum looks ahead, and damps modes that would move by more than their error.
+        gains = np.minimum(gains, 1.0) if training.nesterov else gains
+        size = np.broadcast_to(batches, momenta.shape)[worst]
+        guards["noise_gain"] = float(np.asarray(found.modes.counts) @ gains / (2 * size))
         if guards["noise_gain"] > _QUIET:
             warnings.warn(
                 f"learning_rate * growth * Tr Lambda / (2 batch_size) = {guards['noise_gain']:.3g} is near 1, "
@@ -168,11 +181,13 @@ def _variables(found: Curves, times: np.ndarray, traced: bool) -> dict[str, Any]
 
 def curves(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> Curves:
     """The curves at the given times, in the units of the training, from the solver that is asked for or fits."""
-    noiseless = _infinite(model.features) and model.samples is None and not has_batches(training)
+    unbounded = _infinite(model.features) and model.samples is None
+    noiseless = unbounded and not has_batches(training)
     options = {"solver": None, "correlations": False, "exact_batch": False, "progress": False, **options}
     two_times = options["correlations"] or isinstance(training, OptaxDescent)
-    solver = options["solver"] or _exact_solver(noiseless, training, two_times)
-    _check_solver(solver, noiseless, model, training, options)
+    closed = noiseless or (unbounded and _is_linear(model, training) and not options["exact_batch"])
+    solver = options["solver"] or _exact_solver(noiseless, closed, training, two_times)
+    _check_solver(solver, noiseless, closed, model, training, options)
     if solver == "slot-march":
         return _slots(model, times, training, options)
     if solver == "exponential-midpoint":
@@ -180,26 +195,36 @@ def curves(model: "FeatureScaling", times: np.ndarray, training: Training, optio
     if solver == "march":
         return _march(model, times, training, options)
     assert isinstance(training, GradientDescent)
-    return _recursion(model, times, training)
+    return _recursion(model, times, training) if noiseless else _moments(model, times, training)
 
 
-def _exact_solver(noiseless: bool, training: Training, two_times: bool) -> str:
+def _is_linear(model: "FeatureScaling", training: Training) -> bool:
+    """Whether modes move linearly and each alone, so that their second moments close; without averages of weights."""
+    lazy = not is_traced(model.richness) and model.richness == 0
+    return lazy and isinstance(training, SGD) and training.ema_decay is None and training.average_from is None
+
+
+def _exact_solver(noiseless: bool, closed: bool, training: Training, two_times: bool) -> str:
     """The cheapest solver that is exact for the training; ``two_times`` asks for the two-time equations."""
     if training.counts_steps:
-        return "recursion" if noiseless and not two_times else "march"
+        return "recursion" if closed and not two_times else "march"
     return "exponential-midpoint" if noiseless and not two_times else "slot-march"
 
 
 def _check_solver(
-    solver: str, noiseless: bool, model: "FeatureScaling", training: Training, options: Mapping[str, Any]
+    solver: str, noiseless: bool, closed: bool, model: "FeatureScaling", training: Training, options: Mapping[str, Any]
 ) -> None:
     """Refuse a solver that does not solve the model, the training or what is asked for."""
     if options["exact_batch"] and (model.samples is not None or not has_batches(training)):
         raise ValueError("exact_batch is for batches of new samples: use SGD(..., batch_size=...), and no samples")
-    if solver in ("recursion", "exponential-midpoint") and not noiseless:
+    if solver == "recursion" and not closed:
         raise ValueError(
-            f"solver={solver!r} is for infinitely many features and full batches of the population: use "
-            + ('"march"' if solver == "recursion" else '"slot-march"')
+            'solver="recursion" is for infinitely many features and the population: full batches, or batches of new '
+            'samples of lazy networks without averages; use "march"'
+        )
+    if solver == "exponential-midpoint" and not noiseless:
+        raise ValueError(
+            f'solver={solver!r} is for infinitely many features and full batches of the population: use "slot-march"'
         )
     if solver in ("recursion", "march") and not training.counts_steps:
         raise ValueError(f"solver={solver!r} follows steps, and {training!r} has none: use GradientDescent or SGD")
@@ -242,22 +267,20 @@ def _reach(training: Training, times: np.ndarray) -> float:
     """Flow time until the last time, which momentum lengthens. Of traced numbers only the size is needed."""
     if is_traced(training):
         return 0.1 * float(times[-1])
-    momentum = training.momentum if isinstance(training, GradientDescent) else 0.0
-    return float(training.flow_time(times[-1:])[0]) / (1 - momentum)
+    passed = float(training.flow_time(times[-1:])[0])
+    if not isinstance(training, GradientDescent) or not isinstance(training.momentum, Schedule):
+        return passed / (1 - getattr(training, "momentum", 0.0))
+    last = max(1, int(times[-1]))
+    return max(passed, float(np.sum(training.learning_rates(0, last) / (1 - training.momenta(0, last)))))
 
 
 def _recursion(model: "FeatureScaling", times: np.ndarray, training: GradientDescent) -> Curves:
     steps = int(times[-1]) + 1
     modes, error = nodes_until(model, _reach(training, times))
-    needed = 8.0 * steps * (len(modes.ranks) + 2) * 2
-    if needed > _CURVE_MEMORY:
-        raise ValueError(
-            f"{steps - 1:.7g} steps need about {needed / 2**30:.3g} GiB, more than {_CURVE_MEMORY / 2**30:g}: "
-            'use solver="exponential-midpoint", the limit of small steps, which reaches late times'
-        )
+    _check_curve_memory(steps, modes, "exponential-midpoint")
     own = None if training.feature_learning_rate is None else feature_rates(training, steps)
     averaging = averaging_weights(training, steps)
-    how = (training.momentum, training.nesterov, training.weight_decay, training.decoupled)
+    how = (step_momenta(training, steps), training.nesterov, training.weight_decay, training.decoupled)
     plan = kernel_flow.Steps(step_rates(training, steps), own, *how, averaging)
     curve = kernel_flow.descend(modes, model.richness, plan, steps)
     places = times.astype(int)
@@ -271,6 +294,36 @@ def _recursion(model: "FeatureScaling", times: np.ndarray, training: GradientDes
     solver = {"solver": "recursion", "nodes": len(modes.ranks)}
     growth = curve.growth[places]
     return Curves(modes, node_loss.sum(1), None, node_loss, growth, solver, error, averaged_loss=averaged)
+
+
+def _check_curve_memory(steps: int, modes: Modes, otherwise: str) -> None:
+    needed = 8.0 * steps * (len(modes.ranks) + 2) * 2
+    if needed > _CURVE_MEMORY:
+        raise ValueError(
+            f"{steps - 1:.7g} steps need about {needed / 2**30:.3g} GiB, more than {_CURVE_MEMORY / 2**30:g}: "
+            f'use solver="{otherwise}", the limit of small steps, which reaches late times'
+        )
+
+
+def _moments(model: "FeatureScaling", times: np.ndarray, training: GradientDescent) -> Curves:
+    steps = int(times[-1]) + 1
+    modes, error = nodes_until(model, _reach(training, times))
+    _check_curve_memory(steps, modes, "slot-march")
+    plan = NoisySteps(
+        step_rates(training, steps),
+        batch_sizes(model, training, steps),
+        step_momenta(training, steps),
+        training.nesterov,
+        training.weight_decay,
+        training.decoupled,
+        model.label_noise**2,
+    )
+    node_loss = follow(modes, plan, steps)
+    loss = node_loss.sum(1)
+    if not is_traced(model, training):
+        _check_falling("test loss", loss)
+    places, solver = times.astype(int), {"solver": "recursion", "nodes": len(modes.ranks)}
+    return Curves(modes, loss[places], None, node_loss[places], np.ones(places.size), solver, error)
 
 
 def _march(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> Curves:
@@ -311,13 +364,17 @@ def _march(model: "FeatureScaling", times: np.ndarray, training: Training, optio
 def _check_diagonals(solution: Solution) -> None:
     """Variances are positive; what breaks that has diverged."""
     for name, values in (("test loss", solution.test_loss), ("train loss", solution.train_loss)):
-        losses = np.asarray(values)
-        bad = ~(np.isfinite(losses) & (losses > -1e-9 * losses[0]))
-        if bad.any():
-            raise ValueError(f"training diverges: the {name} is {losses[np.argmax(bad)]:.3g} at step {np.argmax(bad)}")
+        _check_falling(name, values)
     drive = np.asarray(jnp.diagonal(solution.correlation_3))
     if not (drive > -1e-9 * drive.max()).all():
         raise ValueError(f"training diverges: C3 is negative on its diagonal from step {np.argmax(drive <= 0)} on")
+
+
+def _check_falling(name: str, values: Any) -> None:
+    losses = np.asarray(values)
+    bad = ~(np.isfinite(losses) & (losses > -1e-9 * losses[0]))
+    if bad.any():
+        raise ValueError(f"training diverges: the {name} is {losses[np.argmax(bad)]:.3g} at step {np.argmax(bad)}")
 
 
 def _kernel_flow(model: "FeatureScaling", times: np.ndarray, training: Training, per_decade: int) -> Curves:
