@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from solvable.checks import check_count
 from solvable.models.feature_scaling.mode_quadrature import listed
-from solvable.models.feature_scaling.theory import batch_sizes
+from solvable.models.feature_scaling.prediction import batch_sizes
 from solvable.numerics.descent import optimiser_step
 from solvable.numerics.ensemble import trajectories
 from solvable.optax_descent import OptaxDescent

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +10,13 @@ import xarray as xr
 
 from solvable.checks import is_traced
 from solvable.models.feature_scaling import kernel_flow
-from solvable.models.feature_scaling.mode_quadrature import Modes, listed, nodes_until
+from solvable.models.feature_scaling.flow_theory import (
+    check_small_steps,
+    has_flow_limit,
+    kernel_flow_curves,
+    slot_curves,
+)
+from solvable.models.feature_scaling.mode_quadrature import Modes, nodes_until
 from solvable.models.feature_scaling.optimiser import (
     averaging_rows,
     averaging_weights,
@@ -19,6 +25,7 @@ from solvable.models.feature_scaling.optimiser import (
     step_momenta,
     step_rates,
 )
+from solvable.models.feature_scaling.prediction import Curves, batch_sizes, has_batches
 from solvable.models.feature_scaling.second_moments import NoisySteps, follow
 from solvable.models.feature_scaling.two_time import Descent, Solution, march, memory
 from solvable.numerics.descent import check_stable
@@ -32,47 +39,9 @@ SOLVERS = ("recursion", "march", "exponential-midpoint", "slot-march")
 # Two-time functions take memory as the square of the steps.
 _MEMORY = 8 * 2**30
 _CURVE_MEMORY = 2 * 2**30
-# Above this number of features, the noise's modes are those of the infinite network.
-_MOST_FEATURES = 256
 _LATER = 'use solver="slot-march", the limit of small steps, which reaches late times'
 # Fractions of the edge of stability, and of the noise that feeds itself, from which there is a warning.
 _NEAR_EDGE, _QUIET = 0.95, 0.9
-
-
-class Curves(NamedTuple):
-    """Losses at the times asked for, with the nodes they were computed from and how."""
-
-    modes: Modes
-    test_loss: Any
-    train_loss: Any | None
-    node_loss: Any
-    growth: Any
-    solver: dict[str, Any]
-    error: float | None
-    two_time: Solution | None = None
-    averaged_loss: Any | None = None
-
-
-def batch_size(model: "FeatureScaling", training: Training) -> Any:
-    """Number of samples in a batch, or a schedule of it; infinite for full batches."""
-    if isinstance(training, SGD):
-        return training.samples_per_batch(model.sample_count)
-    size = training.batch_size if isinstance(training, OptaxDescent) else None
-    return np.inf if size is None else size
-
-
-def has_batches(training: Training) -> bool:
-    """Whether training sees batches rather than everything at every step."""
-    return isinstance(training, SGD) or (isinstance(training, OptaxDescent) and training.batch_size is not None)
-
-
-def batch_sizes(model: "FeatureScaling", training: Training, steps: int) -> Any:
-    """Number of samples in a batch, or that of each step where it follows a schedule."""
-    size = batch_size(model, training)
-    if isinstance(size, Schedule):
-        assert isinstance(training, SGD)
-        return training.batch_sizes(0, steps).astype(float)
-    return size
 
 
 def _step_count(training: Training, times: np.ndarray) -> int:
@@ -188,10 +157,12 @@ def curves(model: "FeatureScaling", times: np.ndarray, training: Training, optio
     closed = noiseless or (unbounded and _is_linear(model, training) and not options["exact_batch"])
     solver = options["solver"] or _exact_solver(noiseless, closed, training, two_times)
     _check_solver(solver, noiseless, closed, model, training, options)
+    if solver in ("slot-march", "exponential-midpoint"):
+        check_small_steps(model, training, times)
     if solver == "slot-march":
-        return _slots(model, times, training, options)
+        return slot_curves(model, times, training, options)
     if solver == "exponential-midpoint":
-        return _kernel_flow(model, times, training, options["per_decade"])
+        return kernel_flow_curves(model, times, training, options["per_decade"])
     if solver == "march":
         return _march(model, times, training, options)
     assert isinstance(training, GradientDescent)
@@ -238,25 +209,11 @@ def _check_solver(
     if solver in ("exponential-midpoint", "slot-march"):
         if is_traced(training):
             raise ValueError("the times of a flow depend on learning_rate, which therefore cannot be traced by JAX")
-        if training.counts_steps and not _has_flow_limit(training):
+        if training.counts_steps and not has_flow_limit(training):
             raise ValueError(
-                f"solver={solver!r} is the limit of small steps of a constant learning_rate and batch_size without "
-                f"momentum, weight decay and averages, drawn online or with replacement, not of {training!r}"
+                f"solver={solver!r} is the limit of small steps without weight decay, averages and learning rates of "
+                f"single layers, of batches that are drawn online or with replacement, not of {training!r}"
             )
-
-
-def _has_flow_limit(training: Training) -> bool:
-    """Whether a training of steps is, in the limit of small ones, the flow with the noise of batches."""
-    if isinstance(training, SGD) and training.sampling in ("epochs", "cyclic"):
-        return False
-    extra = {
-        "momentum": 0.0,
-        "weight_decay": 0.0,
-        "feature_learning_rate": None,
-        "ema_decay": None,
-        "average_from": None,
-    }
-    return training.is_constant and all(getattr(training, name) == value for name, value in extra.items())
 
 
 def _infinite(size: Any) -> bool:
@@ -375,114 +332,3 @@ def _check_falling(name: str, values: Any) -> None:
     bad = ~(np.isfinite(losses) & (losses > -1e-9 * losses[0]))
     if bad.any():
         raise ValueError(f"training diverges: the {name} is {losses[np.argmax(bad)]:.3g} at step {np.argmax(bad)}")
-
-
-def _kernel_flow(model: "FeatureScaling", times: np.ndarray, training: Training, per_decade: int) -> Curves:
-    clock = training.flow_time(times)
-    modes, error = nodes_until(model, float(clock[-1]))
-    used = _with_signal(modes, is_traced(model))
-    fine = kernel_flow.flow(used, model.richness, clock, 4 * per_decade)
-    solver = {"solver": "exponential-midpoint", "nodes": len(used.ranks), "per_decade": 4 * per_decade}
-    if is_traced(model):
-        return Curves(used, fine.node_loss.sum(1), None, fine.node_loss, fine.growth, solver, None)
-    coarse = kernel_flow.flow(used, model.richness, clock, 2 * per_decade)
-    # Second order in the step: a third of the difference is left in the finer one, and removed.
-    loss, rough = np.asarray(fine.node_loss.sum(1)), np.asarray(coarse.node_loss.sum(1))
-    gap = (loss - rough) / 3
-    seen = loss > 1e-12 * loss[0]
-    error = max(error or 0.0, float(np.max(np.abs(gap / loss)[seen], initial=0.0)))
-    factor = np.where(seen, 1 + gap / np.where(loss == 0, 1.0, loss), 1.0)
-    growth = fine.growth + (fine.growth - coarse.growth) / 3
-    return Curves(used, loss * factor, None, np.asarray(fine.node_loss) * factor[:, None], growth, solver, error)
-
-
-def _with_signal(modes: Modes, traced: bool) -> Modes:
-    """The nodes that the flow of the infinite network moves; those without signal do nothing in it.
-
-    Where it is differentiated eigenvalues must differ, or their vectors have no derivative: equal ones are one node of
-    the whole signal, which is the same flow. The tail of a traced power law has a node of its trace alone, before the
-    last, and its eigenvalue is that of the signal's node where ``source = 1 - 1 / capacity``.
-    """
-    if not traced:
-        return Modes(*(value[np.asarray(modes.targets) > 0] for value in modes))
-    if isinstance(modes.eigenvalues, np.ndarray):
-        values, first, place = np.unique(-modes.eigenvalues, return_index=True, return_inverse=True)
-        if values.size == modes.eigenvalues.size:
-            return modes
-        counts, targets = (jnp.zeros(values.size).at[place].add(jnp.asarray(part)) for part in modes[2:])
-        return Modes(modes.ranks[first], -values, counts, targets)
-    if isinstance(modes.ranks, np.ndarray):
-        return modes
-    kept = np.delete(np.arange(modes.ranks.shape[0]), -2)
-    return Modes(*(value[kept] for value in modes))
-
-
-def _slots(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> Curves:
-    from solvable.models.feature_scaling.slot_march import Curve, Flow, slot_march
-
-    if is_traced(model):
-        raise ValueError(
-            "the slot march is computed without JAX and cannot be differentiated: use GradientDescent or SGD, and "
-            'solver="march"'
-        )
-    clock = training.flow_time(times)
-    last = max(float(clock[-1]), 1e-6)
-    modes, error = nodes_until(model, last)
-    noise = float(training.learning_rate / batch_size(model, training)) if isinstance(training, SGD) else 0.0
-    sizes = (float(model.features), float(model.sample_count))
-    plan = Flow(float(model.richness), *sizes, noise, float(model.label_noise) ** 2)
-    fast = _fast_modes(model) if noise > 0 and model.features <= _MOST_FEATURES else None
-    per_decade, progress = options["per_decade"], options["progress"]
-    rough = per_decade // 2
-    runs = [
-        slot_march(modes, plan, last, per_decade=count, fast=fast, progress=progress) for count in (per_decade, rough)
-    ]
-    # Without noise the scheme is of second order: this fraction of the difference is left in the finer run.
-    left = 1 / ((per_decade / rough) ** 2 - 1)
-    begin = 0.3 / float(np.max(modes.eigenvalues))
-
-    def at(values: Any, curve: Curve, floor: float) -> np.ndarray:
-        from scipy.interpolate import CubicSpline
-
-        logs = np.log(np.maximum(values, floor))
-        when = np.minimum(clock, curve.times[-1])
-        return CubicSpline(np.log1p(curve.times / begin), logs)(np.log1p(when / begin))
-
-    def both(name: str, floor: float) -> tuple[np.ndarray, np.ndarray]:
-        fine, coarse = (at(getattr(curve, name), curve, floor) for curve in runs)
-        return np.exp(fine + left * (fine - coarse) if noise == 0 else fine), np.abs(fine - coarse)
-
-    tiny = 1e-14 * runs[0].test_loss[0]
-    test, gap = both("test_loss", tiny)
-    train = both("train_loss", tiny)[0] if plan.samples < np.inf else None
-    node_loss = np.exp(at(runs[0].node_loss, runs[0], tiny * 1e-9))
-    node_loss *= (test / node_loss.sum(1))[:, None]
-    solver = {
-        "solver": "slot-march",
-        "nodes": len(modes.ranks),
-        "per_decade": per_decade,
-        "slots": len(runs[0].times) - 1,
-        "row_residual": runs[0].residual,
-        "at_rest": runs[0].at_rest,
-    }
-    # The whole difference of the two grids: the coarser one may not be in the asymptotic range yet.
-    error = max(error or 0.0, float(np.max(gap)))
-    return Curves(modes, test, train, node_loss, both("growth", 0.0)[0], solver, error)
-
-
-def _fast_modes(model: "FeatureScaling") -> tuple[np.ndarray, np.ndarray]:
-    """The spectrum of the finite network's kernel, which is what holds the noise of its batches."""
-    from solvable.models.feature_scaling.slot_noise import random_feature_spectrum
-
-    most = 20 * int(model.features)
-    if model.spectrum is not None:
-        eigenvalues = np.sort(model.spectrum)[::-1]
-    else:
-        eigenvalues = listed(model.replace(modes=min(most, model.mode_count)))[0]
-        if model.mode_count > most:
-            # All weaker modes act as one: they only shift the eigenvalues.
-            whole = nodes_until(model, 1.0)[0].trace
-            eigenvalues = np.append(eigenvalues, whole - eigenvalues.sum())
-    draws = 8
-    found = random_feature_spectrum(eigenvalues, int(model.features), draws)
-    return found, np.full(found.size, 1 / draws)

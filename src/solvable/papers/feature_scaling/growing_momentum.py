@@ -63,7 +63,7 @@ def compute(scale: Scale) -> dict[str, xr.Dataset]:
         for method, sizes in BATCHES[scale].items()
     }
     steps = whole_steps(log_times(10, STEPS[scale], 300))
-    ramp = {"momentum": growing(FRICTION), "nesterov": True}
+    ramp: dict[str, Any] = {"momentum": growing(FRICTION), "nesterov": True}
     data["growing batches"] = _over_samples(_run(NOISY, steps, batch_size=_ramp, **ramp), _ramp)
     data["plain SGD"] = _over_samples(
         _run(NOISY, steps, batch_size=lambda step: 64 + 0 * step), lambda step: 64 + 0 * step
@@ -109,7 +109,7 @@ def _end(method: str, batch: int) -> float:
     size = 2 * batch * MOST_GAIN
     last = (size / of_one) ** CAPACITY if method == "Nesterov" else size / TRACE
     times = whole_steps(log_times(1, FRICTION / RATE * last, 400))
-    how = {"momentum": growing(FRICTION), "nesterov": method == "Nesterov"}
+    how: dict[str, Any] = {"momentum": growing(FRICTION), "nesterov": method == "Nesterov"}
     noisy, quiet = (_run(NOISY, times, batch_size=size, **how).test_loss.values for size in (batch, None))
     return crossing(times, quiet / noisy, 0.5)
 
