@@ -32,7 +32,13 @@ EXAMPLES = [
         (lambda: GradientDescent([0.1, 0.2]), "learning_rate must be a positive finite number"),
         (lambda: GradientDescent(0.1, momentum=1.0), "momentum must be a number from 0 up to"),
         (lambda: GradientDescent(0.1, momentum=-0.1), "momentum must be a number from 0 up to"),
-        (lambda: GradientDescent(0.1, momentum=optax.constant_schedule(0.9)), "momentum.*not a schedule"),
+        (lambda: GradientDescent(0.1, ema_decay=optax.constant_schedule(0.9)), "ema_decay.*not a schedule"),
+        (
+            lambda: solvable.LinearEstimator().predict(
+                [1], GradientDescent(0.1, momentum=optax.constant_schedule(0.9))
+            ),
+            "does not cover a schedule of momentum",
+        ),
         (lambda: GradientDescent(0.1, nesterov=True), "nesterov=True needs a momentum above 0"),
         (lambda: GradientDescent(0.1, momentum=0.9, nesterov="yes"), "nesterov must be True or False"),
         (lambda: GradientDescent(0.1, weight_decay=-1), "weight_decay must be a finite number, zero or more"),
