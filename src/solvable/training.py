@@ -203,6 +203,18 @@ class Training(eqx.Module):
             found[place], begin = passed, int(time)
         return found
 
+    def epochs(self, times: Any, samples: float | None = None) -> np.ndarray | None:
+        """How often the training set has been passed at each time; None where batches are not drawn from one.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        samples
+            Size of the training set; None where it is not known.
+        """
+        return None
+
     def _scheduled(self, name: str, first: int, last: int) -> np.ndarray:
         value = getattr(self, name)
         if not isinstance(value, Schedule):
@@ -350,6 +362,10 @@ class GradientDescent(Training):
         return self._scheduled(name, first, last)
 
 
+def _is_traced(*values: Any) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+
+
 def check_averaging(training: Any) -> None:
     """Raise a ValueError if two averages of the weights are asked for."""
     if training.ema_decay is not None and training.average_from is not None:
@@ -402,6 +418,26 @@ class SGD(GradientDescent):
             The step before which to stop.
         """
         return self._scheduled("batch_size", first, last).astype(int)
+
+    def epochs(self, times: Any, samples: float | None = None) -> np.ndarray | None:
+        """How often the training set has been passed at each time: the samples of all batches over its size.
+
+        Parameters
+        ----------
+        times
+            Increasing numbers of steps.
+        samples
+            Size of the training set, which a ``batch_fraction`` does not need; None where it is not known.
+        """
+        times = np.asarray(times, float)
+        if self.sampling is None or self.sampling == "online" or _is_traced(self, samples):
+            return None
+        if samples is None or math.isinf(samples):
+            return None if self.batch_fraction is None else times * self.batch_fraction
+        if isinstance(self.batch_size, Schedule):
+            drawn = np.append(0, np.cumsum(self.batch_sizes(0, int(times[-1]))))
+            return drawn[times.astype(int)] / samples
+        return times * self.samples_per_batch(samples) / samples
 
     def samples_per_batch(self, samples: float = math.inf) -> Any:
         """Batch size for a training set of ``samples``, which it must not exceed.

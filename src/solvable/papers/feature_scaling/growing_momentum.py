@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RATE = 0.5
 STEPS = {"quick": 20_000, "full": 100_000}
-# Exponents are between means of the logarithm over a factor of 1.5 in time, because losses oscillate.
+# Exponents are between means of the loss over all steps of a factor of 1.5 in time, because losses oscillate.
 WINDOW, FACTOR = 10.0, 1.5
 METHODS = ("heavy ball", "Nesterov")
 # Source and c.
@@ -48,9 +48,9 @@ RICH = 0.4
 
 def compute(scale: Scale) -> dict[str, xr.Dataset]:
     """Losses with growing momentum, without noise and with batches that grow; when noise is as large as the signal."""
-    times = whole_steps(log_times(1, STEPS[scale], 1200))
+    every = np.arange(1.0, STEPS[scale] + 1)
     data = {
-        _name(method, *case): _run(case[0], times, momentum=growing(case[1]), nesterov=method == "Nesterov")
+        _name(method, *case): _smoothed(_run(case[0], every, momentum=growing(case[1]), nesterov=method == "Nesterov"))
         for case in CASES
         for method in METHODS
     }
@@ -68,8 +68,8 @@ def compute(scale: Scale) -> dict[str, xr.Dataset]:
     data["plain SGD"] = _over_samples(
         _run(NOISY, steps, batch_size=lambda step: 64 + 0 * step), lambda step: 64 + 0 * step
     )
-    few = whole_steps(log_times(1, 4000, 400))
-    data["rich"] = _run(RICH, few, richness=1.0, rate=0.02, momentum=growing(FRICTION), nesterov=True)
+    few = np.arange(1.0, 4001.0)
+    data["rich"] = _smoothed(_run(RICH, few, richness=1.0, rate=0.02, momentum=growing(FRICTION), nesterov=True))
     return data
 
 
@@ -114,17 +114,25 @@ def _end(method: str, batch: int) -> float:
     return crossing(times, quiet / noisy, 0.5)
 
 
-def smoothed(curve: xr.DataArray, last: float) -> float:
-    """The mean logarithm of a curve over a factor in time that ends at ``last``."""
-    part = curve.sel(time=slice(last / FACTOR, last))
-    return float(np.log(part).mean())
+def _smoothed(curve: xr.Dataset) -> xr.Dataset:
+    """The loss of some of the steps, and its mean over all steps of a factor in time that ends there."""
+    last = int(curve.time[-1])
+    total = np.append(0.0, np.cumsum(curve.test_loss.values))
+    times = whole_steps(log_times(1, last, 1200))
+    ends = np.union1d(times, last / WINDOW).astype(int)
+    begins = (ends / FACTOR).astype(int)
+    means = (total[ends] - total[begins]) / (ends - begins)
+    return xr.Dataset(
+        {"test_loss": ("time", curve.test_loss.values[ends - 1]), "mean_loss": ("time", means)},
+        {"time": ends.astype(float)},
+    )
 
 
 def exponent(curve: xr.Dataset) -> float:
-    """The exponent with which the smoothed loss falls over the last decade."""
+    """The exponent with which the mean loss falls over the last decade."""
     last = float(curve.time[-1])
-    first, second = (smoothed(curve.test_loss, end) for end in (last / WINDOW, last))
-    return (first - second) / np.log(WINDOW)
+    first, second = (float(curve.mean_loss.sel(time=end)) for end in (last / WINDOW, last))
+    return float(np.log(first / second) / np.log(WINDOW))
 
 
 def expected(method: str, source: float, friction: float) -> float:
