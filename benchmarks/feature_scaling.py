@@ -9,6 +9,7 @@ import time
 
 import jax
 import numpy as np
+import optax
 
 from benchmarks.timing import Result, seconds
 from benchmarks.two_time_fixed_point import fixed_point
@@ -51,6 +52,37 @@ def iteration_against_march() -> list[Result]:
             at_most=1e-5,
         ),
     ]
+
+
+def trainings() -> list[Result]:
+    """What schedules, momentum and Optax cost, the best schedule, and lazy networks by their second moments."""
+    steps = 300
+    model = FeatureScaling(1.5, 0.4, features=64, modes=1000, richness=0.5)
+    cosine = optax.cosine_decay_schedule(0.2, steps)
+    ways = {
+        "a cosine schedule": SGD(cosine, batch_size=16),
+        "momentum": SGD(0.1, batch_size=16, momentum=0.5),
+        "a schedule of batches and Nesterov's momentum": SGD(
+            cosine, batch_size=lambda step: 8 + step // 16, momentum=0.5, nesterov=True
+        ),
+    }
+
+    def taken(training: SGD) -> float:
+        return seconds(lambda: model.predict([steps], training).test_loss.values, 5)
+
+    constant = taken(SGD(0.2, batch_size=16))
+    found = [Result(f"march, {steps} steps, constant rate", constant, "s")]
+    for name, training in ways.items():
+        found.append(
+            Result(f"march with {name}, against a constant rate", taken(training) / constant, "x", at_most=1.3)
+        )
+    lazy = FeatureScaling(1.5, 1.5, richness=0.0, modes=math.inf)
+    for horizon, promised in ((1000, 5.0), (10_000, 90.0)):
+        alone = seconds(lambda n=horizon: lazy.best_schedule(n, 0.5, 16, progress=False).test_loss.values, 1, False)
+        found.append(Result(f"best schedule of {horizon} steps, compilation included", alone, "s", at_most=promised))
+    training = SGD(0.1, batch_size=16, momentum=0.5)
+    late = seconds(lambda: lazy.predict([100_000], training).test_loss.values, 2)
+    return [*found, Result("lazy SGD with momentum, 100000 steps by second moments", late, "s")]
 
 
 def many_modes() -> list[Result]:
@@ -101,4 +133,4 @@ def accelerator() -> list[Result]:
 
 
 def run() -> list[Result]:
-    return [*iteration_against_march(), *many_modes(), *late_times(), *costs(), *accelerator()]
+    return [*iteration_against_march(), *trainings(), *many_modes(), *late_times(), *costs(), *accelerator()]

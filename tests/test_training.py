@@ -32,7 +32,13 @@ EXAMPLES = [
         (lambda: GradientDescent([0.1, 0.2]), "learning_rate must be a positive finite number"),
         (lambda: GradientDescent(0.1, momentum=1.0), "momentum must be a number from 0 up to"),
         (lambda: GradientDescent(0.1, momentum=-0.1), "momentum must be a number from 0 up to"),
-        (lambda: GradientDescent(0.1, momentum=optax.constant_schedule(0.9)), "momentum.*not a schedule"),
+        (lambda: GradientDescent(0.1, ema_decay=optax.constant_schedule(0.9)), "ema_decay.*not a schedule"),
+        (
+            lambda: solvable.LinearEstimator().predict(
+                [1], GradientDescent(0.1, momentum=optax.constant_schedule(0.9))
+            ),
+            "does not cover a schedule of momentum",
+        ),
         (lambda: GradientDescent(0.1, nesterov=True), "nesterov=True needs a momentum above 0"),
         (lambda: GradientDescent(0.1, momentum=0.9, nesterov="yes"), "nesterov must be True or False"),
         (lambda: GradientDescent(0.1, weight_decay=-1), "weight_decay must be a finite number, zero or more"),
@@ -242,3 +248,28 @@ def test_usual_times_are_the_same_flow_time_in_every_training() -> None:
     assert usual_times(kind, GradientFlow(0.5)) == "0:12:31"
     assert usual_times(kind, GradientDescent(0.01)) == "0:600:31"
     assert usual_times(kind, GradientDescent(optax.constant_schedule(0.01))) == "0:600:31"
+
+
+def test_epochs_are_the_samples_of_all_batches_over_those_of_the_training_set() -> None:
+    times = np.array([0.0, 3.0, 10.0])
+    few = solvable.FeatureScaling(modes=24, features=8, samples=20)
+    for verb in ("predict", "simulate"):
+        found = getattr(few, verb)(times, SGD(0.1, batch_size=4, sampling="epochs"))
+        np.testing.assert_allclose(found.epochs, times / 5, rtol=1e-12)
+        assert found.epochs.attrs["units"] == "epochs"
+    growing = SGD(0.1, batch_size=lambda step: 1 + step, sampling="replacement")
+    np.testing.assert_allclose(few.predict(times, growing).epochs, [0, 6 / 20, 55 / 20], rtol=1e-12)
+    chain = solvable.OptaxDescent(optax.sgd(0.1), batch_size=4)
+    np.testing.assert_allclose(few.predict(times, chain).epochs, times / 5, rtol=1e-12)
+    estimator = solvable.LinearEstimator()
+    fraction = SGD(0.01, batch_fraction=0.25)
+    np.testing.assert_allclose(estimator.predict(times, fraction).epochs, times / 4, rtol=1e-12)
+    # Of 50 samples a quarter is 12.
+    runs = estimator.replace(aspect_ratio=0.8).simulate(times, fraction, dimension=40, seeds=2)
+    np.testing.assert_allclose(runs.epochs, times * 12 / 50, rtol=1e-12)
+
+
+def test_what_reuses_no_samples_has_no_epochs() -> None:
+    model = solvable.FeatureScaling(modes=24)
+    for training in (GradientFlow(), GradientDescent(0.1), SGD(0.1, batch_size=4)):
+        assert "epochs" not in model.predict([1, 2], training).coords

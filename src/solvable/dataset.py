@@ -69,6 +69,7 @@ def make_dataset(
     meanings: Mapping[str, Meaning] = VARIABLES,
     may_diverge: bool = False,
     training: Training | None = None,
+    samples: float | None = None,
 ) -> xr.Dataset:
     """Make a dataset in which every variable says what it is. Traced arrays are kept, others become NumPy arrays.
 
@@ -88,6 +89,9 @@ def make_dataset(
         most likely to blame.
     training
         The training that the times belong to. It gives ``time`` its unit, and the coordinate ``flow_time`` beside it.
+    samples
+        Size of the training set, None if there is none. Where batches are drawn from it, the coordinate ``epochs``
+        beside ``time`` says how often it has been passed.
     """
 
     def meaning_of(name: str) -> Meaning:
@@ -112,6 +116,10 @@ def make_dataset(
     )
     if training is not None and "time" in coordinates:
         dataset = _with_flow_time(dataset, training)
+        passed = training.epochs(dataset.time.values, samples)
+        if passed is not None:
+            about = {"long_name": "passes over the training set", "units": "epochs", "symbol": "K"}
+            dataset = dataset.assign_coords(epochs=("time", passed, about))
     if not may_diverge and attributes.get("method") in ("theory", "simulation"):
         unbounded = {name for name in variables if meaning_of(name).may_be_infinite}
         _check_curves(dataset, unbounded)

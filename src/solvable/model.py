@@ -271,6 +271,7 @@ class Model(eqx.Module):
         error_scale: str = "value",
         meanings: Mapping[str, Meaning] | None = None,
         may_diverge: bool = False,
+        samples: float | None = None,
     ) -> xr.Dataset:
         """Label results of this model: names, units and provenance. For the methods of models.
 
@@ -286,19 +287,29 @@ class Model(eqx.Module):
         settings
             Options of the solver or of the simulation.
         training
-            How the model was trained. It gives ``time`` its unit, and the coordinate ``flow_time`` beside it.
+            How the model was trained. It gives ``time`` its unit, and the coordinates ``flow_time`` and, where batches
+            are drawn from a training set, ``epochs`` beside it.
         system, error, error_scale
             As in :func:`solvable.dataset.provenance`, where the error is called ``numerical_error``.
         meanings
             What the variables are; by default those of the class variable ``meanings``.
         may_diverge
             Whether curves over time may be infinite or NaN.
+        samples
+            Size of the training set; by default the parameter ``samples`` of the model, if it has one.
         """
+        samples = getattr(self, "samples", None) if samples is None else samples
         attributes = provenance(
             self, method, settings or {}, error, training=training, error_scale=error_scale, system=system
         )
         return make_dataset(
-            variables, coordinates or {}, attributes, meanings or self.meanings, may_diverge, training=training
+            variables,
+            coordinates or {},
+            attributes,
+            meanings or self.meanings,
+            may_diverge,
+            training=training,
+            samples=samples,
         )
 
     def parameters(self) -> dict[str, Any]:

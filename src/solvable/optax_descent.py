@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from solvable.checks import rules
+from solvable.checks import is_traced, rules
 from solvable.training import MOMENTUM, STEP, Training, check_averaging, check_sampling, option
 
 
@@ -59,6 +59,20 @@ class OptaxDescent(Training):
     def is_constant(self) -> bool:
         """Whether nothing follows a schedule: not known of an optimiser."""
         return False
+
+    def epochs(self, times: Any, samples: float | None = None) -> np.ndarray | None:
+        """How often the training set has been passed at each time; None where batches are not drawn from one.
+
+        Parameters
+        ----------
+        times
+            Increasing numbers of steps.
+        samples
+            Size of the training set; None where it is not known.
+        """
+        drawn = self.batch_size is not None and self.sampling not in (None, "online")
+        known = samples is not None and not is_traced(samples, self.batch_size) and np.isfinite(samples)
+        return np.asarray(times, float) * self.batch_size / samples if drawn and known else None
 
     def flow_time(self, times: Any) -> Any:
         """How far a constant gradient of 1 has moved a weight at each time.

@@ -123,7 +123,7 @@ class Training(eqx.Module):
         """Flow time that passes in a unit of time, which momentum multiplies; of a schedule, its largest rate."""
         rate: Any = self.learning_rate  # type: ignore[attr-defined]
         largest = float(np.max(self.learning_rates(0, 1000))) if isinstance(rate, Schedule) else float(rate)
-        return largest / (1 - float(getattr(self, "momentum", 0.0)))
+        return largest / (1 - float(np.max(self.momenta(0, 1000))))
 
     def check_schedules(self, last: int) -> None:
         """Raise a ValueError that names the first step before ``last`` at which a schedule breaks its rule.
@@ -161,6 +161,29 @@ class Training(eqx.Module):
         rate: Any = self.learning_rate  # type: ignore[attr-defined]
         return rate(step) if isinstance(rate, Schedule) else rate
 
+    def momentum_at(self, step: Any) -> Any:
+        """The momentum of one step, whose number may be traced by JAX; 0 for trainings without.
+
+        Parameters
+        ----------
+        step
+            Number of the step.
+        """
+        momentum: Any = getattr(self, "momentum", 0.0)
+        return momentum(step) if isinstance(momentum, Schedule) else momentum
+
+    def momenta(self, first: int, last: int) -> np.ndarray:
+        """The momentum of each step from ``first`` up to, but not including, ``last``; checked step by step.
+
+        Parameters
+        ----------
+        first
+            The first step.
+        last
+            The step before which to stop.
+        """
+        return self._scheduled("momentum", first, last) if hasattr(self, "momentum") else np.zeros(last - first)
+
     def flow_time(self, times: Any) -> Any:
         """The flow time ``sum_s learning_rate(s)`` that has passed at each time.
 
@@ -179,6 +202,18 @@ class Training(eqx.Module):
                 passed += float(np.sum(self.learning_rates(first, min(first + _CHUNK, int(time)))))
             found[place], begin = passed, int(time)
         return found
+
+    def epochs(self, times: Any, samples: float | None = None) -> np.ndarray | None:
+        """How often the training set has been passed at each time; None where batches are not drawn from one.
+
+        Parameters
+        ----------
+        times
+            Increasing times, in the units of the training.
+        samples
+            Size of the training set; None where it is not known.
+        """
+        return None
 
     def _scheduled(self, name: str, first: int, last: int) -> np.ndarray:
         value = getattr(self, name)
@@ -262,7 +297,7 @@ class GradientDescent(Training):
     learning_rate
         Learning rate, or a schedule: a function of the step.
     momentum
-        Momentum, from 0 (plain gradient descent) up to, but not including, 1.
+        Momentum, from 0 (plain gradient descent) up to, but not including, 1; or a schedule.
     nesterov
         Whether momentum is Nesterov's rather than the heavy ball's.
     weight_decay
@@ -290,7 +325,7 @@ class GradientDescent(Training):
     name: ClassVar[str] = "descent"
 
     learning_rate: Any = option("learning rate", rules.positive, schedule=True, symbol="η")
-    momentum: float = option("momentum", MOMENTUM, default=0.0)
+    momentum: Any = option("momentum", MOMENTUM, default=0.0, schedule=True)
     nesterov: bool = eqx.field(default=False, static=True, metadata={"help": "whether momentum is Nesterov's"})
     weight_decay: float = option("strength of weight decay", rules.not_negative, default=0.0, symbol="γ")
     decoupled: bool = eqx.field(
@@ -325,6 +360,10 @@ class GradientDescent(Training):
         """The learning rate of the first layer in each step from ``first`` up to, but not including, ``last``."""
         name = "learning_rate" if self.feature_learning_rate is None else "feature_learning_rate"
         return self._scheduled(name, first, last)
+
+
+def _is_traced(*values: Any) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
 
 
 def check_averaging(training: Any) -> None:
@@ -379,6 +418,26 @@ class SGD(GradientDescent):
             The step before which to stop.
         """
         return self._scheduled("batch_size", first, last).astype(int)
+
+    def epochs(self, times: Any, samples: float | None = None) -> np.ndarray | None:
+        """How often the training set has been passed at each time: the samples of all batches over its size.
+
+        Parameters
+        ----------
+        times
+            Increasing numbers of steps.
+        samples
+            Size of the training set, which a ``batch_fraction`` does not need; None where it is not known.
+        """
+        times = np.asarray(times, float)
+        if self.sampling is None or self.sampling == "online" or _is_traced(self, samples):
+            return None
+        if samples is None or math.isinf(samples):
+            return None if self.batch_fraction is None else times * self.batch_fraction
+        if isinstance(self.batch_size, Schedule):
+            drawn = np.append(0, np.cumsum(self.batch_sizes(0, int(times[-1]))))
+            return drawn[times.astype(int)] / samples
+        return times * self.samples_per_batch(samples) / samples
 
     def samples_per_batch(self, samples: float = math.inf) -> Any:
         """Batch size for a training set of ``samples``, which it must not exceed.

@@ -278,6 +278,7 @@ def _dataset(what: str, data: Any, training: Training) -> Iterator[str]:
         yield f"{what}: the attribute 'loss' does not state the convention of the loss"
     if "flow_time" not in data.coords:
         yield f"{what}: the coordinate flow_time is missing"
+    yield from _epochs(what, data)
     for label, described in data.variables.items():
         for attribute in ("long_name", "units"):
             if attribute not in described.attrs:
@@ -293,6 +294,25 @@ def _dataset(what: str, data: Any, training: Training) -> Iterator[str]:
     for label, values in data.data_vars.items():
         if values.dtype.kind == "f" and values.dtype != np.float64 and "dtype" not in data.attrs["solver"]:
             yield f"{what}: {label} is {values.dtype}, not float64"
+
+
+def _epochs(what: str, data: xr.Dataset) -> Iterator[str]:
+    """Where batches are a known fraction of a training set, epochs are beside the times; elsewhere there are none."""
+    stated = json.loads(data.attrs.get("training", "{}"))
+    reused = stated.get("sampling") not in (None, "online")
+    if "epochs" in data.coords and not reused:
+        yield f"{what}: there are epochs, but batches are not drawn from a training set"
+    fraction, size = stated.get("batch_fraction"), stated.get("batch_size")
+    samples = json.loads(data.attrs.get("parameters", "{}")).get("samples")
+    if fraction is None and isinstance(size, int) and isinstance(samples, int):
+        fraction = size / samples
+    if not reused or fraction is None:
+        return
+    if "epochs" not in data.coords:
+        yield f"{what}: the coordinate epochs is missing"
+    # A batch has a whole number of samples.
+    elif not np.allclose(data["epochs"].values, fraction * data["time"].values, rtol=0.5, atol=1e-12):
+        yield f"{what}: epochs are not the samples of all batches over those of the training set"
 
 
 def _page(model: Model, seeds: int) -> Iterator[str]:

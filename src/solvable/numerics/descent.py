@@ -210,9 +210,9 @@ def check_stable(training: Training, stable_rate: float, last: float) -> None:
     if not isinstance(training, GradientDescent):
         return
     # Heavy-ball momentum is stable up to 2 (1 + momentum) over the curvature, Nesterov's up to less.
-    momentum = float(training.momentum)
-    factor = (1 + momentum) / (1 + 2 * momentum) if training.nesterov else 1 + momentum
-    limit = factor * _decayed_rate(stable_rate, training)
+    momenta = training.momenta(0, 1 if training.is_constant else min(max(int(last), 1), 10**6))
+    factor = float(np.min((1 + momenta) / (1 + 2 * momenta) if training.nesterov else 1 + momenta))
+    limit = factor * _decayed_rate(stable_rate, training, float(np.max(momenta)))
     rate = training.learning_rate
     largest = float(np.max(training.learning_rates(0, min(int(last), 10**6)))) if isinstance(rate, Schedule) else rate
     if largest >= limit:
@@ -221,19 +221,19 @@ def check_stable(training: Training, stable_rate: float, last: float) -> None:
         )
 
 
-def _decayed_rate(stable_rate: float, training: Any) -> float:
+def _decayed_rate(stable_rate: float, training: Any, momentum: float = 0.0) -> float:
     """The largest stable learning rate with weight decay, which adds its strength to the curvature.
 
     Decoupled from momentum, it is not damped by it either: the edge is at ``curvature + (1 + momentum) weight_decay``.
     """
     decay = float(training.weight_decay)
     if getattr(training, "decoupled", False):
-        decay *= 1 + float(training.momentum)
+        decay *= 1 + momentum
     return 2 / (2 / stable_rate + decay)
 
 
 def optimiser_step(
-    training: GradientDescent, position: PyTree, velocity: PyTree, gradient: PyTree, rate: Any
+    training: GradientDescent, position: PyTree, velocity: PyTree, gradient: PyTree, rate: Any, momentum: Any = None
 ) -> tuple[PyTree, PyTree]:
     """Position and velocity after one step of gradient descent, with the momentum of a training.
 
@@ -245,11 +245,14 @@ def optimiser_step(
         PyTrees of one structure. The velocity is zero at the start; it may be None where there is no momentum.
     rate
         Learning rate of the step: see :meth:`GradientDescent.rate_at`.
+    momentum
+        Momentum of the step, where it follows a schedule; None for that of the training.
     """
     move = gradient
     if velocity is not None:
-        velocity = _moved(gradient, velocity, training.momentum)
-        move = _moved(gradient, velocity, training.momentum) if training.nesterov else velocity
+        momentum = training.momentum if momentum is None else momentum
+        velocity = _moved(gradient, velocity, momentum)
+        move = _moved(gradient, velocity, momentum) if training.nesterov else velocity
     if training.decoupled:
         move = _moved(move, position, training.weight_decay)
     return _moved(position, move, -rate), velocity

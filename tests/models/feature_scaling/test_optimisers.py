@@ -20,6 +20,11 @@ COSINE = optax.cosine_decay_schedule(0.3, ROWS)
 MODEL = FeatureScaling(1.5, 0.4, modes=24, richness=0.7)
 
 
+def growing(step: Any) -> Any:
+    """Momentum 1 - 3 / (t + 3)."""
+    return step / (step + 3)
+
+
 # Kernels of optimisers -----------------------------------------------------------------------------------------------
 
 
@@ -60,10 +65,13 @@ def test_flow_time_of_a_chain_is_the_path_of_a_constant_gradient() -> None:
 def test_kernels_are_sums_over_steps() -> None:
     rates = np.asarray(GradientDescent(COSINE).learning_rates(0, 12))
     heavy = kernels_of(GradientDescent(COSINE, momentum=0.8), 12, lazy=False)
+    faster = kernels_of(GradientDescent(COSINE, momentum=growing), 12, lazy=False)
     shrinking = kernels_of(GradientDescent(COSINE, weight_decay=0.2), 12, lazy=False)
     for t, s in [(3, 0), (7, 4), (11, 10), (5, 5)]:
         powers = sum(rates[r] * 0.8 ** (r - s) for r in range(s, t))
         assert heavy.readout[t, s] == pytest.approx(powers, abs=1e-15)
+        carried = sum(rates[r] * np.prod([growing(q) for q in range(s + 1, r + 1)]) for r in range(s, t))
+        assert faster.readout[t, s] == pytest.approx(carried, abs=1e-15)
         left = np.prod(1 - 0.2 * rates[s + 1 : t]) * rates[s] if s < t else 0.0
         assert shrinking.readout[t, s] == pytest.approx(left, abs=1e-15)
         assert shrinking.kept[t] == pytest.approx(np.prod(1 - 0.2 * rates[:t]), abs=1e-15)
@@ -113,8 +121,9 @@ def test_a_constant_ratio_of_the_layers_rates_is_a_factor_of_richness() -> None:
         (GradientDescent(COSINE, momentum=0.5, weight_decay=0.1, decoupled=True, ema_decay=0.9), 0.0),
         (GradientDescent(0.2, momentum=0.5, weight_decay=0.1, nesterov=True, average_from=20), 0.7),
         (GradientDescent(0.2, weight_decay=0.1, decoupled=True, feature_learning_rate=COSINE, ema_decay=0.5), 0.7),
+        (GradientDescent(COSINE, momentum=growing, nesterov=True, average_from=0), 0.7),
     ],
-    ids=["lazy", "coupled", "layers"],
+    ids=["lazy", "coupled", "layers", "growing"],
 )
 def test_recursion_march_and_network_agree_without_noise(training: GradientDescent, richness: float) -> None:
     model, times = MODEL.replace(richness=richness), [0, 1, 7, 30, 63]
@@ -125,6 +134,35 @@ def test_recursion_march_and_network_agree_without_noise(training: GradientDesce
         for name in ("test_loss", "averaged_test_loss", "kernel_growth"):
             np.testing.assert_allclose(other[name], recursion[name], rtol=1e-10)
     assert recursion.averaged_test_loss[-1] != recursion.test_loss[-1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"momentum": 0.6, "weight_decay": 0.1},
+        {"momentum": growing, "nesterov": True, "weight_decay": 0.1, "decoupled": True},
+    ],
+    ids=["plain", "heavy-ball", "nesterov"],
+)
+def test_second_moments_of_lazy_networks_are_the_march(options: dict[str, Any]) -> None:
+    training = SGD(COSINE, batch_size=lambda step: 2 + step, **options)
+    model, times = MODEL.replace(richness=0.0, label_noise=0.4), [0, 1, 7, 30, 63]
+    moments, marched = model.predict(times, training), model.predict(times, training, solver="march")
+    assert moments.attrs["solver"].startswith('{"solver": "recursion"')
+    for name in ("test_loss", "mode_loss", "kernel_growth"):
+        np.testing.assert_allclose(moments[name], marched[name], rtol=1e-10)
+
+
+def test_second_moments_are_for_what_closes_on_them() -> None:
+    for model, options in ((MODEL, {}), (MODEL.replace(richness=0.0), {"ema_decay": 0.9})):
+        with pytest.raises(ValueError, match="lazy networks without averages"):
+            model.predict([1], SGD(0.1, batch_size=4, **options), solver="recursion")
+
+
+def test_momentum_that_reaches_one_is_refused_with_its_step() -> None:
+    with pytest.raises(ValueError, match="momentum must be a number from 0 .* gives 1 at step 5"):
+        MODEL.predict([20], GradientDescent(0.1, momentum=lambda step: step / 5))
 
 
 # Averages ------------------------------------------------------------------------------------------------------------

@@ -123,9 +123,9 @@ def test_noise_pulls_the_weights_back() -> None:
 
 def test_fast_modes_hold_their_equilibrium_variance() -> None:
     """A mode that relaxes within every step holds (epsilon / 2) M L, of which the grid has nothing."""
-    modes = FastModes(np.array([1e6]), np.array([1e-6]), 0.01, 1.0)
+    modes = FastModes(np.array([1e6]), np.array([1e-6]), 1.0)
     modes.kick(0.01, 1.0)
-    found = modes.at_stage(1, 1.0, 1.0, 1.0)
+    found = modes.at_stage(1, 1.0, (0.01, 0.01), 1.0, 1.0)
     # Its share of the loss feeds its own noise: L = 1 + 0.005 L.
     assert found.loss == pytest.approx(1 / (1 - 0.005), rel=1e-5)
     assert found.missing == pytest.approx(found.loss - 1, rel=1e-9)

@@ -1,6 +1,7 @@
 """The march of the two-time equations: against iteration, exact recursions and its own limits."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from benchmarks.two_time_fixed_point import fixed_point
@@ -169,15 +170,27 @@ def test_small_steps_become_the_flow() -> None:
 
 
 def test_reverse_derivatives_of_the_march() -> None:
-    def loss(richness: float, features: float) -> jax.Array:
-        return march(SMALL, Descent(0.2, richness, features=features, batch=8), 12).test_loss[-1]
+    """In one program: of the learning rate, batch size and momentum of single steps, of richness and features."""
+    steps = 12
 
-    backward = jax.grad(loss, argnums=(0, 1))(0.5, 16.0)
-    numerical = [
-        (loss(0.5 + 1e-5, 16.0) - loss(0.5 - 1e-5, 16.0)) / 2e-5,
-        (loss(0.5, 16.001) - loss(0.5, 15.999)) / 2e-3,
-    ]
-    np.testing.assert_allclose(backward, numerical, rtol=1e-6)
+    @jax.jit
+    def loss(changes: jax.Array) -> jax.Array:
+        rate, batch, momentum, richness, features = changes
+        step = jnp.arange(steps)
+        plan = Descent(
+            0.2 + rate * (step == 3),
+            0.5 + richness,
+            features=16 + features,
+            batch=8 + batch * (step == 5),
+            momentum=0.3 + momentum * (step == 4),
+        )
+        return march(SMALL, plan, steps).test_loss[-1]
+
+    backward = jax.jit(jax.grad(loss))(jnp.zeros(5))
+    each = 1e-4 * np.eye(5)
+    numerical = [(loss(change) - loss(-change)) / 2e-4 for change in each]
+    assert (np.abs(numerical) > 1e-5).all()
+    np.testing.assert_allclose(backward, numerical, rtol=1e-5)
 
 
 def test_the_iteration_says_when_it_fails() -> None:

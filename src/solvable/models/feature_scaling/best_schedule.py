@@ -94,13 +94,16 @@ def _best_rate(task: Task, moments: Array, costates: Array, batch: Array, larges
 
 @jax.jit
 def _forward(task: Task, costates: Array, batches: Array, largest: Array) -> tuple[Array, Array, Array, Array]:
-    """Rates, moments before each step, noises, and the loss, with the costates after each step."""
+    """Rates, moments before each step, noises, and the loss, with the costates after each step.
 
-    def step(moments: Array, now: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
-        rate, noise = _best_rate(task, moments, *now, largest)
+    ``largest`` is the largest rate of every step: where it is zero the run has ended.
+    """
+
+    def step(moments: Array, now: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
+        rate, noise = _best_rate(task, moments, *now)
         return _next(task, moments, rate, now[1]), (rate, moments, noise)
 
-    last, (rates, moments, noises) = jax.lax.scan(step, task.targets, (costates, batches))
+    last, (rates, moments, noises) = jax.lax.scan(step, task.targets, (costates, batches, largest))
     return rates, moments, noises, task.eigenvalues @ last
 
 
@@ -108,13 +111,13 @@ def _forward(task: Task, costates: Array, batches: Array, largest: Array) -> tup
 def _backward(task: Task, moments: Array, batches: Array, largest: Array) -> tuple[Array, Array]:
     """Rates and the costates after each step, with the moments before it."""
 
-    def step(costates: Array, now: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-        rate, _ = _best_rate(task, now[0], costates, now[1], largest)
+    def step(costates: Array, now: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        rate, _ = _best_rate(task, now[0], costates, *now[1:])
         kappa = costates @ (task.counts * task.eigenvalues)
         decay = (1 - rate * task.eigenvalues) ** 2
         return decay * costates + rate**2 / now[1] * task.eigenvalues * kappa, (rate, costates)
 
-    return jax.lax.scan(step, task.eigenvalues, (moments, batches), reverse=True)[1]
+    return jax.lax.scan(step, task.eigenvalues, (moments, batches, largest), reverse=True)[1]
 
 
 @jax.jit
@@ -123,36 +126,48 @@ def _moments(task: Task, rates: Array, batches: Array) -> Array:
     return jax.lax.scan(lambda v, now: (_next(task, v, *now), v), task.targets, (rates, batches))[1]
 
 
+def _padded(rates: Float[np.ndarray, "*kind step"], length: int) -> Array:
+    """Rates of a longer run that rests after its last step: programs are compiled for one length."""
+    return jnp.asarray(np.pad(rates, [(0, 0)] * (rates.ndim - 1) + [(0, length - rates.shape[-1])]))
+
+
 def optimum(
-    task: Task, start: Float[np.ndarray, "step"], largest: float, batch: float, samples: float | None = None
+    task: Task,
+    start: Float[np.ndarray, "step"],
+    largest: float,
+    batch: float,
+    samples: float | None = None,
+    length: int | None = None,
 ) -> Optimum:
     """Sweep forward and backward from the rates ``start`` until the loss falls no more.
 
-    With ``samples``, batch sizes are optimised as well, their sum being fixed.
+    With ``samples``, batch sizes are optimised as well, their sum being fixed. Arrays are ``length`` long.
     """
-    most = jnp.asarray(largest, float)
-    batches = jnp.full(start.size, batch if samples is None else samples / start.size, float)
-    moments = _moments(task, jnp.asarray(start), batches)
+    steps = start.size
+    length = length or steps
+    most = _padded(np.full(steps, largest), length)
+    batches = jnp.full(length, batch if samples is None else samples / steps, float)
+    moments = _moments(task, _padded(start, length), batches)
     losses: list[float] = []
     change, sweeps = np.inf, 0
     while sweeps < _MOST_SWEEPS and change > _TOLERANCE:
         _, costates = _backward(task, moments, batches, most)
         rates, moments, noises, loss = _forward(task, costates, batches, most)
         if samples is not None:
-            batches = _batches(rates, noises, samples, batches)
+            batches = _batches(rates, noises, samples, batches, most > 0)
             moments = _moments(task, rates, batches)
             loss = final_loss(task, rates, batches)
         losses.append(float(loss))
         sweeps += 1
         change = abs(losses[-2] / losses[-1] - 1) if sweeps > 1 else np.inf
-    return Optimum(np.asarray(rates), np.asarray(batches), losses[-1], sweeps, change)
+    return Optimum(np.asarray(rates)[:steps], np.asarray(batches)[:steps], losses[-1], sweeps, change)
 
 
-def _batches(rates: Array, noises: Array, samples: float, before: Array) -> Array:
+def _batches(rates: Array, noises: Array, samples: float, before: Array, active: Array) -> Array:
     """Batches of this many samples in all, half the way (in logarithms) from the last ones to the best ones."""
     wanted = jnp.maximum(rates * jnp.sqrt(noises), 1e-300)
     mixed = jnp.sqrt(before * jnp.maximum(wanted / wanted.sum() * samples, 1.0))
-    return mixed / mixed.sum() * samples
+    return jnp.where(active, mixed / (mixed * active).sum() * samples, 1.0)
 
 
 def shaped(shape: str, steps: int, decay: float = _USUAL_DECAY, warm_up: float = _USUAL_WARM_UP) -> np.ndarray:
@@ -168,30 +183,43 @@ def shaped(shape: str, steps: int, decay: float = _USUAL_DECAY, warm_up: float =
     return begin * np.clip((1 - now) / decay, 0.0, 1.0)
 
 
-def _candidates(shape: str, steps: int) -> np.ndarray:
-    if shape != "warm-up-stable-decay":
-        return shaped(shape, steps)[None]
-    return np.stack([shaped(shape, steps, decay, warm_up) for decay in _DECAYS for warm_up in _WARM_UPS])
+def _candidates() -> list[tuple[str, float, float]]:
+    """Shapes that are tried: name, decay and warm-up."""
+    usual = [(shape, _USUAL_DECAY, _USUAL_WARM_UP) for shape in SHAPES[:-1]]
+    return [*usual, *((SHAPES[-1], decay, warm_up) for decay in _DECAYS for warm_up in _WARM_UPS)]
 
 
 @jax.jit
-def _losses(task: Task, shapes: Array, peaks: Array, batches: Array) -> Float[Array, "shape peak"]:
+def _losses(task: Task, shapes: Array, peaks: Float[Array, "shape peak"], batches: Array) -> Float[Array, "shape peak"]:
     one = partial(final_loss, task)
-    of_peak = jax.vmap(lambda shape, peak: one(peak * shape, batches), in_axes=(None, 0))
-    return jax.vmap(of_peak, in_axes=(0, None))(shapes, peaks)
+    return jax.vmap(lambda shape, own: jax.vmap(lambda peak: one(peak * shape, batches))(own))(shapes, peaks)
 
 
-def tuned(task: Task, shape: str, steps: int, largest: float, batch: float) -> tuple[np.ndarray, float]:
-    """The best peak (and, for warm-up-stable-decay, fractions) of a shape: its rates and its loss."""
-    shapes, batches = _candidates(shape, steps), jnp.full(steps, batch, float)
-    peaks = largest * _PEAKS
-    losses = np.asarray(_losses(task, jnp.asarray(shapes), jnp.asarray(peaks), batches))
-    place, best = (int(one) for one in np.unravel_index(np.nanargmin(losses), losses.shape))
-    # Once more between the neighbours of the best peak.
-    near = np.geomspace(peaks[max(best - 1, 0)], peaks[min(best + 1, peaks.size - 1)], peaks.size)
-    finer = np.asarray(_losses(task, jnp.asarray(shapes[place][None]), jnp.asarray(near), batches))[0]
-    choice = int(np.nanargmin(finer))
-    return near[choice] * shapes[place], float(finer[choice])
+class Tuned(NamedTuple):
+    """Rates and losses of each of :data:`SHAPES`, at the largest peak and with tuned peak and fractions."""
+
+    plain_rates: Float[np.ndarray, "shape step"]
+    plain_losses: Float[np.ndarray, "shape"]
+    rates: Float[np.ndarray, "shape step"]
+    losses: Float[np.ndarray, "shape"]
+
+
+def tuned(task: Task, steps: int, largest: float, batch: float, length: int) -> Tuned:
+    """All shapes with all peaks in one program, then once more between the neighbours of the best peaks."""
+    tried, batches = _candidates(), jnp.full(length, batch, float)
+    shapes, peaks = np.stack([shaped(name, steps, *how) for name, *how in tried]), largest * _PEAKS
+    losses = np.asarray(_losses(task, _padded(shapes, length), jnp.tile(peaks, (len(tried), 1)), batches))
+    chosen, near, usual = [], [], []
+    for shape in SHAPES:
+        own = [place for place, (name, *_) in enumerate(tried) if name == shape]
+        row, peak = (int(one) for one in np.unravel_index(np.nanargmin(losses[own]), losses[own].shape))
+        chosen.append(own[row])
+        near.append(np.geomspace(peaks[max(peak - 1, 0)], peaks[min(peak + 1, peaks.size - 1)], peaks.size))
+        usual.append(tried.index((shape, _USUAL_DECAY, _USUAL_WARM_UP)))
+    finer = np.asarray(_losses(task, _padded(shapes[chosen], length), jnp.asarray(np.stack(near)), batches))
+    best = np.nanargmin(finer, axis=1)
+    top = np.take_along_axis(np.stack(near), best[:, None], 1)
+    return Tuned(largest * shapes[usual], losses[usual, -1], top * shapes[chosen], np.nanmin(finer, axis=1))
 
 
 class Comparison(NamedTuple):
@@ -204,18 +232,17 @@ class Comparison(NamedTuple):
     change: float
 
 
-def compared(task: Task, steps: int, largest: float, batch: float, vary_batch: bool, start: Any = None) -> Comparison:
-    """The best schedule of one horizon beside the usual ones, as they are and tuned."""
-    plain = [largest * shaped(shape, steps) for shape in SHAPES]
-    batches = np.full(steps, float(batch))
-    losses = [float(final_loss(task, jnp.asarray(rates), jnp.asarray(batches))) for rates in plain]
-    found = [tuned(task, shape, steps, largest, batch) for shape in SHAPES]
+def compared(
+    task: Task, steps: int, largest: float, batch: float, vary_batch: bool, start: Any, length: int
+) -> Comparison:
+    """The best schedule of one horizon beside the usual ones, as they are and tuned; in arrays of a length."""
+    found = tuned(task, steps, largest, batch, length)
     if start is None:
-        start = found[int(np.argmin([loss for _, loss in found]))][0]
-    best = optimum(task, start, largest, batch, samples=batch * steps if vary_batch else None)
-    rates = np.stack([best.rates, *plain, *(pair[0] for pair in found)])
-    sizes = np.stack([best.batches, *[batches] * (len(SCHEDULES) - 1)])
-    values = np.array([best.loss, *losses, *(pair[1] for pair in found)])
+        start = found.rates[int(np.argmin(found.losses))]
+    best = optimum(task, start, largest, batch, samples=batch * steps if vary_batch else None, length=length)
+    rates = np.concatenate([best.rates[None], found.plain_rates, found.rates])
+    sizes = np.stack([best.batches, *[np.full(steps, float(batch))] * (len(SCHEDULES) - 1)])
+    values = np.concatenate([[best.loss], found.plain_losses, found.losses])
     return Comparison(rates, sizes, values, best.sweeps, best.change)
 
 
@@ -259,7 +286,8 @@ def best_schedules(
     with progress_bar("optimising", float(sum(lengths)), progress) as advance:
         for steps in lengths:
             start = stretched(found[-1].rates[0], steps) if found else None
-            found.append(compared(task, steps, largest, batch, vary_batch, start))
+            # The first two share their programs, which take longer to compile than to run.
+            found.append(compared(task, steps, largest, batch, vary_batch, start, max(steps, lengths[1])))
             advance(float(steps))
     losses = np.stack([one.losses for one in found])
     slopes = -np.diff(np.log(losses), axis=0) / np.diff(np.log(lengths))[:, None]

@@ -102,7 +102,7 @@ def _root(values: Array) -> Array:
 
 
 class Steps(NamedTuple):
-    """Steps of gradient descent; rates are one number, or one number per step."""
+    """Steps of gradient descent; rates and momentum are one number, or one number per step."""
 
     learning_rate: Any
     # None for that of the readout.
@@ -133,7 +133,8 @@ def descend(modes: Modes, richness: Any, plan: Steps, steps: int) -> Path:
     feature_rates = rates if plan.feature_rate is None else rates_of(plan.feature_rate, steps)
     shares = jnp.ones(steps) if plan.averaging is None else jnp.asarray(plan.averaging)
     lazy = not is_traced(richness) and richness == 0
-    numbers = (modes.eigenvalues, modes.targets, richness, rates, feature_rates, shares, plan.momentum)
+    momenta = rates_of(plan.momentum, steps)
+    numbers = (modes.eigenvalues, modes.targets, richness, rates, feature_rates, shares, momenta)
     arrays = (jnp.asarray(value, float) for value in (*numbers, plan.weight_decay))
     return Path(*_descend(*arrays, plan.nesterov, plan.decoupled, lazy, plan.averaging is not None))
 
@@ -146,7 +147,7 @@ def _descend(
     rates: Array,
     feature_rates: Array,
     shares: Array,
-    momentum: Array,
+    momenta: Array,
     decay: Array,
     nesterov: bool,
     decoupled: bool,
@@ -161,7 +162,7 @@ def _descend(
 
     def step(state: tuple[Weights, Weights, Weights], now: Array) -> tuple[Any, tuple[Array, Array, Array]]:
         weights, velocity, mean = state
-        rate, feature_rate, share = now
+        rate, feature_rate, share, momentum = now
         error = error_of(weights)
         mean = jax.tree.map(lambda old, new: old + share * (new - old), mean, weights) if averaged else mean
         of_mean = (eigenvalues * error_of(mean if averaged else weights) ** 2).sum()
@@ -182,4 +183,4 @@ def _descend(
         return (weights, velocity, mean), saved
 
     start = (jnp.zeros_like(goal),) + (() if lazy else (jnp.zeros((goal.size, goal.size)),))
-    return jax.lax.scan(step, (start, start, start), jnp.stack([rates, feature_rates, shares], 1))[1]
+    return jax.lax.scan(step, (start, start, start), jnp.stack([rates, feature_rates, shares, momenta], 1))[1]

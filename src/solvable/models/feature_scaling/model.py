@@ -16,8 +16,9 @@ from solvable.models.feature_scaling.best_schedule import best_schedules
 from solvable.models.feature_scaling.data_reuse import effective_epochs
 from solvable.models.feature_scaling.labels import CONTROLS, MEANINGS
 from solvable.models.feature_scaling.mode_quadrature import nodes
+from solvable.models.feature_scaling.prediction import batch_size, has_batches
 from solvable.models.feature_scaling.simulation import MODES, simulated
-from solvable.models.feature_scaling.theory import SOLVERS, batch_size, has_batches, predicted
+from solvable.models.feature_scaling.theory import SOLVERS, predicted
 from solvable.numerics.ensemble import run_options
 from solvable.optax_descent import OptaxDescent
 from solvable.timegrid import check_times
@@ -43,6 +44,7 @@ _OPTIONS = (
     "ema_decay",
     "average_from",
 )
+_SCHEDULES = ("learning_rate", "feature_learning_rate", "momentum")
 _SAMPLING = ("online", "replacement", "epochs", "cyclic")
 
 
@@ -76,16 +78,19 @@ class FeatureScaling(Model):
     meanings: ClassVar[Mapping[str, Meaning]] = MEANINGS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.1)
     simulation_covers: ClassVar[tuple[Covers, ...]] = (
-        Covers(GradientDescent, options=_OPTIONS, schedules=("learning_rate", "feature_learning_rate")),
+        Covers(GradientDescent, options=_OPTIONS, schedules=_SCHEDULES),
         Covers(
             SGD,
             options=(*_OPTIONS, "batch_fraction"),
             sampling=_SAMPLING,
-            schedules=("learning_rate", "feature_learning_rate", "batch_size"),
+            schedules=(*_SCHEDULES, "batch_size"),
         ),
         Covers(OptaxDescent, options=("optimiser", "ema_decay", "average_from"), sampling=_SAMPLING),
     )
-    theory_covers: ClassVar[tuple[Covers, ...]] = (Covers(GradientFlow), *simulation_covers)
+    theory_covers: ClassVar[tuple[Covers, ...]] = (
+        Covers(GradientFlow, schedules=("learning_rate",)),
+        *simulation_covers,
+    )
     usual_times: ClassVar[str] = "1:500:31log"
 
     capacity: float | None = parameter(
@@ -218,12 +223,13 @@ class FeatureScaling(Model):
         Parameters
         ----------
         solver
-            By default, steps are followed one by one: by ``"recursion"`` for full batches of the population and
-            infinitely many features, and otherwise by the ``"march"`` through the two-time equations, whose memory
-            grows as the square of the steps. Flows are solved on logarithmic times: by ``"exponential-midpoint"`` for
-            the whole population and infinitely many features, and otherwise by the ``"slot-march"``. Asked for with a
-            training of steps, these two are the limit of small steps at fixed ``learning_rate / batch_size``, which
-            late times need.
+            By default, steps are followed one by one: by ``"recursion"`` for infinitely many features and full
+            batches of the population, or batches of new samples if lazy, and otherwise by the ``"march"`` through the
+            two-time equations, whose memory grows as the square of the steps. Flows are solved on logarithmic times: by
+            ``"exponential-midpoint"`` for the whole population and infinitely many features, and otherwise by the
+            ``"slot-march"``. Asked for with a training of steps, these two are the limit of small steps at fixed
+            ``learning_rate / batch_size``, which late times need; with schedules of both, and with momentum as a
+            longer step.
         correlations
             Whether to add the two-time correlations and responses, over ``time`` and ``earlier_time``; march only.
         exact_batch

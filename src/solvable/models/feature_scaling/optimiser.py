@@ -41,7 +41,7 @@ class Kernels(NamedTuple):
 
 
 def rates_of(learning_rate: Any, steps: int) -> Float[Array, "time"]:
-    """The learning rate of each step, from one number or one number per step."""
+    """The learning rate (or momentum) of each step, from one number or one number per step."""
     return jnp.broadcast_to(jnp.asarray(learning_rate, float), (steps,))
 
 
@@ -57,7 +57,7 @@ def update_kernel(
     steps
         Number of times.
     momentum
-        Momentum mu; may be traced.
+        Momentum mu, one number or one number per step; may be traced.
     nesterov
         Whether momentum is Nesterov's.
     """
@@ -69,9 +69,9 @@ def _of_descent(
 ) -> tuple[Float[Array, "time time"], Float[Array, "time"]]:
     """Theta and rho of gradient descent."""
     steps = rates.size
-    if not is_traced(momentum, decay) and momentum == 0 and decay == 0:
+    if not is_traced(momentum, decay) and not np.any(momentum) and decay == 0:
         return jnp.tril(jnp.broadcast_to(rates, (steps, steps)), -1), jnp.ones(steps)
-    numbers = (jnp.asarray(momentum, float), jnp.asarray(decay, float))
+    numbers = (rates_of(momentum, steps), jnp.asarray(decay, float))
     return _impulses(rates, *numbers, nesterov, decoupled)
 
 
@@ -79,17 +79,16 @@ def _of_descent(
 def _impulses(rates: Array, momentum: Array, decay: Array, nesterov: bool, decoupled: bool) -> tuple[Array, Array]:
     steps = rates.size
 
-    def step(state: tuple[Array, Array], plan: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+    def step(state: tuple[Array, Array], plan: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], Array]:
         weights, velocity = state
-        rate, count = plan
-        moved, velocity = descent_step(
-            weights, velocity, (jnp.arange(steps + 1) == count) * 1.0, rate, momentum, decay, nesterov, decoupled
-        )
+        rate, inertia, count = plan
+        impulse = (jnp.arange(steps + 1) == count) * 1.0
+        moved, velocity = descent_step(weights, velocity, impulse, rate, inertia, decay, nesterov, decoupled)
         return (moved, velocity), weights
 
     # The last entry begins at 1 and gets no impulse.
     start = (jnp.arange(steps + 1) == steps) * 1.0
-    paths = jax.lax.scan(step, (start, jnp.zeros_like(start)), (rates, jnp.arange(steps)))[1]
+    paths = jax.lax.scan(step, (start, jnp.zeros_like(start)), (rates, momentum, jnp.arange(steps)))[1]
     return paths[:, :steps], paths[:, steps]
 
 
@@ -113,7 +112,7 @@ def kernels_of(training: Training, steps: int, lazy: bool) -> Kernels:
         found = _of_optax(training.optimiser, steps)
     else:
         assert isinstance(training, GradientDescent)
-        how = (training.momentum, training.weight_decay, training.nesterov, training.decoupled)
+        how = (step_momenta(training, steps), training.weight_decay, training.nesterov, training.decoupled)
         readout, kept = _of_descent(rates_of(step_rates(training, steps), steps), *how)
         features = readout
         if training.feature_learning_rate is not None:
@@ -126,6 +125,11 @@ def step_rates(training: GradientDescent, steps: int) -> Any:
     """The learning rate, or that of each step where it follows a schedule."""
     rate = training.learning_rate
     return training.learning_rates(0, steps) if isinstance(rate, Schedule) else rate
+
+
+def step_momenta(training: GradientDescent, steps: int) -> Any:
+    """The momentum, or that of each step where it follows a schedule."""
+    return training.momenta(0, steps) if isinstance(training.momentum, Schedule) else training.momentum
 
 
 def feature_rates(training: GradientDescent, steps: int) -> Any:

@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from solvable.checks import check_count
 from solvable.models.feature_scaling.mode_quadrature import listed
-from solvable.models.feature_scaling.theory import batch_sizes
+from solvable.models.feature_scaling.prediction import batch_sizes
 from solvable.numerics.descent import optimiser_step
 from solvable.numerics.ensemble import trajectories
 from solvable.optax_descent import OptaxDescent
@@ -106,10 +106,11 @@ def _moved(plan: Plan, state: dict[str, Any], pulls: dict[str, Any], count: Any)
         if training.weight_decay and not training.decoupled:
             decayed = _whole(weights)
             gradient = {name: pull + training.weight_decay * decayed[name] for name, pull in gradient.items()}
+        momentum = training.momentum_at(count)
         for name, weight in weights.items():
             rate = training.feature_rate_at(count) if name == "A" else training.rate_at(count)
             velocity = None if state["optimiser"] is None else state["optimiser"][name]
-            moved[name], velocities[name] = optimiser_step(training, weight, velocity, gradient[name], rate)
+            moved[name], velocities[name] = optimiser_step(training, weight, velocity, gradient[name], rate, momentum)
             if name == "A" and training.decoupled:
                 moved[name] = moved[name] - rate * training.weight_decay * jnp.eye(len(weight))
         optimiser = None if state["optimiser"] is None else velocities

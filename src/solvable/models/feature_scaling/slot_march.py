@@ -12,6 +12,9 @@ E the projector on stages, ``o`` the product entry by entry and c the drift of
 and the rest as there, with ``W = E C0 E / P + D_k`` and ``D_k`` the variance of the kicks. Because U has a diagonal, a
 row depends on itself: its unknown entries are the fixed point of one pass through the equations, found by Anderson
 acceleration (plain iteration fails for hard tasks). NumPy: rows are short, and the number of passes varies.
+
+Where the noise of the batches follows a schedule, a kick has the noise of both its sides, and the steps shrink towards
+every break of the schedule and towards its end: what the noise does there is seen in the fast modes alone.
 """
 
 import math
@@ -21,6 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 from solvable.models.feature_scaling.mode_quadrature import Modes
+from solvable.models.feature_scaling.noise_profile import NoiseProfile
 from solvable.models.feature_scaling.slot_noise import STAGE, FastModes, impulse_share
 from solvable.models.feature_scaling.slot_rows import Rows, Unknowns
 from solvable.progress import progress_bar
@@ -33,12 +37,15 @@ _LOST = 1e-13
 
 
 class Flow(NamedTuple):
-    """Gradient flow with batch noise ``noise = learning rate / batch``; zero for none. Label noise is a variance."""
+    """Gradient flow with batch noise ``learning rate / batch``, zero for none, or a profile of it over flow time.
+
+    Label noise is a variance.
+    """
 
     richness: float
     features: float = math.inf
     samples: float = math.inf
-    noise: float = 0.0
+    noise: float | NoiseProfile = 0.0
     label_noise: float = 0.0
 
 
@@ -76,27 +83,32 @@ def slot_march(
     rows = Rows(modes, flow.richness, flow.features, flow.samples, flow.label_noise)
     rates, counts = fast if fast is not None else (eigenvalues, np.asarray(modes.counts, float))
     signal = float(modes.signal)
-    fast_modes = FastModes(rates, counts, flow.noise, signal + flow.label_noise)
+    noise = flow.noise if isinstance(flow.noise, NoiseProfile) else NoiseProfile.constant(flow.noise)
+    noisy = noise.largest > 0
+    fast_modes = FastModes(rates, counts, signal + flow.label_noise)
     records = [(0.0, signal, signal + flow.label_noise, eigenvalues * modes.targets, 1.0)]
     now, earlier, growth, worst, at_rest = 0.0, 0.0, 1.0, 0.0, False
     first_drive: float | None = None
     with progress_bar("marching", math.log1p(last_time / begin), progress) as advance:
         while now < last_time * (1 - 1e-12):
             train = records[-1][2]
-            step = (now + begin) * math.expm1(growth_of_step)
-            if flow.noise * flow.richness > 0:
-                step = min(step, _LARGEST_DRIFT / (flow.richness * flow.noise / 2 * train * trace))
+            step = _step(now, begin, growth_of_step, last_time, noise)
+            if noisy and flow.richness > 0:
+                strongest = max(noise.after(now), noise.before(now + step))
+                step = min(step, _LARGEST_DRIFT / (flow.richness * strongest / 2 * train * trace))
             if rows.count + 3 > limit:
                 raise ValueError(
                     f"the march needs more than {limit} slots to reach time {last_time:g} (it is at {now:g}): the "
                     "noise keeps its steps short. Choose earlier times or a larger batch, or lower per_decade"
                 )
-            if flow.noise > 0:
-                area = flow.noise * train * (earlier + step) / 2
+            if noisy:
+                area = train * (noise.before(now) * earlier + noise.after(now) * step) / 2
                 rows.kick(area * impulse_share(eigenvalues * growth * step))
                 fast_modes.kick(area, step)
             for stage in range(2):
-                row, residual = _solve_stage(rows, fast_modes if flow.noise > 0 else None, stage, step)
+                there = now + step * (STAGE if stage == 0 else 1.0)
+                noises = (noise.after(now), noise.before(there))
+                row, residual = _solve_stage(rows, fast_modes if noisy else None, stage, step, noises)
                 worst = max(worst, residual)
             now, earlier = now + step, step
             advance(math.log1p(now / begin) - math.log1p((now - step) / begin))
@@ -107,7 +119,7 @@ def slot_march(
             left = min(row.drive / first_drive, row.train_loss / records[0][2])
             recent = [record[1] for record in records[-3:]]
             still = left < _QUIET and max(recent) - min(recent) < _UNCHANGED * recent[-1]
-            if flow.noise == 0 and (still or left < _SILENT):
+            if not noisy and (still or left < _SILENT):
                 at_rest = True
                 break
             if row.test_loss < _LOST * records[0][1]:
@@ -119,19 +131,32 @@ def slot_march(
     return Curve(times, test, training, node, growths, worst, rows.passes, at_rest)
 
 
-def _solve_stage(rows: Rows, fast: FastModes | None, stage: int, step: float) -> tuple[Unknowns, float]:
+def _step(now: float, begin: float, growth: float, last_time: float, noise: NoiseProfile) -> float:
+    """The next step: a fraction of the time and, with a schedule, of the time until its next break or its end."""
+    step = (now + begin) * math.expm1(growth)
+    if noise.is_constant:
+        return step
+    left = noise.next_break(now, last_time) - now
+    step = min(step, -(left + begin) * math.expm1(-growth))
+    # A step that would leave a tiny one behind goes all the way.
+    return left if step > 0.8 * left else step
+
+
+def _solve_stage(
+    rows: Rows, fast: FastModes | None, stage: int, step: float, noises: tuple[float, float]
+) -> tuple[Unknowns, float]:
     rows.begin_stage(step * STAGE, step * (1 - STAGE if stage == 0 else STAGE))
 
     def correction(grid_loss: float, growth: float) -> tuple[float, float]:
         if fast is None:
             return 0.0, grid_loss
-        found = fast.at_stage(stage, step, growth, grid_loss)
+        found = fast.at_stage(stage, step, noises, growth, grid_loss)
         return found.missing, found.loss
 
     residual = rows.solve(correction)
     row = rows.finish()
     if fast is not None and stage == 1:
-        fast.accept(fast.at_stage(stage, step, row.growth, row.train_loss - row.missing), row.growth)
+        fast.accept(fast.at_stage(stage, step, noises, row.growth, row.train_loss - row.missing), row.growth)
     return row, residual
 
 

@@ -39,10 +39,8 @@ class Correction(NamedTuple):
 class FastModes:
     """The modes' variances, by the grid and exactly, from one grid time to the next."""
 
-    def __init__(
-        self, rates: Float[np.ndarray, "mode"], counts: Float[np.ndarray, "mode"], noise: float, loss: float
-    ) -> None:
-        self._rates, self._weights, self._noise = rates, counts * rates, noise
+    def __init__(self, rates: Float[np.ndarray, "mode"], counts: Float[np.ndarray, "mode"], loss: float) -> None:
+        self._rates, self._weights = rates, counts * rates
         self._exact, self._on_grid = np.zeros_like(rates), np.zeros_like(rates)
         self._growth, self._loss = 1.0, loss
 
@@ -51,15 +49,20 @@ class FastModes:
         share = impulse_share(self._rates * self._growth * step)
         self._on_grid = self._on_grid + self._rates * self._growth**2 * area * share
 
-    def at_stage(self, stage: int, step: float, growth: float, grid_loss: float) -> Correction:
-        """The correction at a stage, where the grid's loss is given; the loss enters its own noise linearly."""
+    def at_stage(
+        self, stage: int, step: float, noises: tuple[float, float], growth: float, grid_loss: float
+    ) -> Correction:
+        """The correction at a stage, where the grid's loss is given; the loss enters its own noise linearly.
+
+        ``noises`` are epsilon at the beginning of the step and at the stage.
+        """
         on_grid = stage_response(self._rates * growth * step, stage) ** 2 * self._on_grid
         decay = self._rates * (self._growth + growth) * step * (STAGE if stage == 0 else 1.0)
         first = _average_decay(decay)
         second = _average_ramp(decay)
         begun = np.exp(-decay) * self._exact
-        begun = begun + self._noise / 2 * decay * (first - second) * self._growth * self._loss
-        own = self._noise / 2 * decay * second * growth
+        begun = begun + noises[0] / 2 * decay * (first - second) * self._growth * self._loss
+        own = noises[1] / 2 * decay * second * growth
         loss = (grid_loss + self._weights @ (begun - on_grid)) / (1 - self._weights @ own)
         exact = begun + own * loss
         return Correction(float(self._weights @ (exact - on_grid)), float(loss), exact, on_grid)

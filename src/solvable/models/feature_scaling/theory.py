@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,14 +10,23 @@ import xarray as xr
 
 from solvable.checks import is_traced
 from solvable.models.feature_scaling import kernel_flow
-from solvable.models.feature_scaling.mode_quadrature import Modes, listed, nodes_until
+from solvable.models.feature_scaling.flow_theory import (
+    check_small_steps,
+    has_flow_limit,
+    kernel_flow_curves,
+    slot_curves,
+)
+from solvable.models.feature_scaling.mode_quadrature import Modes, nodes_until
 from solvable.models.feature_scaling.optimiser import (
     averaging_rows,
     averaging_weights,
     feature_rates,
     kernels_of,
+    step_momenta,
     step_rates,
 )
+from solvable.models.feature_scaling.prediction import Curves, batch_sizes, has_batches
+from solvable.models.feature_scaling.second_moments import NoisySteps, follow
 from solvable.models.feature_scaling.two_time import Descent, Solution, march, memory
 from solvable.numerics.descent import check_stable
 from solvable.optax_descent import OptaxDescent
@@ -30,52 +39,19 @@ SOLVERS = ("recursion", "march", "exponential-midpoint", "slot-march")
 # Two-time functions take memory as the square of the steps.
 _MEMORY = 8 * 2**30
 _CURVE_MEMORY = 2 * 2**30
-# Above this number of features, the noise's modes are those of the infinite network.
-_MOST_FEATURES = 256
 _LATER = 'use solver="slot-march", the limit of small steps, which reaches late times'
 # Fractions of the edge of stability, and of the noise that feeds itself, from which there is a warning.
 _NEAR_EDGE, _QUIET = 0.95, 0.9
 
 
-class Curves(NamedTuple):
-    """Losses at the times asked for, with the nodes they were computed from and how."""
-
-    modes: Modes
-    test_loss: Any
-    train_loss: Any | None
-    node_loss: Any
-    growth: Any
-    solver: dict[str, Any]
-    error: float | None
-    two_time: Solution | None = None
-    averaged_loss: Any | None = None
-
-
-def batch_size(model: "FeatureScaling", training: Training) -> Any:
-    """Number of samples in a batch, or a schedule of it; infinite for full batches."""
-    if isinstance(training, SGD):
-        return training.samples_per_batch(model.sample_count)
-    size = training.batch_size if isinstance(training, OptaxDescent) else None
-    return np.inf if size is None else size
-
-
-def has_batches(training: Training) -> bool:
-    """Whether training sees batches rather than everything at every step."""
-    return isinstance(training, SGD) or (isinstance(training, OptaxDescent) and training.batch_size is not None)
-
-
-def batch_sizes(model: "FeatureScaling", training: Training, steps: int) -> Any:
-    """Number of samples in a batch, or that of each step where it follows a schedule."""
-    size = batch_size(model, training)
-    if isinstance(size, Schedule):
-        assert isinstance(training, SGD)
-        return training.batch_sizes(0, steps).astype(float)
-    return size
+def _step_count(training: Training, times: np.ndarray) -> int:
+    """Number of steps until the last time; 1 where all are alike, of which there may be more than fit in memory."""
+    return 1 if training.is_constant else max(1, int(times[-1]))
 
 
 def largest_rate(training: Training, times: np.ndarray) -> float:
     """The largest learning rate until the last time."""
-    return float(np.max(training.learning_rates(0, max(1, int(times[-1])))))
+    return float(np.max(training.learning_rates(0, _step_count(training, times))))
 
 
 def predicted(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> xr.Dataset:
@@ -106,10 +82,11 @@ def _guards(model: "FeatureScaling", found: Curves, training: Training, times: n
     if not isinstance(training, GradientDescent):
         return {}
     growth, rate = float(np.max(found.growth)), largest_rate(training, times)
-    strongest, trace = float(np.max(found.modes.eigenvalues)), float(found.modes.trace)
-    momentum = float(training.momentum)
+    strongest = float(np.max(found.modes.eigenvalues))
+    steps = _step_count(training, times)
+    momenta = training.momenta(0, steps)
     # Up to which product of learning rate and curvature steps are stable, as in numerics.descent.check_stable.
-    edge = 2 * (1 + momentum) / (1 + 2 * momentum if training.nesterov else 1)
+    edge = float(np.min(2 * (1 + momenta) / (1 + 2 * momenta if training.nesterov else 1)))
     guards = {}
     if found.solver["solver"] in ("recursion", "march"):
         guards["edge_of_stability"] = rate * growth * strongest / edge
@@ -121,8 +98,13 @@ def _guards(model: "FeatureScaling", found: Curves, training: Training, times: n
                 stacklevel=6,
             )
     if isinstance(training, SGD):
-        smallest = float(np.min(batch_sizes(model, training, max(1, int(times[-1])))))
-        guards["noise_gain"] = rate / (1 - momentum) * growth * trace / (2 * smallest)
+        speeds, batches = training.learning_rates(0, steps) / (1 - momenta), batch_sizes(model, training, steps)
+        worst = int(np.argmax(speeds / batches))
+        gains = speeds[worst] * growth * np.asarray(found.modes.eigenvalues, float)
+        # Nesterov's momentum looks ahead, and damps modes that would move by more than their error.
+        gains = np.minimum(gains, 1.0) if training.nesterov else gains
+        size = np.broadcast_to(batches, momenta.shape)[worst]
+        guards["noise_gain"] = float(np.asarray(found.modes.counts) @ gains / (2 * size))
         if guards["noise_gain"] > _QUIET:
             warnings.warn(
                 f"learning_rate * growth * Tr Lambda / (2 batch_size) = {guards['noise_gain']:.3g} is near 1, "
@@ -168,38 +150,52 @@ def _variables(found: Curves, times: np.ndarray, traced: bool) -> dict[str, Any]
 
 def curves(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> Curves:
     """The curves at the given times, in the units of the training, from the solver that is asked for or fits."""
-    noiseless = _infinite(model.features) and model.samples is None and not has_batches(training)
+    unbounded = _infinite(model.features) and model.samples is None
+    noiseless = unbounded and not has_batches(training)
     options = {"solver": None, "correlations": False, "exact_batch": False, "progress": False, **options}
     two_times = options["correlations"] or isinstance(training, OptaxDescent)
-    solver = options["solver"] or _exact_solver(noiseless, training, two_times)
-    _check_solver(solver, noiseless, model, training, options)
+    closed = noiseless or (unbounded and _is_linear(model, training) and not options["exact_batch"])
+    solver = options["solver"] or _exact_solver(noiseless, closed, training, two_times)
+    _check_solver(solver, noiseless, closed, model, training, options)
+    if solver in ("slot-march", "exponential-midpoint"):
+        check_small_steps(model, training, times)
     if solver == "slot-march":
-        return _slots(model, times, training, options)
+        return slot_curves(model, times, training, options)
     if solver == "exponential-midpoint":
-        return _kernel_flow(model, times, training, options["per_decade"])
+        return kernel_flow_curves(model, times, training, options["per_decade"])
     if solver == "march":
         return _march(model, times, training, options)
     assert isinstance(training, GradientDescent)
-    return _recursion(model, times, training)
+    return _recursion(model, times, training) if noiseless else _moments(model, times, training)
 
 
-def _exact_solver(noiseless: bool, training: Training, two_times: bool) -> str:
+def _is_linear(model: "FeatureScaling", training: Training) -> bool:
+    """Whether modes move linearly and each alone, so that their second moments close; without averages of weights."""
+    lazy = not is_traced(model.richness) and model.richness == 0
+    return lazy and isinstance(training, SGD) and training.ema_decay is None and training.average_from is None
+
+
+def _exact_solver(noiseless: bool, closed: bool, training: Training, two_times: bool) -> str:
     """The cheapest solver that is exact for the training; ``two_times`` asks for the two-time equations."""
     if training.counts_steps:
-        return "recursion" if noiseless and not two_times else "march"
+        return "recursion" if closed and not two_times else "march"
     return "exponential-midpoint" if noiseless and not two_times else "slot-march"
 
 
 def _check_solver(
-    solver: str, noiseless: bool, model: "FeatureScaling", training: Training, options: Mapping[str, Any]
+    solver: str, noiseless: bool, closed: bool, model: "FeatureScaling", training: Training, options: Mapping[str, Any]
 ) -> None:
     """Refuse a solver that does not solve the model, the training or what is asked for."""
     if options["exact_batch"] and (model.samples is not None or not has_batches(training)):
         raise ValueError("exact_batch is for batches of new samples: use SGD(..., batch_size=...), and no samples")
-    if solver in ("recursion", "exponential-midpoint") and not noiseless:
+    if solver == "recursion" and not closed:
         raise ValueError(
-            f"solver={solver!r} is for infinitely many features and full batches of the population: use "
-            + ('"march"' if solver == "recursion" else '"slot-march"')
+            'solver="recursion" is for infinitely many features and the population: full batches, or batches of new '
+            'samples of lazy networks without averages; use "march"'
+        )
+    if solver == "exponential-midpoint" and not noiseless:
+        raise ValueError(
+            f'solver={solver!r} is for infinitely many features and full batches of the population: use "slot-march"'
         )
     if solver in ("recursion", "march") and not training.counts_steps:
         raise ValueError(f"solver={solver!r} follows steps, and {training!r} has none: use GradientDescent or SGD")
@@ -213,25 +209,11 @@ def _check_solver(
     if solver in ("exponential-midpoint", "slot-march"):
         if is_traced(training):
             raise ValueError("the times of a flow depend on learning_rate, which therefore cannot be traced by JAX")
-        if training.counts_steps and not _has_flow_limit(training):
+        if training.counts_steps and not has_flow_limit(training):
             raise ValueError(
-                f"solver={solver!r} is the limit of small steps of a constant learning_rate and batch_size without "
-                f"momentum, weight decay and averages, drawn online or with replacement, not of {training!r}"
+                f"solver={solver!r} is the limit of small steps without weight decay, averages and learning rates of "
+                f"single layers, of batches that are drawn online or with replacement, not of {training!r}"
             )
-
-
-def _has_flow_limit(training: Training) -> bool:
-    """Whether a training of steps is, in the limit of small ones, the flow with the noise of batches."""
-    if isinstance(training, SGD) and training.sampling in ("epochs", "cyclic"):
-        return False
-    extra = {
-        "momentum": 0.0,
-        "weight_decay": 0.0,
-        "feature_learning_rate": None,
-        "ema_decay": None,
-        "average_from": None,
-    }
-    return training.is_constant and all(getattr(training, name) == value for name, value in extra.items())
 
 
 def _infinite(size: Any) -> bool:
@@ -242,22 +224,20 @@ def _reach(training: Training, times: np.ndarray) -> float:
     """Flow time until the last time, which momentum lengthens. Of traced numbers only the size is needed."""
     if is_traced(training):
         return 0.1 * float(times[-1])
-    momentum = training.momentum if isinstance(training, GradientDescent) else 0.0
-    return float(training.flow_time(times[-1:])[0]) / (1 - momentum)
+    passed = float(training.flow_time(times[-1:])[0])
+    if not isinstance(training, GradientDescent) or not isinstance(training.momentum, Schedule):
+        return passed / (1 - getattr(training, "momentum", 0.0))
+    last = max(1, int(times[-1]))
+    return max(passed, float(np.sum(training.learning_rates(0, last) / (1 - training.momenta(0, last)))))
 
 
 def _recursion(model: "FeatureScaling", times: np.ndarray, training: GradientDescent) -> Curves:
     steps = int(times[-1]) + 1
     modes, error = nodes_until(model, _reach(training, times))
-    needed = 8.0 * steps * (len(modes.ranks) + 2) * 2
-    if needed > _CURVE_MEMORY:
-        raise ValueError(
-            f"{steps - 1:.7g} steps need about {needed / 2**30:.3g} GiB, more than {_CURVE_MEMORY / 2**30:g}: "
-            'use solver="exponential-midpoint", the limit of small steps, which reaches late times'
-        )
+    _check_curve_memory(steps, modes, "exponential-midpoint")
     own = None if training.feature_learning_rate is None else feature_rates(training, steps)
     averaging = averaging_weights(training, steps)
-    how = (training.momentum, training.nesterov, training.weight_decay, training.decoupled)
+    how = (step_momenta(training, steps), training.nesterov, training.weight_decay, training.decoupled)
     plan = kernel_flow.Steps(step_rates(training, steps), own, *how, averaging)
     curve = kernel_flow.descend(modes, model.richness, plan, steps)
     places = times.astype(int)
@@ -271,6 +251,36 @@ def _recursion(model: "FeatureScaling", times: np.ndarray, training: GradientDes
     solver = {"solver": "recursion", "nodes": len(modes.ranks)}
     growth = curve.growth[places]
     return Curves(modes, node_loss.sum(1), None, node_loss, growth, solver, error, averaged_loss=averaged)
+
+
+def _check_curve_memory(steps: int, modes: Modes, otherwise: str) -> None:
+    needed = 8.0 * steps * (len(modes.ranks) + 2) * 2
+    if needed > _CURVE_MEMORY:
+        raise ValueError(
+            f"{steps - 1:.7g} steps need about {needed / 2**30:.3g} GiB, more than {_CURVE_MEMORY / 2**30:g}: "
+            f'use solver="{otherwise}", the limit of small steps, which reaches late times'
+        )
+
+
+def _moments(model: "FeatureScaling", times: np.ndarray, training: GradientDescent) -> Curves:
+    steps = int(times[-1]) + 1
+    modes, error = nodes_until(model, _reach(training, times))
+    _check_curve_memory(steps, modes, "slot-march")
+    plan = NoisySteps(
+        step_rates(training, steps),
+        batch_sizes(model, training, steps),
+        step_momenta(training, steps),
+        training.nesterov,
+        training.weight_decay,
+        training.decoupled,
+        model.label_noise**2,
+    )
+    node_loss = follow(modes, plan, steps)
+    loss = node_loss.sum(1)
+    if not is_traced(model, training):
+        _check_falling("test loss", loss)
+    places, solver = times.astype(int), {"solver": "recursion", "nodes": len(modes.ranks)}
+    return Curves(modes, loss[places], None, node_loss[places], np.ones(places.size), solver, error)
 
 
 def _march(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> Curves:
@@ -311,121 +321,14 @@ def _march(model: "FeatureScaling", times: np.ndarray, training: Training, optio
 def _check_diagonals(solution: Solution) -> None:
     """Variances are positive; what breaks that has diverged."""
     for name, values in (("test loss", solution.test_loss), ("train loss", solution.train_loss)):
-        losses = np.asarray(values)
-        bad = ~(np.isfinite(losses) & (losses > -1e-9 * losses[0]))
-        if bad.any():
-            raise ValueError(f"training diverges: the {name} is {losses[np.argmax(bad)]:.3g} at step {np.argmax(bad)}")
+        _check_falling(name, values)
     drive = np.asarray(jnp.diagonal(solution.correlation_3))
     if not (drive > -1e-9 * drive.max()).all():
         raise ValueError(f"training diverges: C3 is negative on its diagonal from step {np.argmax(drive <= 0)} on")
 
 
-def _kernel_flow(model: "FeatureScaling", times: np.ndarray, training: Training, per_decade: int) -> Curves:
-    clock = training.flow_time(times)
-    modes, error = nodes_until(model, float(clock[-1]))
-    used = _with_signal(modes, is_traced(model))
-    fine = kernel_flow.flow(used, model.richness, clock, 4 * per_decade)
-    solver = {"solver": "exponential-midpoint", "nodes": len(used.ranks), "per_decade": 4 * per_decade}
-    if is_traced(model):
-        return Curves(used, fine.node_loss.sum(1), None, fine.node_loss, fine.growth, solver, None)
-    coarse = kernel_flow.flow(used, model.richness, clock, 2 * per_decade)
-    # Second order in the step: a third of the difference is left in the finer one, and removed.
-    loss, rough = np.asarray(fine.node_loss.sum(1)), np.asarray(coarse.node_loss.sum(1))
-    gap = (loss - rough) / 3
-    seen = loss > 1e-12 * loss[0]
-    error = max(error or 0.0, float(np.max(np.abs(gap / loss)[seen], initial=0.0)))
-    factor = np.where(seen, 1 + gap / np.where(loss == 0, 1.0, loss), 1.0)
-    growth = fine.growth + (fine.growth - coarse.growth) / 3
-    return Curves(used, loss * factor, None, np.asarray(fine.node_loss) * factor[:, None], growth, solver, error)
-
-
-def _with_signal(modes: Modes, traced: bool) -> Modes:
-    """The nodes that the flow of the infinite network moves; those without signal do nothing in it.
-
-    Where it is differentiated eigenvalues must differ, or their vectors have no derivative: equal ones are one node of
-    the whole signal, which is the same flow. The tail of a traced power law has a node of its trace alone, before the
-    last, and its eigenvalue is that of the signal's node where ``source = 1 - 1 / capacity``.
-    """
-    if not traced:
-        return Modes(*(value[np.asarray(modes.targets) > 0] for value in modes))
-    if isinstance(modes.eigenvalues, np.ndarray):
-        values, first, place = np.unique(-modes.eigenvalues, return_index=True, return_inverse=True)
-        if values.size == modes.eigenvalues.size:
-            return modes
-        counts, targets = (jnp.zeros(values.size).at[place].add(jnp.asarray(part)) for part in modes[2:])
-        return Modes(modes.ranks[first], -values, counts, targets)
-    if isinstance(modes.ranks, np.ndarray):
-        return modes
-    kept = np.delete(np.arange(modes.ranks.shape[0]), -2)
-    return Modes(*(value[kept] for value in modes))
-
-
-def _slots(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> Curves:
-    from solvable.models.feature_scaling.slot_march import Curve, Flow, slot_march
-
-    if is_traced(model):
-        raise ValueError(
-            "the slot march is computed without JAX and cannot be differentiated: use GradientDescent or SGD, and "
-            'solver="march"'
-        )
-    clock = training.flow_time(times)
-    last = max(float(clock[-1]), 1e-6)
-    modes, error = nodes_until(model, last)
-    noise = float(training.learning_rate / batch_size(model, training)) if isinstance(training, SGD) else 0.0
-    sizes = (float(model.features), float(model.sample_count))
-    plan = Flow(float(model.richness), *sizes, noise, float(model.label_noise) ** 2)
-    fast = _fast_modes(model) if noise > 0 and model.features <= _MOST_FEATURES else None
-    per_decade, progress = options["per_decade"], options["progress"]
-    rough = per_decade // 2
-    runs = [
-        slot_march(modes, plan, last, per_decade=count, fast=fast, progress=progress) for count in (per_decade, rough)
-    ]
-    # Without noise the scheme is of second order: this fraction of the difference is left in the finer run.
-    left = 1 / ((per_decade / rough) ** 2 - 1)
-    begin = 0.3 / float(np.max(modes.eigenvalues))
-
-    def at(values: Any, curve: Curve, floor: float) -> np.ndarray:
-        from scipy.interpolate import CubicSpline
-
-        logs = np.log(np.maximum(values, floor))
-        when = np.minimum(clock, curve.times[-1])
-        return CubicSpline(np.log1p(curve.times / begin), logs)(np.log1p(when / begin))
-
-    def both(name: str, floor: float) -> tuple[np.ndarray, np.ndarray]:
-        fine, coarse = (at(getattr(curve, name), curve, floor) for curve in runs)
-        return np.exp(fine + left * (fine - coarse) if noise == 0 else fine), np.abs(fine - coarse)
-
-    tiny = 1e-14 * runs[0].test_loss[0]
-    test, gap = both("test_loss", tiny)
-    train = both("train_loss", tiny)[0] if plan.samples < np.inf else None
-    node_loss = np.exp(at(runs[0].node_loss, runs[0], tiny * 1e-9))
-    node_loss *= (test / node_loss.sum(1))[:, None]
-    solver = {
-        "solver": "slot-march",
-        "nodes": len(modes.ranks),
-        "per_decade": per_decade,
-        "slots": len(runs[0].times) - 1,
-        "row_residual": runs[0].residual,
-        "at_rest": runs[0].at_rest,
-    }
-    # The whole difference of the two grids: the coarser one may not be in the asymptotic range yet.
-    error = max(error or 0.0, float(np.max(gap)))
-    return Curves(modes, test, train, node_loss, both("growth", 0.0)[0], solver, error)
-
-
-def _fast_modes(model: "FeatureScaling") -> tuple[np.ndarray, np.ndarray]:
-    """The spectrum of the finite network's kernel, which is what holds the noise of its batches."""
-    from solvable.models.feature_scaling.slot_noise import random_feature_spectrum
-
-    most = 20 * int(model.features)
-    if model.spectrum is not None:
-        eigenvalues = np.sort(model.spectrum)[::-1]
-    else:
-        eigenvalues = listed(model.replace(modes=min(most, model.mode_count)))[0]
-        if model.mode_count > most:
-            # All weaker modes act as one: they only shift the eigenvalues.
-            whole = nodes_until(model, 1.0)[0].trace
-            eigenvalues = np.append(eigenvalues, whole - eigenvalues.sum())
-    draws = 8
-    found = random_feature_spectrum(eigenvalues, int(model.features), draws)
-    return found, np.full(found.size, 1 / draws)
+def _check_falling(name: str, values: Any) -> None:
+    losses = np.asarray(values)
+    bad = ~(np.isfinite(losses) & (losses > -1e-9 * losses[0]))
+    if bad.any():
+        raise ValueError(f"training diverges: the {name} is {losses[np.argmax(bad)]:.3g} at step {np.argmax(bad)}")

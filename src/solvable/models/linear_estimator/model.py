@@ -190,7 +190,14 @@ class LinearEstimator(Model):
         }
         settings, system = {"dimension": dimension}, {"dimension": dimension, "activation": "linear"}
         return self.dataset(
-            "theory", variables, {"time": times}, settings, training=training, system=system, error=error
+            "theory",
+            variables,
+            {"time": times},
+            settings,
+            training=training,
+            system=system,
+            error=error,
+            samples=None if dimension is None or is_traced(self) else max(1, round(dimension / self.aspect_ratio)),
         )
 
     def simulate(

@@ -140,6 +140,7 @@ def simulate(
         system=system,
         error=_rounding(model, training, times, sizes),
         may_diverge=options.on_divergence == "keep",
+        samples=sizes.samples,
     )
     # Fractions are counted over a number of trials, which bounds how well they are known.
     dataset.train_accuracy.attrs["trials"] = sizes.samples

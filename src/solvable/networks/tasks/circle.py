@@ -8,6 +8,7 @@ kernel of a wide network with activations ``max(0, h)^power`` has Fourier modes 
 import math
 from typing import Any, Literal, get_args
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -102,18 +103,25 @@ def circle(
             raise ValueError("random phases need a key, a jax.random.key")
         phases = jax.random.uniform(key, (modes,), jnp.float64, 0, 2 * math.pi)
 
-    def pairs(angles: Array) -> tuple[Array, Array]:
-        values = circle_target(angles, decay, modes, phases)
-        return circle_inputs(angles).astype(dtype), values[:, None].astype(dtype)
+    samples = _Samples(decay, phases, modes, jnp.dtype(dtype))
+    grid = samples.at(circle_grid(points))
+    return Fixed(*grid) if kind == "population" else Fresh(samples, *grid)
 
-    grid = pairs(circle_grid(points))
-    if kind == "population":
-        return Fixed(*grid)
 
-    def sample(key: jax.Array, count: int) -> tuple[Array, Array]:
-        return pairs(jax.random.uniform(key, (count,), float, 0, 2 * math.pi))
+class _Samples(eqx.Module):
+    """Inputs and targets at angles; a PyTree, so that training with a traced decay can carry it from step to step."""
 
-    return Fresh(sample, *grid)
+    decay: Any
+    phases: Array | None
+    modes: int = eqx.field(static=True)
+    dtype: Any = eqx.field(static=True)
+
+    def at(self, angles: Array) -> tuple[Array, Array]:
+        values = circle_target(angles, self.decay, self.modes, self.phases)
+        return circle_inputs(angles).astype(self.dtype), values[:, None].astype(self.dtype)
+
+    def __call__(self, key: jax.Array, count: int) -> tuple[Array, Array]:
+        return self.at(jax.random.uniform(key, (count,), float, 0, 2 * math.pi))
 
 
 def circle_grid(points: int) -> Array:

@@ -29,7 +29,7 @@ CASES = {
     "hard, noisy labels": (0.2, 0.5, 16),
     "easy, noisy labels": (0.8, 0.5, 1),
 }
-HORIZONS = {"quick": (500, 1000, 2000), "full": (1000, 2500, 5000, 10_000)}
+HORIZONS = {"quick": (500, 1000, 2000), "full": (1000, 3000, 10_000, 30_000)}
 LARGEST = 0.5
 # How far local exponents are from their limits at these horizons; they approach them slowly.
 APPROACH = {"quick": 0.04, "full": 0.03}
