@@ -1,4 +1,4 @@
-"""``python -m benchmarks._moves MODEL MOVES [every]`` moves the sliders of a model's stories, or every slider of its form.
+"""``python -m benchmarks._moves MODEL MOVES [every]`` moves the sliders of a model's stories, or all of its form.
 
 Computes theory and cards as a page's worker does, in a process of its own. Prints JSON: seconds of the first and of
 later moves, programs that JAX compiled, how often they were dropped, and the memory of the process.

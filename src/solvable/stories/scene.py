@@ -176,12 +176,19 @@ def build(
         "steps": steps,
         "sliders": places.described(settings),
         "nodes": states,
-        "plane": packed_plane(settings[-1], story.sliders),
+        "plane": _plane(settings[-1], story),
         **_errors(places, states, tested, computed, found, axes, node_axes),
         "version": __version__,
         "made": datetime.date.today().isoformat(),
         "fingerprint": fingerprint(name),
     }
+
+
+def _plane(setting: Setting, story: Story) -> dict[str, Any] | None:
+    """The plane that the model states; a further story has it only where one of its sliders is an axis."""
+    found = packed_plane(setting, story.sliders)
+    shown = found is not None and (not story.name or any(axis["slider"] is not None for axis in found["axes"]))
+    return found if shown else None
 
 
 def _counted(advance: Advance, function: Any, *arguments: Any) -> Any:
