@@ -122,6 +122,7 @@ def test_the_flow_time_of_a_flow_is_an_integral() -> None:
         ("cosine:8", [0.4, 0.2 * (1 + np.cos(np.pi / 4)), 0.2, 0.2 * (1 - np.cos(np.pi / 4)), 0.0]),
         ("linear:8", [0.4, 0.3, 0.2, 0.1, 0.0]),
         ("wsd:8:0.5:0.5", [0.0, 0.2, 0.4, 0.2, 0.0]),
+        ("points:8:0=0.5,0.5=1,1=0", [0.2, 0.3, 0.4, 0.2, 0.0]),
     ],
 )
 def test_schedules_from_text(text: str, rates: list[float]) -> None:
@@ -129,10 +130,37 @@ def test_schedules_from_text(text: str, rates: list[float]) -> None:
     np.testing.assert_allclose(training.learning_rates(0, 9)[::2], rates, atol=1e-7)
 
 
-@pytest.mark.parametrize("text", ["cosine", "cosine:0", "linear:2.5", "wsd:100:0.1", "wsd:100:0.6:0.6", "step:10", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cosine",
+        "cosine:0",
+        "linear:2.5",
+        "wsd:100:0.1",
+        "wsd:100:0.6:0.6",
+        "step:10",
+        "",
+        "points:8",
+        "points:8:0=1",
+        "points:8:0=1,0.5=2,1=0",
+        "points:8:0=1,0=1,1=0",
+        "points:8:0=1:1=0",
+    ],
+)
 def test_texts_that_are_no_schedule_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"schedule must be constant, cosine:STEPS, .*not"):
         make_training(solvable.ScalarNetwork, {"training": "descent", "schedule": text})
+
+
+def test_fractions_of_a_schedule_can_be_given_apart_from_its_text() -> None:
+    """So that each of them is a flag, and a slider."""
+    rest = {"training": "descent", "learning_rate": 0.4}
+    together = make_training(solvable.ScalarNetwork, {**rest, "schedule": "wsd:8:0.5:0.2"})
+    assert make_training(solvable.ScalarNetwork, {**rest, "schedule": "wsd:8", "warm_up": 0.5}) == together
+    assert hash(together) == hash(make_training(solvable.ScalarNetwork, {**rest, "schedule": "wsd:8:0.5:0.2"}))
+    for schedule in ("cosine:8", "wsd:8:0.1:0.2", None):
+        with pytest.raises(ValueError, match="warm_up is an option of the schedule wsd:STEPS, not of"):
+            make_training(solvable.ScalarNetwork, {**rest, "schedule": schedule, "warm_up": 0.5})
 
 
 def test_a_schedule_of_arrays_is_refused() -> None:
@@ -238,7 +266,8 @@ def test_an_option_of_one_training_only_says_which_is_meant() -> None:
 
 def test_options_are_those_of_the_trainings_that_are_covered() -> None:
     names = [option.name for option in training_options(solvable.ScalarNetwork)]
-    assert names == ["training", "learning_rate", "weight_decay", "momentum", "nesterov", "decoupled"]
+    of_steps = ["momentum", "nesterov", "decoupled", "schedule", "warm_up", "decay"]
+    assert names == ["training", "learning_rate", "weight_decay", *of_steps]
     assert training_options(solvable.ScalarNetwork)[0].choices == ("flow", "descent")
 
 

@@ -1,4 +1,4 @@
-"""Sphinx extension that embeds a shipped story: a directive named ``story`` whose argument is the name of a model.
+"""Sphinx extension that embeds a shipped story: a directive named ``story`` whose argument is the name of a story.
 
 The page of the story is written once into the built site. It contains its script and its data, so that reading it needs
 no network and no server.
@@ -23,24 +23,24 @@ class StoryFrame(nodes.General, nodes.Element):
 
 
 class StoryDirective(SphinxDirective):
-    """``{story} MODEL`` shows the story of a model; ``:height:`` is that of the frame in pixels."""
+    """``{story} NAME`` shows a story; ``:height:`` is that of the frame in pixels."""
 
     required_arguments = 1
     option_spec: ClassVar[dict[str, Any]] = {"height": directives.positive_int}
 
     def run(self) -> list[nodes.Node]:
-        model = self.arguments[0]
-        if model not in stories.names():
-            raise self.error(f"{model!r} has no story; models with one are {', '.join(stories.names())}")
-        scene = stories.shipped(model)
+        name = self.arguments[0]
+        if name not in stories.names():
+            raise self.error(f"there is no story {name!r}; stories are {', '.join(stories.names())}")
+        scene = stories.shipped(name)
         if scene is None:
-            raise self.error(f"the story of {model} has changed: run python -m solvable.stories build {model}")
-        return [StoryFrame(model=model, question=scene["question"], height=self.options.get("height", 900))]
+            raise self.error(f"the story of {name} has changed: run python -m solvable.stories build {name}")
+        return [StoryFrame(story=name, question=scene["question"], height=self.options.get("height", 900))]
 
 
 def visit_html(translator: Any, node: StoryFrame) -> None:
     up = "../" * translator.builder.current_docname.count("/")
-    address, question = f"{up}{FOLDER}/{node['model']}.html", escape(node["question"])
+    address, question = f"{up}{FOLDER}/{node['story']}.html", escape(node["question"])
     frame = f'<iframe src="{address}" title="Story: {question}" height="{node["height"]}" loading="lazy"></iframe>'
     link = f'<a href="{address}" target="_blank">Open the story on a page of its own</a>'
     translator.body.append(f'<figure class="story">{frame}<figcaption>{question} {link}</figcaption></figure>\n')
@@ -57,9 +57,9 @@ def write_stories(app: Any, error: Exception | None) -> None:
         return
     folder = Path(app.outdir) / FOLDER
     folder.mkdir(exist_ok=True)
-    for model in stories.names():
-        if scene := stories.shipped(model):
-            (folder / f"{model}.html").write_text(story_html(scene), "utf-8")
+    for name in stories.names():
+        if scene := stories.shipped(name):
+            (folder / f"{name}.html").write_text(story_html(scene), "utf-8")
 
 
 def setup(app: Any) -> dict[str, Any]:

@@ -73,6 +73,8 @@ def log_slider(low: float, high: float, **options: Any) -> Slider:
 SHARED_SLIDERS: Mapping[str, Slider] = {
     "learning_rate": log_slider(1e-4, 2),
     "momentum": Slider(0, 0.99, count=99),
+    "warm_up": Slider(0, 0.5, count=50),
+    "decay": Slider(0.02, 0.5, count=48),
     "weight_decay": log_slider(1e-6, 1, before=("0",)),
     "batch_size": log_slider(1, 4096, whole=True, count=60),
     "batch_fraction": Slider(0.01, 1, count=99),

@@ -276,6 +276,10 @@ class Story:
         Function of the model and the training that computes the numbers which the texts insert.
     ranges
         First and last number of a slider, for sliders of which the story hands over only a part.
+    name
+        Short name of a further story of a model, part of its address; the first one needs none.
+    explain, system
+        What to see in the curves, and the picture of the system, in this story; None for the model's own.
     """
 
     question: str
@@ -286,3 +290,6 @@ class Story:
     variables: tuple[tuple[str, ...], ...]
     facts: Callable[[Any, Any], Mapping[str, Any]] = lambda model, training: {}
     ranges: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    name: str = ""
+    explain: Callable[[Any, Any, xr.Dataset], Explanation] | None = None
+    system: Callable[[Any, Any, np.ndarray], SystemView] | None = None

@@ -4,6 +4,7 @@ training a choice of values means."""
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,8 @@ class TrainingOption:
     """An option of the trainings that a model covers: its name, its meaning, its rule and its default.
 
     ``choices`` are the values of an option that takes one of a few names; ``whole`` says that it is a whole number;
-    ``kinds`` are the names of the trainings that have the option.
+    ``kinds`` are the names of the trainings that have the option; ``needs`` is the name of another option and how its
+    text must begin for this one to mean anything. An option whose rule is that of a function is a text.
     """
 
     name: str
@@ -46,6 +48,7 @@ class TrainingOption:
     choices: tuple[str, ...] = ()
     whole: bool = False
     kinds: tuple[str, ...] = ()
+    needs: tuple[str, str] | tuple[()] = ()
 
 
 def training_options(model: "type[Model]") -> list[TrainingOption]:
@@ -53,8 +56,8 @@ def training_options(model: "type[Model]") -> list[TrainingOption]:
 
     >>> import solvable
     >>> from solvable.training_choice import training_options
-    >>> [option.name for option in training_options(solvable.LinearNetwork)]
-    ['training', 'learning_rate', 'weight_decay', 'momentum', 'nesterov', 'decoupled']
+    >>> [option.name for option in training_options(solvable.ScalarNetwork)][:4]
+    ['training', 'learning_rate', 'weight_decay', 'momentum']
     """
     covered = [*model.theory_covers, *model.simulation_covers]
     kinds = [name for name, kind in TRAININGS.items() if any(cover.kind is kind for cover in covered)]
@@ -80,7 +83,13 @@ def training_options(model: "type[Model]") -> list[TrainingOption]:
             about = field.metadata
             whole = "whole number" in about["rule"].text
             found.append(TrainingOption(name, about["help"], about["rule"], about["symbol"], value, (), whole))
-    return [dataclasses.replace(option, kinds=_kinds_with(option.name, covered)) for option in found]
+    found = [dataclasses.replace(option, kinds=_kinds_with(option.name, covered)) for option in found]
+    scheduled = tuple(kind for kind in kinds if any(_takes_schedules(cover, TRAININGS[kind]) for cover in covered))
+    return found + [dataclasses.replace(option, kinds=scheduled) for option in _SCHEDULE_OPTIONS if scheduled]
+
+
+def _takes_schedules(cover: Covers, kind: type[Training]) -> bool:
+    return cover.kind is kind and "learning_rate" in cover.schedules
 
 
 def _kinds_with(name: str, covered: Iterable[Covers]) -> tuple[str, ...]:
@@ -103,7 +112,8 @@ def make_training(model: "type[Model]", values: Mapping[str, Any]) -> Training:
     """The training that values of :func:`training_options` mean; what is None or left out has its default.
 
     An option that only one kind of training has implies this kind: a batch size means SGD. ``schedule`` may be the text
-    of a learning-rate schedule (:func:`parse_schedule`), whose peak is the learning rate.
+    of a learning-rate schedule (:func:`parse_schedule`), whose peak is the learning rate; ``warm_up`` and ``decay`` are
+    the fractions of ``wsd:STEPS``.
 
     >>> import solvable
     >>> from solvable.training_choice import make_training
@@ -111,7 +121,7 @@ def make_training(model: "type[Model]", values: Mapping[str, Any]) -> Training:
     GradientDescent(learning_rate=0.01, momentum=0.9)
     """
     given = {name: value for name, value in values.items() if value is not None}
-    schedule = given.pop("schedule", None)
+    schedule = _schedule_text(*(given.pop(name, None) for name in ("schedule", "warm_up", "decay")))
     kind = _meant(model, given)
     default = model.default_training
     options = dict(default.parameters()) if type(default) is kind else _started(model, kind)
@@ -127,45 +137,134 @@ def make_training(model: "type[Model]", values: Mapping[str, Any]) -> Training:
     return kind(**options)
 
 
-SCHEDULES = "constant, cosine:STEPS, linear:STEPS or wsd:STEPS[:WARM_UP:DECAY] (fractions of the steps, 0.05 and 0.2)"
+def _schedule_text(schedule: str | None, warm_up: float | None, decay: float | None) -> str | None:
+    """The text of a schedule with the fractions that were given apart from it."""
+    if warm_up is None and decay is None:
+        return schedule
+    if schedule is None or not schedule.startswith("wsd:") or schedule.count(":") != 1:
+        name = "decay" if warm_up is None else "warm_up"
+        raise ValueError(f"{name} is an option of the schedule wsd:STEPS, not of {schedule or 'a constant rate'!r}")
+    fractions = (WARM_UP if warm_up is None else warm_up, DECAY if decay is None else decay)
+    return f"{schedule}:{fractions[0]:g}:{fractions[1]:g}"
+
+
+WARM_UP, DECAY = 0.05, 0.2
+SCHEDULES = (
+    f"constant, cosine:STEPS, linear:STEPS, wsd:STEPS[:WARM_UP:DECAY] (fractions of the steps, {WARM_UP:g} and "
+    f"{DECAY:g}) or points:STEPS:FRACTION=RATE,... (fractions of the steps and of the peak)"
+)
+_FRACTION = Rule("between 0 and 1", lambda value: 0 <= value <= 1)
+_SCHEDULE_OPTIONS = (
+    TrainingOption("schedule", "schedule whose peak is the learning rate", Rule(SCHEDULES, callable, function=True)),
+    TrainingOption(
+        "warm_up",
+        "fraction of the steps in which the rate rises",
+        _FRACTION,
+        default=WARM_UP,
+        needs=("schedule", "wsd:"),
+    ),
+    TrainingOption(
+        "decay", "fraction of the steps in which the rate falls", _FRACTION, default=DECAY, needs=("schedule", "wsd:")
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedSchedule:
+    """A learning-rate schedule that a text describes; equal texts and peaks are equal schedules.
+
+    Parameters
+    ----------
+    text
+        The text, as :func:`parse_schedule` reads it.
+    peak
+        The largest learning rate.
+    """
+
+    text: str
+    peak: float
+
+    def __call__(self, step: Any) -> Any:
+        return self.peak * _shape_of(self.text)(step)
+
+    def __repr__(self) -> str:
+        return f"parse_schedule({self.text!r}, {self.peak!r})"
 
 
 def parse_schedule(text: str, peak: Any) -> Any:
     """A learning-rate schedule from text such as ``cosine:1000``, with the given peak.
 
-    ``constant`` is the peak itself; ``cosine:STEPS`` and ``linear:STEPS`` decay to zero in that many steps; and
-    ``wsd:STEPS:WARM_UP:DECAY`` warms up, is constant and decays (both linearly) in these fractions of the steps.
+    ``constant`` is the peak itself; ``cosine:STEPS`` and ``linear:STEPS`` decay to zero in that many steps;
+    ``wsd:STEPS:WARM_UP:DECAY`` warms up, is constant and decays (both linearly) in these fractions of the steps; and
+    ``points:STEPS:FRACTION=RATE,...`` is linear between points: fractions of the steps, and of the peak.
+
+    Parameters
+    ----------
+    text
+        Name and numbers of the schedule.
+    peak
+        Its largest learning rate.
 
     >>> from solvable.training_choice import parse_schedule
     >>> schedule = parse_schedule("linear:100", 0.5)
     >>> float(schedule(50))
     0.25
     """
+    text = "".join(text.split())
+    shape = _shape_of(text)
+    return peak if shape is None else NamedSchedule(text, peak)
+
+
+@lru_cache(maxsize=256)
+def _shape_of(text: str) -> Any:
+    """The schedule of a text with a peak of one; None for a constant rate."""
     import optax
 
     name, *numbers = text.split(":")
+    refused = ValueError(f"schedule must be {SCHEDULES}, not {text!r}")
+    if name == "points":
+        return _through_points(numbers, refused)
     sizes = {"constant": (0,), "cosine": (1,), "linear": (1,), "wsd": (1, 3)}
     try:
         values = [float(number) for number in numbers]
     except ValueError:
-        values = [math.nan]
-    steps, warm_up, decay = (*values, *(1.0, 0.05, 0.2)[len(values) :])[:3]
-    valid = steps >= 1 and float(steps).is_integer() and warm_up >= 0 and decay > 0 and warm_up + decay <= 1
+        raise refused from None
+    steps, warm_up, decay = (*values, *(1.0, WARM_UP, DECAY)[len(values) :])[:3]
+    valid = _is_count(steps) and warm_up >= 0 and decay > 0 and warm_up + decay <= 1
     if len(numbers) not in sizes.get(name, ()) or not valid:
-        raise ValueError(f"schedule must be {SCHEDULES}, not {text!r}")
+        raise refused
     if name == "constant":
-        return peak
+        return None
     if name == "cosine":
-        return optax.cosine_decay_schedule(peak, int(steps))
+        return optax.cosine_decay_schedule(1.0, int(steps))
     if name == "linear":
-        return optax.linear_schedule(peak, 0.0, int(steps))
+        return optax.linear_schedule(1.0, 0.0, int(steps))
     begin, end = round(warm_up * steps), round((1 - decay) * steps)
     parts = [
-        optax.linear_schedule(0.0, peak, max(begin, 1)),
-        optax.constant_schedule(peak),
-        optax.linear_schedule(peak, 0.0, max(int(steps) - end, 1)),
+        optax.linear_schedule(0.0, 1.0, max(begin, 1)),
+        optax.constant_schedule(1.0),
+        optax.linear_schedule(1.0, 0.0, max(int(steps) - end, 1)),
     ]
     return optax.join_schedules(parts, [begin, end])
+
+
+def _is_count(steps: float) -> bool:
+    return steps >= 1 and float(steps).is_integer()
+
+
+def _through_points(numbers: list[str], refused: ValueError) -> Any:
+    """Linear between points, whose fractions of the run must rise from 0 to 1."""
+    import jax.numpy as jnp
+
+    try:
+        steps, pairs = float(numbers[0]), [tuple(map(float, pair.split("="))) for pair in numbers[1].split(",")]
+        fractions, rates = np.array(pairs, float).T
+    except (ValueError, IndexError):
+        raise refused from None
+    inside = ((rates >= 0) & (rates <= 1)).all() and fractions[0] == 0 and fractions[-1] == 1
+    if len(numbers) != 2 or not _is_count(steps) or not inside or not (np.diff(fractions) > 0).all():
+        raise refused
+    return lambda step: jnp.interp(step / steps, fractions, rates)
 
 
 def _meant(model: "type[Model]", given: Mapping[str, Any]) -> type[Training]:

@@ -44,7 +44,8 @@ def server() -> Iterator["Server"]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    command = [sys.executable, "-m", "solvable", "explore", "scalar-network", "--port", str(port), "--no-browser"]
+    command = [sys.executable, "-m", "solvable", "explore", "scalar-network", "--port", str(port)]
+    command += ["--no-browser", "--no-warm-up"]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The explorer without a browser: controls, addresses, code, planes, limits, files and the workers behind a page."""
+"""The explorer without a browser: controls, addresses, code, planes, limits and files."""
 
 import ast
 import functools
@@ -6,11 +6,8 @@ import html
 import io
 import json
 import math
-import os
 import re
 import socket
-import threading
-import time
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -762,135 +759,6 @@ def test_an_array_that_says_it_is_huge_is_refused_unread() -> None:
         diagnosis.diagnose(str(missing))
 
 
-# Workers -----------------------------------------------------------------------------------------------------------
-
-
-def _ask(pool: object, task: str, payload: dict, heavy: bool = False) -> tuple[object, dict]:
-    job = pool.submit(task, payload, heavy)
-    answer: dict = {"over": threading.Event()}
-    job.on_done = lambda result, notes: (answer.update(result=result), answer["over"].set())
-    job.on_failed = lambda words: (answer.update(words=words), answer["over"].set())
-    pool.begin(job)
-    return job, answer
-
-
-# The tests in a browser run workers, stop and replace them, always; what is here alone is the limit on their time.
-@pytest.mark.slow
-def test_workers_answer_refuse_and_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("panel")
-    from solvable.explorer import workers
-
-    pool = workers.Workers(1)
-    try:
-        setting = changed("scalar-network", QUICK["scalar-network"])
-        payload = {"model": setting.model, "texts": dict(setting.texts)}
-        _, fine = _ask(pool, "theory", payload)
-        _, wrong = _ask(pool, "theory", {"model": "scalar-network", "texts": {"target": "none"}})
-        assert fine["over"].wait(60)
-        assert wrong["over"].wait(60)
-        assert fine["result"]["curves"].equals(theory_of(setting)), "another process, the same numbers"
-        assert "target must be a finite number" in wrong["words"]
-        # Work that neither ends nor listens: longer than it may take, then ended with its process.
-        endless = {"model": "scalar-network", "texts": {"training": "descent", "times": "0:1e9:2"}}
-        monkeypatch.setitem(workers.SECONDS, "simulation", 0.5)
-        before = [worker.process.pid for worker in pool._workers]
-        _, late = _ask(pool, "simulation", endless, heavy=True)
-        assert late["over"].wait(60)
-        assert "stopped after 0.5 seconds" in late["words"]
-        _, again = _ask(pool, "theory", payload)
-        assert again["over"].wait(60)
-        assert again["result"]["curves"].equals(fine["result"]["curves"])
-        assert [worker.process.pid for worker in pool._workers] != before
-    finally:
-        pool.close()
-    assert not Path(pool.cache).exists()
-
-
-def _drive(pool: object, moves: int) -> list[int]:
-    """Ask for theory and cards along a slider, one after the other as a page does; the memory after each move."""
-    held: list[int] = []
-    stops = [text for text in fields_of("scalar-network")["target"].slider.stops() if text != "0"]
-    for move in range(moves):
-        texts = {**QUICK["scalar-network"], "target": stops[move % len(stops)], "times": f"0:8:{5 + move % 40}"}
-        for task in ("theory", "cards"):
-            _, answer = _ask(pool, task, {"model": "scalar-network", "texts": texts})
-            assert answer["over"].wait(120)
-            assert "result" in answer, answer
-        held.append(max(_resident(worker.process.pid) for worker in pool._workers))
-    return held
-
-
-def _resident(process: int) -> int:
-    try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        # It has just been replaced.
-        return 0
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads memory from /proc")
-def test_a_worker_that_has_grown_is_replaced_without_losing_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a limit that every worker exceeds, fresh ones take over, and every question is answered all the same."""
-    from solvable.explorer import workers
-
-    monkeypatch.setattr(workers, "MOST_MEMORY", 1)
-    monkeypatch.setattr(workers, "_GROWTH", 0.0)
-    pool = workers.Workers(1)
-    try:
-        pool.start()
-        first = pool._workers[0].process
-        until = time.monotonic() + 300
-        while first.poll() is None:
-            assert time.monotonic() < until, "the worker is not replaced"
-            _drive(pool, 1)
-        _drive(pool, 1)
-        assert len(pool._workers) == 1
-    finally:
-        pool.close()
-
-
-def test_the_second_slow_calculation_sees_its_place_in_the_queue() -> None:
-    from solvable.explorer import workers
-    from solvable.explorer.markup import queue_words
-
-    pool = workers.Workers(2)
-    given: list[tuple[object, object]] = []
-    pool._workers = [SimpleNamespace(job=None, model="", end=lambda: None, successor=None) for _ in range(2)]
-    for worker in pool._workers:
-        worker.give = lambda job, worker=worker: (given.append((worker, job)), setattr(worker, "job", job))
-    said: list[tuple[int, int]] = []
-    jobs = [pool.submit("theory", {}, heavy=place != 3) for place in range(4)]
-    try:
-        for place, job in enumerate(jobs):
-            job.on_waiting = lambda before, place=place: said.append((place, before))
-            pool.begin(job)
-        # One worker is kept for quick work, which does not wait for the others.
-        assert [job for _, job in given] == [jobs[0], jobs[3]]
-        assert said == [(1, 1), (2, 2)]
-        given[0][0].job = None
-        pool._assign()
-        assert said[2:] == [(2, 1)]
-        assert queue_words(1) == "waiting in the queue, 1 slow calculation before this one"
-        assert "2 slow calculations" in queue_words(2)
-        assert queue_words(0) == ""
-    finally:
-        pool.close()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads memory from /proc")
-def test_a_thousand_moves_stay_within_a_bound_of_memory() -> None:
-    from solvable.explorer import workers
-
-    pool = workers.Workers(1)
-    try:
-        held = _drive(pool, 1000)
-    finally:
-        pool.close()
-    # The limit is looked at after a job, and kept until the successor has started: some jobs later.
-    assert max(held) < workers.MOST_MEMORY + 100e6
-
-
 # The server --------------------------------------------------------------------------------------------------------
 
 
@@ -1199,21 +1067,3 @@ def test_points_without_a_line_have_their_own_entry_in_the_legend() -> None:
     # A line of setting B says nothing about the points, which are of setting A.
     shown = legend([(line, True)], points, "simulation", "light", hollow=False).partition("</ul>")[0]
     assert shown.count("test loss") == 2
-
-
-def test_a_worker_does_not_import_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody's random.py beside the page is theirs, and not the standard library's."""
-    from solvable.explorer import workers
-
-    for name in ("random", "queue", "numpy", "solvable"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')\n")
-    monkeypatch.chdir(tmp_path)
-    # A path that ends in a colon names the current folder as well.
-    monkeypatch.setenv("PYTHONPATH", f"{Path(solvable.__file__).parents[1]}{os.pathsep}")
-    pool = workers.Workers(1)
-    try:
-        _, answer = _ask(pool, "cards", {"model": "scalar-network", "texts": {}})
-        assert answer["over"].wait(300)
-        assert {card.name for card in answer["result"]} >= {"regime", "distance"}
-    finally:
-        pool.close()

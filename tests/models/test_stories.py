@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from solvable import models
+from solvable import models, stories
+from solvable.models.feature_scaling.schedule_story import last_loss
 from solvable.settings import Setting, theory_of
-from solvable.story import Band, Explanation, Level, Point, Slope, Step, Story, SystemView, Tick, crossing
+from solvable.stories.scene import model_of, story_of
+from solvable.story import Band, Explanation, Level, Point, Slope, Step, SystemView, Tick, crossing
 
-TOLD = [name for name in models.names() if models.get(name).controls.stories]
-STEPS = [(name, place) for name in TOLD for place in range(len(models.get(name).controls.stories[0].steps))]
+TOLD = stories.names()
+STEPS = [(name, place) for name in TOLD for place in range(len(story_of(name).steps))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +31,8 @@ class Shown:
     view: SystemView
 
 
-def story_of(name: str) -> Story:
-    return models.get(name).controls.stories[0]
-
-
 def setting_of(name: str, texts: dict[str, str]) -> Setting:
-    setting = Setting(name)
+    setting = Setting(model_of(name))
     for key, text in texts.items():
         setting = setting.change(key, text)
     return setting
@@ -44,10 +42,11 @@ def setting_of(name: str, texts: dict[str, str]) -> Setting:
 def shown(name: str, texts: tuple[tuple[str, str], ...]) -> Shown:
     setting = setting_of(name, dict(texts))
     model, training, curves = setting.build(), setting.training(), theory_of(setting)
-    controls = models.get(name).controls
+    controls, story = models.get(model_of(name)).controls, story_of(name)
     # As on the page: what the sentence was told of the curves, the picture and the facts need not predict again.
-    explanation = controls.explain(model, training, curves)
-    return Shown(model, training, curves, explanation, controls.system(model, training, curves.time.values))
+    explanation = (story.explain or controls.explain)(model, training, curves)
+    view = (story.system or controls.system)(model, training, curves.time.values)
+    return Shown(model, training, curves, explanation, view)
 
 
 def of_step(name: str, place: int) -> tuple[Step, Shown]:
@@ -115,7 +114,7 @@ def test_a_story_is_short_and_hands_over(name):
     assert 4 <= len(story.steps) <= 6
     assert all(step.question.endswith("?") for step in story.steps[:-1])
     assert not story.steps[-1].question
-    fields = Setting(name).fields
+    fields = Setting(model_of(name)).fields
     assert story.sliders
     assert all(fields[key].slider is not None for key in story.sliders)
     for text in (story.challenge, story.answer):
@@ -236,6 +235,41 @@ def test_crossing_of_a_level():
     assert crossing([0, 1, 2], [1.0, 0.5, 0.0], 0.75) == 0.5
     assert crossing([1, 2], [0.0, 1.0], 0.0) == 1
     assert math.isnan(crossing([0, 1], [0.0, 0.1], 0.5))
+
+
+class TestSchedules:
+    name = "feature-scaling-schedule"
+
+    @pytest.mark.parametrize("place", range(6))
+    def test_facts_are_those_of_the_curves(self, place):
+        """Curves come from two-time functions, the facts from a recursion of second moments, another route."""
+        _, seen = of_step(self.name, place)
+        best = next(mark.value for mark in seen.explanation.marks if isinstance(mark, Level))
+        assert float(seen.curves.test_loss[-1]) / best == pytest.approx(facts_of(self.name, place)["ratio"], rel=1e-9)
+
+    def test_the_schedule_that_is_drawn_is_the_best_one(self):
+        assert 1 <= facts_of(self.name, 3)["ratio"] < 1.01
+
+    def test_a_warm_up_helps_with_clean_labels_and_a_decay_with_noisy_ones(self):
+        clean, noisy = facts_of(self.name, 0), facts_of(self.name, 4)
+        assert 1 < clean["warmed"] < 0.6 * clean["cosine"]
+        assert 0.8 * clean["constant"] < clean["cosine"] < clean["constant"]
+        assert 1 < noisy["cosine"] < 0.6 * noisy["warmed"] < noisy["constant"]
+
+    def test_no_other_fractions_are_better_than_the_answers(self):
+        _, seen = of_step(self.name, 5)
+        facts = facts_of(self.name, 5)
+        best = float(seen.model.best_schedule(100, 0.5, 1, progress=False).test_loss.sel(schedule="optimal")[0])
+        for warm_up, decay in ((0.1, 0.1), (0.2, 0.25), (0.33, 0.1), (0.33, 0.4), (0.45, 0.25), (0.3, 0.3)):
+            setting = setting_of(self.name, dict(story_of(self.name).steps[5].settings))
+            setting = setting.change("warm_up", str(warm_up)).change("decay", str(decay))
+            assert last_loss(seen.model, setting.training()) / best - 1 > facts["simple"] - 1e-9
+
+    def test_the_path_is_the_schedule(self):
+        _, seen = of_step(self.name, 2)
+        rates = seen.training.learning_rates(0, 101)
+        np.testing.assert_allclose(0.5 * seen.view.data.y, rates[seen.curves.time.values.astype(int)], atol=1e-12)
+        assert seen.view.data.line_y.max() <= 1
 
 
 class TestDiagonalNetwork:

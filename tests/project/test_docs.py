@@ -269,5 +269,6 @@ def test_the_readme_lists_every_story_with_its_question():
     from solvable.stories.scene import story_of
 
     text = (ROOT / "README.md").read_text("utf-8")
-    for model in stories.names():
-        assert f"| {story_of(model).question} | [`{model}`](docs/models/{model}.md) |" in text
+    for name in stories.names():
+        model = stories.model_of(name)
+        assert f"| {story_of(name).question} | [`{model}`](docs/models/{model}.md) |" in text

@@ -321,7 +321,7 @@ def live() -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    command = [sys.executable, "-m", "solvable", "explore", "--port", str(port), "--no-browser"]
+    command = [sys.executable, "-m", "solvable", "explore", "--port", str(port), "--no-browser", "--no-warm-up"]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -341,7 +341,7 @@ def test_the_live_page_links_stories_and_free_play(live: str, visit: Callable) -
     page.locator("#steps button").nth(1).click()
     page.locator("#free").click()
     expect(page).to_have_url(re.compile(r"/\?model=linear-estimator.*times=1:1e5:97log"))
-    page.locator("#story").click()
+    page.locator("a.story").click()
     ready(page)
     response = page.request.get(f"{live}/story/nothing")
     assert response.status == 404

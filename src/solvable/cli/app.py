@@ -245,6 +245,9 @@ def explore(
     port: Annotated[int | None, typer.Option(help="Port to listen on (default: 5006, or the next free one).")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; any other is reachable by others.")] = ("127.0.0.1"),
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    warm_up: Annotated[
+        bool, typer.Option(help="Compile all models in the background, for first curves at once.")
+    ] = True,
     export: Annotated[
         str | None, typer.Option(help="Write the stories as pages that need no server into this folder, and end.")
     ] = None,
@@ -262,4 +265,4 @@ def explore(
     for name in model or []:
         models.get(name)
     with ordinary_interrupts():
-        serve(model[0] if model else None, host, port, browser)
+        serve(model[0] if model else None, host, port, browser, warm_up)

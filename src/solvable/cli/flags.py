@@ -14,7 +14,7 @@ import typer
 from solvable.model import Model
 from solvable.ranges import parse_matrix, parse_range
 from solvable.training import Training
-from solvable.training_choice import SCHEDULES, make_training, training_options
+from solvable.training_choice import make_training, training_options
 
 Values = dict[str, Any]
 # Longer lists are not shown as the default of a flag.
@@ -121,16 +121,14 @@ def training_flags(model: type[Model]) -> list[inspect.Parameter]:
             annotation: Any = Literal[option.choices]
         elif isinstance(option.default, bool):
             annotation = bool
+        elif option.rule.function:
+            annotation = str
         else:
             annotation = int if option.whole else float
         rule = "" if option.choices or annotation is bool else f": {option.rule.text}"
         usual = "" if option.default is None else f" [default: {option.default}]"
         text = f"{option.help}{_in_brackets(option.symbol)}{rule}{usual}"
         flags.append(flag(option.name, annotation | None, None, text))
-    if any("learning_rate" in cover.schedules for cover in (*model.theory_covers, *model.simulation_covers)):
-        flags.append(
-            flag("schedule", str | None, None, f"learning-rate schedule whose peak is the learning rate: {SCHEDULES}")
-        )
     return flags
 
 

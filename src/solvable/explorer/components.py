@@ -99,6 +99,7 @@ def described(field: Any) -> dict[str, Any]:
         "choices": list(field.choices),
         "names": list(field.names),
         "trainings": list(field.trainings),
+        "needs": list(field.needs),
         "suggestions": list(field.suggestions),
         "stops": None if field.slider is None else list(field.slider.stops()),
     }
@@ -116,6 +117,7 @@ def choice(key: str, help: str, choices: dict[str, str]) -> dict[str, Any]:
         "choices": list(choices),
         "names": list(choices.values()),
         "trainings": [],
+        "needs": [],
         "suggestions": [],
         "stops": None,
     }

@@ -11,6 +11,7 @@ from solvable.explorer.address import THEMES, State
 from solvable.explorer.components import asset
 from solvable.explorer.presets import presets_of
 from solvable.explorer.view import View
+from solvable.stories.scene import names, story_of
 
 _TABS = {"curves": "Curves", "phase": "Phase diagram", "code": "Code and files", "diagnose": "Diagnose a network"}
 _PARTS = "form compare form_b notice cards runner progress actions python command downloads address"
@@ -66,7 +67,7 @@ def _variables(state: State) -> dict[str, Any]:
         "model_summary": models.names()[state.a.model],
         "tabs": [{"key": key, "name": name} for key, name in _TABS.items()],
         "open_tab": state.tab,
-        "story_href": f"/story/{state.a.model}" if models.get(state.a.model).controls.stories else "",
+        "stories": [{"href": f"/story/{name}", "question": story_of(name).question} for name in names(state.a.model)],
         "other_theme": other,
         "theme_href": "?" + urlencode([("model", state.a.model), ("theme", other)]),
         "presets": _grouped(state, theme),

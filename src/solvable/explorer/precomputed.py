@@ -8,11 +8,13 @@ import datetime
 import gzip
 import hashlib
 import json
+import os
 import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from solvable import files
@@ -50,12 +52,20 @@ def shipped_curves(setting: Setting) -> tuple[xr.Dataset, str] | None:
     return xr.Dataset.from_dict(found["curves"]), words
 
 
-def store(setting: Setting) -> Path:
-    """Compute the curves of a setting and store them in the package."""
+def store(setting: Setting, folder: Path = FOLDER) -> Path:
+    """Compute the curves of a setting and store them, in the package unless another folder is given."""
     about = {"version": __version__, "made": datetime.date.today().isoformat(), "texts": dict(setting.texts)}
-    text = json.dumps({**about, "curves": theory_of(setting).to_dict()}, separators=(",", ":"))
-    FOLDER.mkdir(exist_ok=True)
-    return files.write_atomically(path_of(setting), gzip.compress(text.encode(), mtime=0))
+    # Six digits are more than a picture shows, and than the theory's own error leaves.
+    curves = theory_of(setting).map(_rounded, keep_attrs=True)
+    text = json.dumps({**about, "curves": curves.to_dict()}, separators=(",", ":"))
+    folder.mkdir(exist_ok=True)
+    return files.write_atomically(folder / path_of(setting).name, gzip.compress(text.encode(), mtime=0))
+
+
+def _rounded(values: xr.DataArray) -> xr.DataArray:
+    if values.dtype.kind != "f":
+        return values
+    return values.copy(data=np.array([float(f"{value:.6g}") for value in values.values.flat]).reshape(values.shape))
 
 
 def heavy_presets() -> list[Any]:
@@ -66,7 +76,9 @@ def heavy_presets() -> list[Any]:
 
 
 if __name__ == "__main__":
+    # Where the environment names a folder OUT, files go there: a machine without this repository may compute them.
+    where = Path(os.environ.get("OUT", FOLDER))
     for chosen in heavy_presets():
         if not sys.argv[1:] or any(word in chosen.label for word in sys.argv[1:]):
-            made = store(chosen.state().a)
+            made = store(chosen.state().a, where)
             print(f"{chosen.label}: {made.name}, {made.stat().st_size / 1000:.0f} kB", flush=True)

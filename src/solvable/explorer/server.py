@@ -19,8 +19,28 @@ _SESSION = {"unused_session_lifetime_milliseconds": 60_000, "check_unused_sessio
 _LARGEST_MESSAGE = 12_000_000
 
 
-def serve(model: str | None = None, host: str = "127.0.0.1", port: int | None = None, browser: bool = True) -> None:
-    """Serve until interrupted. If no port is given, the first free one from 5006 on is taken."""
+def serve(
+    model: str | None = None,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    browser: bool = True,
+    warm_up: bool = True,
+) -> None:
+    """Serve until interrupted.
+
+    Parameters
+    ----------
+    model
+        The model whose story, or form, is opened; None for the landing view.
+    host
+        Address to listen on.
+    port
+        Port to listen on; None for the first free one from 5006 on.
+    browser
+        Whether to open a browser.
+    warm_up
+        Whether to compile the programs of all models in the background, so that first curves come at once.
+    """
     check_installed()
     port = _free_port(host, port)
     from solvable.explorer.workers import Workers
@@ -30,6 +50,8 @@ def serve(model: str | None = None, host: str = "127.0.0.1", port: int | None = 
         server = make_server(workers, model, host, port)
         address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}/"
         workers.start()
+        if warm_up:
+            workers.warm_up(sorted(models.names(), key=lambda name: name != model))
         # Nobody may read the address: a closed pipe is no reason not to serve.
         with contextlib.suppress(OSError):
             print(f"solvable explorer: {address}", flush=True)

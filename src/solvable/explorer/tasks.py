@@ -1,5 +1,6 @@
 """The tasks of the worker processes, by name. Each takes the texts of a setting and returns what the page shows."""
 
+import contextlib
 import json
 import warnings
 from collections.abc import Callable
@@ -135,7 +136,20 @@ def _diagnosis(payload: dict[str, Any], send: Send) -> Any:
 def _scene(payload: dict[str, Any], send: Send) -> Any:
     from solvable.stories import build
 
-    return build(payload["model"])
+    return build(payload["story"])
+
+
+def _warm_up(payload: dict[str, Any], send: Send) -> None:
+    """Compute what the first page of a model shows, so that its programs are compiled."""
+    setting = Setting(payload["model"])
+    quick = setting.is_slow and setting.has_quick_look
+    for task in ([_theory] if not quick else [_quick_look, _theory]) + [_cards]:
+        with contextlib.suppress(ValueError):
+            task({"model": setting.model, "texts": {}}, send)
+
+
+def _quick_look(payload: dict[str, Any], send: Send) -> dict[str, Any]:
+    return _theory({**payload, "quick": True}, send)
 
 
 TASKS: dict[str, Callable[[dict[str, Any], Send], Any]] = {
@@ -145,4 +159,5 @@ TASKS: dict[str, Callable[[dict[str, Any], Send], Any]] = {
     "plane": _plane,
     "diagnosis": _diagnosis,
     "scene": _scene,
+    "warm-up": _warm_up,
 }

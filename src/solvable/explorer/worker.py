@@ -17,6 +17,8 @@ from typing import IO, Any
 PROGRAM = str(Path(__file__).resolve())
 _HEADER = struct.Struct("<Q")
 _BETWEEN_REPORTS = 0.1
+# Bytes beyond which a worker drops its compiled programs. One that holds more all the same is replaced.
+MOST_MEMORY = 900_000_000
 
 
 class StoppedError(Exception):
@@ -71,11 +73,13 @@ def main() -> None:
     # Output of libraries must not get between the messages.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     control = _Control(sys.stdin.buffer)
+    from solvable.explorer.programs import ProgramMemory
     from solvable.explorer.tasks import run
     from solvable.precision import in_float64
     from solvable.progress import progress_callback
 
     compute = in_float64(run)
+    programs = ProgramMemory(MOST_MEMORY)
 
     write_message(out, ("ready", 0, None))
     while True:
@@ -105,8 +109,13 @@ def main() -> None:
         except Exception as error:
             answer = ("failed", number, _words(error))
         control.stopped.discard(number)
-        write_message(out, ("memory", number, memory()))
+        held = memory()
         write_message(out, answer)
+        # Nobody waits now.
+        if programs.is_too_large(payload.get("model", ""), held):
+            programs.drop()
+            held = memory()
+        write_message(out, ("memory", number, held))
 
 
 def memory() -> int:

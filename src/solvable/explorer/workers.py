@@ -15,17 +15,18 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from solvable.explorer.programs import compiler_environment
 from solvable.explorer.worker import PROGRAM, read_message, write_message
 from solvable.settings.limits import SECONDS
 
 # A worker that is asked to stop and does not within this many seconds is ended and replaced.
 _GRACE = 1.0
 _MOST_WAITING = 64
-# A worker that holds more bytes than this, and this many times more than after its first job, is replaced by a fresh
-# one: compiled programs of settings that nobody looks at any more are never freed inside a process.
+# A worker that still holds more bytes than this after it has dropped its compiled programs, and this many times more
+# than after its first job, is replaced by a fresh one.
 MOST_MEMORY = 1_000_000_000
 _GROWTH = 1.25
 
@@ -55,14 +56,14 @@ class _Worker:
     def __init__(self, pool: "Workers") -> None:
         self.pool = pool
         self.job: Job | None = None
-        self.model = ""
+        # The models whose programs it has compiled.
+        self.models: set[str] = set()
         self.timer: threading.Timer | None = None
         self.first_memory = 0
         # The process that takes over from this one, and whether it is ready to.
         self.successor: _Worker | None = None
         self.ready = False
-        environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": pool.cache, "OPENBLAS_NUM_THREADS": "1"}
-        environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+        environment = {**os.environ, **compiler_environment(pool.cache), "OPENBLAS_NUM_THREADS": "1"}
         # An empty entry, as a colon at the end leaves, stands for the current folder.
         path = [entry for entry in environment.pop("PYTHONPATH", "").split(os.pathsep) if entry]
         if path:
@@ -78,7 +79,8 @@ class _Worker:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def give(self, job: Job) -> None:
-        self.job, self.model = job, job.payload.get("model", "")
+        self.job = job
+        self.models.add(job.payload.get("model", ""))
         self.timer = threading.Timer(SECONDS[job.task], self.pool._too_long, (self, job))
         self.timer.daemon = True
         self.timer.start()
@@ -111,6 +113,8 @@ class Workers:
         self._count = count or max(2, min(4, os.cpu_count() or 2))
         self._workers: list[_Worker] = []
         self._waiting: deque[Job] = deque()
+        # Jobs for workers that have nothing else to do.
+        self._spare: deque[Job] = deque()
         self._numbers = itertools.count(1)
         self._closed = False
         self.cache = tempfile.mkdtemp(prefix="solvable-explorer-")
@@ -128,6 +132,19 @@ class Workers:
         job._cancel = self._cancel
         return job
 
+    def warm_up(self, models: Iterable[str]) -> None:
+        """Compile the programs of the first page of some models while nobody asks for anything.
+
+        Parameters
+        ----------
+        models
+            Names of the models, the first one first.
+        """
+        with self._lock:
+            self._spare.extend(self.submit("warm-up", {"model": model}, heavy=True) for model in models)
+            self.start()
+            self._assign()
+
     def begin(self, job: Job) -> None:
         with self._lock:
             if len(self._waiting) >= _MOST_WAITING:
@@ -144,6 +161,7 @@ class Workers:
             self._closed = True
             workers, self._workers = self._workers, []
             self._waiting.clear()
+            self._spare.clear()
         for worker in (*workers, *(one.successor for one in workers if one.successor is not None)):
             worker.end()
         atexit.unregister(self.close)
@@ -177,7 +195,11 @@ class Workers:
             self._waiting.remove(job)
             # Prefer the worker that has already compiled programs for this model.
             model = job.payload.get("model")
-            next((worker for worker in idle if worker.model == model), idle[-1 if job.heavy else 0]).give(job)
+            next((worker for worker in idle if model in worker.models), idle[-1 if job.heavy else 0]).give(job)
+        idle = [worker for worker in self._workers if worker.job is None]
+        # One worker stays free for visitors; each worker gets its share of the models.
+        if self._spare and len(idle) > min(1, self._count - 1):
+            min(idle, key=lambda worker: len(worker.models)).give(self._spare.popleft())
 
     def _cancel(self, job: Job) -> None:
         with self._lock:
@@ -209,11 +231,11 @@ class Workers:
         if kind == "ready":
             self._is_ready(worker)
             return
-        job = worker.job
-        if job is None or job.number != number:
-            return
         if kind == "memory":
             self._watch_memory(worker, content)
+            return
+        job = worker.job
+        if job is None or job.number != number:
             return
         if kind in ("done", "failed", "cancelled"):
             self._free(worker)
@@ -245,7 +267,6 @@ class Workers:
             large = held > max(MOST_MEMORY, _GROWTH * worker.first_memory)
             if large and worker.successor is None and worker in self._workers and not self._closed:
                 worker.successor = _Worker(self)
-                worker.successor.model = worker.model
 
     def _is_ready(self, worker: _Worker) -> None:
         with self._lock:

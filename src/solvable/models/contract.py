@@ -354,6 +354,9 @@ def _stories(model: Model, times: np.ndarray, theory: xr.Dataset) -> Iterator[st
     keys = {field.name for field in dataclasses.fields(model)} | {"times"}
     keys |= {option.name for option in training_options(type(model))}
     keys |= {name for verb in ("predict", "simulate") for name in inspect.signature(getattr(model, verb)).parameters}
+    names = [story.name for story in controls.stories]
+    if len(set(names)) < len(names) or any(names[:1]):
+        yield f"stories are called {names}: the first one needs no name, and the others need different ones"
     for story in controls.stories:
         yield from _story(story, keys, theory)
     if controls.explain is not None:

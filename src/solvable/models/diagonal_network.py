@@ -165,7 +165,7 @@ class DiagonalNetwork(Model):
         if isinstance(training, GradientDescent):
             if not is_traced(self, training):
                 check_stable(training, self._stable_learning_rate(), times[-1])
-            steps = follow_steps(_draw(self, None, None), times, training, operations=20.0 * self._numbers.size)
+            steps = follow_steps(_draw, self, times, training, None, None, operations=20.0 * self._numbers.size)
             steps.pop("train_loss")
             return self.dataset("theory", steps, coordinates, training=training, system={"samples": None})
         clock = training.flow_time(times)[:, None] * self.variances

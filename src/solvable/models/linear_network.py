@@ -175,10 +175,8 @@ class LinearNetwork(Model):
         if isinstance(training, GradientDescent):
             if not is_traced(self, training):
                 check_stable(training, self._stable_learning_rate(), times[-1])
-            problem = TrainingProblem(
-                lambda scale: -scale * (modes - scale**2), lambda scale: {"strength": scale**2}, jnp.sqrt(self._start())
-            )
-            strength = follow_steps(problem, times, training, operations=10.0 * modes.size)["strength"]
+            found = follow_steps(_balanced, self, times, training, operations=10.0 * modes.size)
+            strength = found["strength"]
         else:
             strength = _sigmoid_growth(modes, self._start(), jnp.asarray(training.flow_time(times))[:, None])
         variables = {
@@ -442,3 +440,9 @@ def _measure(target: _Target, begin: Array, first: Array, second: Array) -> dict
 def _rank(intensities: Array) -> Array:
     """How many directions are stronger than the cutoff; intensities are squares of strengths."""
     return jnp.sum(intensities > RANK_CUTOFF**2 * jnp.max(intensities, axis=-1, keepdims=True), axis=-1)
+
+
+def _balanced(model: LinearNetwork) -> TrainingProblem:
+    """Training of balanced and aligned layers, whose strength is the square of one number for each mode."""
+    modes, start = model.modes, jnp.sqrt(model._start())
+    return TrainingProblem(lambda scale: -scale * (modes - scale**2), lambda scale: {"strength": scale**2}, start)

@@ -223,7 +223,7 @@ class ScalarNetwork(Model):
         if isinstance(training, GradientDescent):
             if not is_traced(self, training):
                 check_stable(training, self._stable_learning_rate(), times[-1])
-            steps = follow_steps(_with_linearised(self), times, training, operations=40.0 * self._width)
+            steps = follow_steps(_with_linearised, self, times, training, operations=40.0 * self._width)
             return self.dataset("theory", steps, coordinates, training=training, system={"samples": None})
         aligned, opposed = self._sums()
         clock = training.flow_time(times) * (self.input_power / self.output_scale)

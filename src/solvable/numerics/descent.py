@@ -10,12 +10,14 @@ array([1.    , 0.3679, 0.1353])
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from solvable.checks import check_count
 from solvable.numerics.cost import STEP, check_cost
@@ -150,29 +152,57 @@ def train_with_error(
 
 @in_float64
 def follow_steps(
-    problem: TrainingProblem, times: Float[np.ndarray, "time"], training: GradientDescent, *, operations: float
+    draw: Callable[..., TrainingProblem],
+    model: PyTree,
+    times: Float[np.ndarray, "time"],
+    training: GradientDescent,
+    *options: Any,
+    operations: float,
+    counts: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Measure a network without randomness after each number of steps; exact but for rounding.
 
+    One compiled program serves all numbers of a model and a training: they are its arguments.
+
     Parameters
     ----------
-    problem
-        The gradient of the population's loss, what to measure, and the initial state.
+    draw
+        Function of a module, which makes of the model the gradient of the population's loss, what to measure, and the
+        initial state.
+    model
+        The model.
     times
         Increasing whole numbers of steps.
     training
         How the steps are taken.
+    *options
+        Further arguments of ``draw``, which is compiled for each of their values.
     operations
         Operations of one step, roughly.
+    counts
+        Fields of the model that ``draw`` needs as plain numbers, such as the size of an array.
     """
     check_cost(
         f"{times[-1]:.3g} gradient-descent steps",
         operations=times[-1] * (STEP + operations),
         remedy="ask for earlier times, or use GradientFlow",
     )
-    states = _descended(problem.gradient, problem.initial_state, times.astype(int), training)
-    values: dict[str, Any] = jax.vmap(problem.measure)(states)
+    traced = jax.tree.map(eqx.is_inexact_array_like, (model, training))
+    traced = eqx.tree_at(lambda pair: [getattr(pair[0], name) for name in counts], traced, [False] * len(counts))
+    numbers, rest = eqx.partition((model, training), traced)
+    steps = jnp.asarray(times.astype(int))
+    values: dict[str, Any] = _followed(numbers, steps, draw, rest, options)
     return values
+
+
+@partial(jax.jit, static_argnames=("draw", "rest", "options"))
+def _followed(
+    numbers: PyTree, steps: Array, draw: Callable[..., TrainingProblem], rest: PyTree, options: tuple[Any, ...]
+) -> PyTree:
+    """What is measured after each number of steps; ``numbers`` and ``rest`` are the two parts of model and training."""
+    model, training = eqx.combine(numbers, rest)
+    problem = draw(model, *options)
+    return jax.vmap(problem.measure)(_descended(problem.gradient, problem.initial_state, steps, training))
 
 
 def flow_steps(
@@ -259,7 +289,7 @@ def optimiser_step(
 
 
 def _descended(
-    gradient: Callable[[PyTree], PyTree], state: PyTree, steps: Int[np.ndarray, "time"], training: GradientDescent
+    gradient: Callable[[PyTree], PyTree], state: PyTree, steps: Int[Any, "time"], training: GradientDescent
 ) -> PyTree:
     """The state after each number of steps."""
     pull = _decayed(gradient, training)
@@ -272,7 +302,8 @@ def _descended(
         return carry, carry[0]
 
     start = jax.tree.map(lambda value: jnp.asarray(value, float), state)
-    ends = (jnp.asarray(np.concatenate([[0], steps[:-1]])), jnp.asarray(steps))
+    steps = jnp.asarray(steps)
+    ends = (jnp.concatenate([jnp.zeros(1, steps.dtype), steps[:-1]]), steps)
     return jax.lax.scan(stretch, (start, jax.tree.map(jnp.zeros_like, start)), ends)[1]
 
 

@@ -26,6 +26,8 @@ def python(setting: Setting) -> str:
     lines = ["import numpy as np", "import solvable"]
     if rounded:
         lines.append("from solvable.timegrid import whole_steps")
+    if "parse_schedule(" in repr(training):
+        lines.append("from solvable.training_choice import parse_schedule")
     if cls.__name__ not in solvable.__all__:
         lines.append(f"from {cls.__module__} import {cls.__name__}")
     else:

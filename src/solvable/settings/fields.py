@@ -10,7 +10,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, Union
 
 import numpy as np
@@ -22,7 +22,7 @@ from solvable.model import Model
 from solvable.ranges import parse_matrix, parse_range
 from solvable.settings import limits
 from solvable.training import TRAININGS
-from solvable.training_choice import training_options
+from solvable.training_choice import parse_schedule, training_options
 
 Role = Literal["parameter", "training", "times", "theory", "simulation"]
 Kind = Literal["number", "choice", "text"]
@@ -42,6 +42,7 @@ _NOT_SHOWN = {
 _SUGGESTIONS = {
     "activation": ("quadratic(0.3)", "relu", "erf", "tanh", "linear"),
     "teacher": ("square", "linear"),
+    "schedule": ("constant", "cosine:1000", "linear:1000", "wsd:1000"),
 }
 # Names of defaults that are functions.
 _SPELLED = {"activation": "quadratic(0.3)", "teacher": "square"}
@@ -74,6 +75,8 @@ class Field:
     names: tuple[str, ...] = ()
     # For options of the training: the trainings that have it.
     trainings: tuple[str, ...] = ()
+    # Another field, and how its text begins where this one means anything.
+    needs: tuple[str, str] | tuple[()] = ()
     suggestions: tuple[str, ...] = ()
     slider: Slider | None = None
     # For fields that are functions: refuses a name that stands for none.
@@ -226,7 +229,7 @@ def _training(cls: type[Model]) -> Iterable[Field]:
             key=option.name,
             name=option.name,
             role="training",
-            kind="choice" if choices else "number",
+            kind="choice" if choices else "text" if option.rule.function else "number",
             symbol=option.symbol,
             help="how the model is trained" if kind else option.help,
             rule=option.rule,
@@ -238,7 +241,10 @@ def _training(cls: type[Model]) -> Iterable[Field]:
             choices=(("",) if optional and choices else ()) + choices,
             names=tuple(_training_words(cls, name) for name in choices) if kind else (),
             trainings=option.kinds,
+            needs=option.needs,
+            suggestions=_SUGGESTIONS.get(option.name, ()),
             slider=None if choices else _slider(cls, option.name),
+            known=partial(parse_schedule, peak=1.0) if option.rule.function else None,
         )
 
 

@@ -34,4 +34,5 @@ SECONDS: Mapping[str, float] = {
     "simulation": 600.0,
     "diagnosis": 120.0,
     "scene": 3600.0,
+    "warm-up": 300.0,
 }

@@ -59,7 +59,9 @@ class Setting:
         if field.name == "training":
             return training.name
         value = training.parameters().get(field.name, field.default)
-        return write(value) if not callable(value) else write(field.default)
+        # A schedule stands beside the rate, which is its peak.
+        function = getattr(value, "function", None)
+        return write(getattr(function, "peak", field.default) if callable(value) else value)
 
     def training(self) -> Training:
         """The training that the changed options mean; a FieldError names the control that is wrong."""
@@ -96,6 +98,12 @@ class Setting:
         """
         if key == "training":
             return self._choose_training(text)
+        needy = [name for name in self.texts if self.fields[name].needs[:1] == (key,)]
+        dropped = [name for name in needy if not text.startswith(self.fields[name].needs[1])]  # type: ignore[misc]
+        if dropped:
+            return Setting(self.model, {name: said for name, said in self.texts.items() if name not in dropped}).change(
+                key, text
+            )
         other = {"batch_size": "batch_fraction", "batch_fraction": "batch_size"}.get(key)
         if other in self.texts and text.strip():
             return Setting(self.model, {name: said for name, said in self.texts.items() if name != other}).change(

@@ -5,7 +5,7 @@ A model states its story beside its physics (:mod:`solvable.story`); this packag
 
 from solvable.stories.export import export
 from solvable.stories.pages import StoryPage, show
-from solvable.stories.scene import build, names
+from solvable.stories.scene import build, model_of, names
 from solvable.stories.shipped import scene, shipped
 
-__all__ = ["StoryPage", "build", "export", "names", "scene", "shipped", "show"]
+__all__ = ["StoryPage", "build", "export", "model_of", "names", "scene", "shipped", "show"]

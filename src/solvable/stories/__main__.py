@@ -1,4 +1,4 @@
-"""``python -m solvable.stories build [MODEL ...]`` computes the scenes that are shipped with the package.
+"""``python -m solvable.stories build [STORY ...]`` computes the scenes that are shipped with the package.
 
 ``renew`` keeps scenes whose steps are computed as before: that is enough after a model has got another field.
 """
@@ -13,15 +13,15 @@ from solvable.stories.shipped import renew, write
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m solvable.stories", description=__doc__)
     parser.add_argument("action", choices=["build", "renew"], help="compute scenes, or keep unchanged ones")
-    parser.add_argument("model", nargs="*", help="models (default: all that have a story)")
+    parser.add_argument("story", nargs="*", help="names of stories (default: all)")
     parser.add_argument("--nodes", type=int, help="computed settings along each slider (default: chosen by the speed)")
     given = parser.parse_args()
-    for model in given.model or names():
+    for name in given.story or names():
         if given.action == "renew":
-            renew(model)
-            print(f"{model}: all steps are as before", flush=True)
+            renew(name)
+            print(f"{name}: all steps are as before", flush=True)
             continue
-        scene = build(model, given.nodes)
+        scene = build(name, given.nodes)
         path = write(scene)
         errors = scene["errors"]
         print(

@@ -1,4 +1,4 @@
-"""Stories as files: a landing page and one page per model, which open without a server and without a network."""
+"""Stories as files: a landing page and one page per story, which open without a server and without a network."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _HEAD = 2000
 
 
 def export(folder: str | Path, model_names: Iterable[str] = (), progress: bool | None = None) -> list[Path]:
-    """Write the landing page and the stories of some models into a folder, and return the paths.
+    """Write the landing page and some stories into a folder, and return the paths.
 
     Parameters
     ----------
@@ -24,26 +24,26 @@ def export(folder: str | Path, model_names: Iterable[str] = (), progress: bool |
         Where to; it is made if it is not there. Pages that ``export`` has written before are replaced, other files
         never.
     model_names
-        Models whose stories are written; all that have one if empty.
+        Models whose stories are written, or names of single stories; all if empty.
     progress
         Whether to show a progress bar; None chooses.
     """
-    chosen = list(dict.fromkeys(model_names)) or names()
-    for model in chosen:
-        story_of(model)
+    chosen = list(dict.fromkeys(name for one in model_names for name in names(one) or [one])) or names()
+    for name in chosen:
+        story_of(name)
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"cannot write into {folder}: {error.strerror}; name another folder") from error
-    paths = [folder / LANDING, *(folder / f"{model}.html" for model in chosen)]
+    paths = [folder / LANDING, *(folder / f"{name}.html" for name in chosen)]
     for path in paths:
         _refuse_foreign(path)
         check_writable(path)
     with progress_bar("exporting stories", len(chosen), progress, unit="stories") as advance:
         tiles = []
-        for model, path in zip(chosen, paths[1:], strict=True):
-            made = scene(model)
+        for name, path in zip(chosen, paths[1:], strict=True):
+            made = scene(name)
             write_atomically(path, story_html(made, stories=LANDING))
             tiles.append(tile(made, path.name))
             advance()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from solvable._version import __version__
-from solvable.stories.scene import story_of
+from solvable.stories.scene import model_of, story_of
 from solvable.stories.shipped import compressed, scene
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -49,7 +49,7 @@ def landing_html(tiles: Iterable[dict[str, Any]], stories: str = "") -> str:
     Parameters
     ----------
     tiles
-        What :func:`tile` returns for each model.
+        What :func:`tile` returns for each story.
     stories
         Address of the landing view itself.
     """
@@ -108,17 +108,18 @@ def _widest_band(step: dict[str, Any]) -> float:
     return max((float((scale(end) - scale(start)) / (scale(last) - scale(first))) for start, end in ends), default=0.0)
 
 
-def plain_tile(model: str, href: str) -> dict[str, Any]:
+def plain_tile(name: str, href: str) -> dict[str, Any]:
     """A tile without a thumbnail, for a story that has not been computed yet.
 
     Parameters
     ----------
-    model
-        Name of the model.
+    name
+        Name of the story.
     href
         Address of the story.
     """
-    return {"model": model, "question": story_of(model).question, "summary": "", "href": href, "state": None}
+    question = story_of(name).question
+    return {"model": model_of(name), "question": question, "summary": "", "href": href, "state": None}
 
 
 class StoryPage:
@@ -162,12 +163,12 @@ class StoryPage:
 
 
 def show(model: Any) -> StoryPage:
-    """The story of a model, to be shown in a notebook.
+    """A story, to be shown in a notebook.
 
     Parameters
     ----------
     model
-        Name of a model, its class or an instance of it.
+        Name of a model, its class or an instance of it, for its first story; or the name of a story.
 
     >>> from solvable import stories
     >>> stories.show("linear-estimator")

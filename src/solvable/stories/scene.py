@@ -75,17 +75,41 @@ class Axis:
         return float(np.nanmax(inside, initial=0.0)) / (self.high - self.low)
 
 
-def story_of(model: str) -> Story:
-    """The story of a model; a ValueError names the models that have one."""
-    stories = models.get(model).controls.stories
-    if not stories:
-        raise ValueError(f"the model {model!r} has no story; stories have: {', '.join(names())}")
-    return stories[0]
+def _told() -> dict[str, tuple[str, Story]]:
+    """The models and stories by the names of the stories."""
+    found = [(model, story) for model in models.names() for story in models.get(model).controls.stories]
+    return {f"{model}-{story.name}" if story.name else model: (model, story) for model, story in found}
 
 
-def names() -> list[str]:
-    """The models that have a story, in the order in which they are registered."""
-    return [name for name in models.names() if models.get(name).controls.stories]
+def story_of(name: str) -> Story:
+    """The story of a name; a ValueError lists the names."""
+    return _found(name)[1]
+
+
+def model_of(name: str) -> str:
+    """The model of a story; a ValueError lists the names of stories."""
+    return _found(name)[0]
+
+
+def _found(name: str) -> tuple[str, Story]:
+    told = _told()
+    if name not in told:
+        models.get(name)
+        raise ValueError(f"the model {name!r} has no story; stories are {', '.join(told)}")
+    return told[name]
+
+
+def names(model: str = "") -> list[str]:
+    """The names of all stories, in the order in which their models are registered.
+
+    The first story of a model is called like the model, further ones ``MODEL-NAME``.
+
+    Parameters
+    ----------
+    model
+        Name of a model, if only its stories are wanted.
+    """
+    return [name for name, (of, _) in _told().items() if model in ("", of)]
 
 
 def step_setting(model: str, step: Step) -> Setting:
@@ -99,14 +123,14 @@ def step_setting(model: str, step: Step) -> Setting:
 
 @in_float64
 def build(
-    model: str, nodes: int | None = None, test_points: int | None = None, progress: bool | None = None
+    name: str, nodes: int | None = None, test_points: int | None = None, progress: bool | None = None
 ) -> dict[str, Any]:
-    """Compute the scene of a model, which the player shows.
+    """Compute the scene of a story, which the player shows.
 
     Parameters
     ----------
-    model
-        Name of a model that has a story.
+    name
+        Name of the story, as :func:`names` gives them: that of a model for its first one.
     nodes
         Number of computed settings along each slider of the last step (default: 21 for two sliders and 7 for three;
         where theory takes seconds, 5 and 3).
@@ -116,14 +140,14 @@ def build(
     progress
         Whether to show a progress bar; None chooses.
     """
-    story = story_of(model)
+    model, story = _found(name)
     settings = [step_setting(model, step) for step in story.steps]
     places = grid.places(settings[-1], story.sliders, nodes, story.ranges)
     adapt = not grid.is_slow(settings[-1])
     test_points = (120 if adapt else 24) if test_points is None else test_points
     looked = sum(map(len, itertools.chain(*map(places.along, range(len(story.sliders)))))) if adapt else 0
     total = len(settings) + looked + places.count + test_points
-    with progress_bar(f"story of {model}", total, progress, unit="settings") as advance:
+    with progress_bar(f"story of {name}", total, progress, unit="settings") as advance:
         computed = [_counted(advance, compute, setting, story) for setting in settings]
         axes = _axes(story, computed)
         if adapt:
@@ -140,6 +164,7 @@ def build(
     whole = settings[-1].training().counts_steps
     return {
         "format": FORMAT,
+        "story": name,
         "model": model,
         "summary": models.names()[model],
         "question": story.question,
@@ -151,12 +176,19 @@ def build(
         "steps": steps,
         "sliders": places.described(settings),
         "nodes": states,
-        "plane": packed_plane(settings[-1], story.sliders),
+        "plane": _plane(settings[-1], story),
         **_errors(places, states, tested, computed, found, axes, node_axes),
         "version": __version__,
         "made": datetime.date.today().isoformat(),
-        "fingerprint": fingerprint(model),
+        "fingerprint": fingerprint(name),
     }
+
+
+def _plane(setting: Setting, story: Story) -> dict[str, Any] | None:
+    """The plane that the model states; a further story has it only where one of its sliders is an axis."""
+    found = packed_plane(setting, story.sliders)
+    shown = found is not None and (not story.name or any(axis["slider"] is not None for axis in found["axes"]))
+    return found if shown else None
 
 
 def _counted(advance: Advance, function: Any, *arguments: Any) -> Any:
@@ -196,9 +228,10 @@ def compute(setting: Setting, story: Story) -> Computed:
     thinned = theory.isel(time=np.unique(np.linspace(0, theory.sizes["time"] - 1, _MOST_TIMES).round().astype(int)))
     panels = _panels(thinned, story)
     controls = type(model).controls
-    explanation = Explanation("") if controls.explain is None else controls.explain(model, training, theory)
+    explain, picture = story.explain or controls.explain, story.system or controls.system
+    explanation = Explanation("") if explain is None else explain(model, training, theory)
     times = np.asarray(thinned["time"].values, float)
-    system = None if controls.system is None else controls.system(model, training, times)
+    system = None if picture is None else picture(model, training, times)
     return Computed(setting, model, times, panels, explanation, system, _theory_error(theory))
 
 
@@ -387,7 +420,7 @@ def _rounding(computed: Computed, axes: list[Axis], levels: int) -> float:
 @in_float64
 def changed_steps(scene: dict[str, Any]) -> list[int]:
     """The steps of a scene, counted from one, that differ from what the model says and computes now."""
-    story = story_of(scene["model"])
+    story = story_of(name_of(scene))
     axes, node_axes = ([Axis(**axis) for axis in scene[name]] for name in ("axes", "node_axes"))
     changed = []
     for number, (step, known) in enumerate(zip(story.steps, scene["steps"], strict=True), start=1):
@@ -401,12 +434,18 @@ def changed_steps(scene: dict[str, Any]) -> list[int]:
     return changed
 
 
-def fingerprint(model: str) -> str:
+def name_of(scene: dict[str, Any]) -> str:
+    """The name of the story of a scene. Scenes of first stories from before there were others do not state it."""
+    return str(scene.get("story", scene["model"]))
+
+
+def fingerprint(name: str) -> str:
     """A hash of everything that a scene depends on besides the numerics: story, sliders, defaults and start."""
-    cls, story = models.get(model), story_of(model)
-    told = {key: value for key, value in vars(story).items() if key != "facts"}
+    model, story = _found(name)
+    cls = models.get(model)
+    told = {key: value for key, value in vars(story).items() if key not in ("facts", "explain", "system", "name")}
     told["steps"] = [dataclasses.asdict(step) for step in story.steps]
     sliders = {key: Setting(model).fields[key].slider for key in story.sliders}
     known = {field.name: repr(field.default) for field in dataclasses.fields(cls)}
-    content = [FORMAT, model, told, repr(sliders), known, dict(cls.controls.start), repr(cls.default_training)]
+    content = [FORMAT, name, told, repr(sliders), known, dict(cls.controls.start), repr(cls.default_training)]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()[:16]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from solvable import files
-from solvable.stories.scene import build, changed_steps, fingerprint
+from solvable.stories.scene import build, changed_steps, fingerprint, name_of
 
 FOLDER = Path(__file__).parent / "data"
 
@@ -23,48 +23,48 @@ def compressed(scene: dict[str, Any]) -> bytes:
     return gzip.compress(text.encode(), mtime=0)
 
 
-def path_of(model: str) -> Path:
-    return FOLDER / f"{model}.json.gz"
+def path_of(name: str) -> Path:
+    return FOLDER / f"{name}.json.gz"
 
 
 def write(scene: dict[str, Any]) -> Path:
     """Store a scene in the package."""
     FOLDER.mkdir(exist_ok=True)
-    return files.write_atomically(path_of(scene["model"]), compressed(scene))
+    return files.write_atomically(path_of(name_of(scene)), compressed(scene))
 
 
-def renew(model: str) -> Path:
+def renew(name: str) -> Path:
     """Give the stored scene the present fingerprint; a ValueError names the steps that come out differently now."""
-    stored = json.loads(gzip.decompress(path_of(model).read_bytes()))
+    stored = json.loads(gzip.decompress(path_of(name).read_bytes()))
     changed = changed_steps(stored)
     if changed:
-        raise ValueError(f"steps {changed} of the story of {model} have changed: build its scene anew")
-    return write(stored | {"fingerprint": fingerprint(model)})
+        raise ValueError(f"steps {changed} of the story of {name} have changed: build its scene anew")
+    return write(stored | {"fingerprint": fingerprint(name)})
 
 
 @functools.lru_cache(maxsize=16)
-def shipped(model: str) -> dict[str, Any] | None:
-    """The scene of a model that is shipped, or None if there is none for the story as it is now.
+def shipped(name: str) -> dict[str, Any] | None:
+    """The scene of a story that is shipped, or None if there is none for the story as it is now.
 
     Parameters
     ----------
-    model
-        Name of a model that has a story.
+    name
+        Name of the story: that of a model for its first one.
     """
     try:
-        found = json.loads(gzip.decompress(path_of(model).read_bytes()))
+        found = json.loads(gzip.decompress(path_of(name).read_bytes()))
     except FileNotFoundError:
         return None
-    return found if found["fingerprint"] == fingerprint(model) else None
+    return found if found["fingerprint"] == fingerprint(name) else None
 
 
 @functools.lru_cache(maxsize=16)
-def scene(model: str) -> dict[str, Any]:
-    """The scene of a model: the one that is shipped or, if there is none, a new one.
+def scene(name: str) -> dict[str, Any]:
+    """The scene of a story: the one that is shipped or, if there is none, a new one.
 
     Parameters
     ----------
-    model
-        Name of a model that has a story.
+    name
+        Name of the story: that of a model for its first one.
     """
-    return shipped(model) or build(model)
+    return shipped(name) or build(name)

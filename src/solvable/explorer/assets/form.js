@@ -137,7 +137,10 @@ export function render({ model, el }) {
   function showRelevant() {
     const chosen = model.texts.training;
     for (const field of model.fields) {
-      const relevant = !chosen || !field.trainings?.length || field.trainings.includes(chosen) || field.key in model.errors;
+      const ofTraining = !chosen || !field.trainings?.length || field.trainings.includes(chosen);
+      const [other, begins] = field.needs ?? [];
+      const needed = !other || (model.texts[other] ?? "").startsWith(begins);
+      const relevant = (ofTraining && needed) || field.key in model.errors;
       const made = rows.get(field.key)?.made;
       if (made) made.hidden = !relevant;
     }

@@ -9,7 +9,7 @@ import xarray as xr
 
 from solvable.controls import Controls, Slider, Summary, log_slider, of_method
 from solvable.dataset import VARIABLES, Meaning
-from solvable.models.feature_scaling import story
+from solvable.models.feature_scaling import schedule_story, story
 from solvable.training import SGD
 
 MEANINGS: Mapping[str, Meaning] = {
@@ -96,7 +96,7 @@ CONTROLS = Controls(
         Summary("limit", "test loss in the end", of_method("limit", "test_loss")),
     ),
     plane=("time", "capacity", "source"),
-    stories=(story.STORY,),
+    stories=(story.STORY, schedule_story.STORY),
     explain=story.explain,
     system=story.system,
     # Mean-field theory of finite features, samples or batches.

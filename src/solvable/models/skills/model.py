@@ -129,8 +129,15 @@ class SkillModel(ScalingLaws):
                 "replace(samples=math.inf, skills=1000), simulate, or use GradientFlow"
             )
         check_step(self, training, times[-1])
-        problem = simulation.population_problem(self, max_skills)
-        return follow_steps(problem, times, training, operations=20.0 * self.skills)
+        return follow_steps(
+            simulation.population_problem,
+            self,
+            times,
+            training,
+            max_skills,
+            operations=20.0 * self.skills,
+            counts=("skills", "samples", "basis"),
+        )
 
     def data_emergence(
         self,
