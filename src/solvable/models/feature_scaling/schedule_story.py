@@ -32,7 +32,8 @@ class Best(NamedTuple):
 def peak_of(training: Any) -> float:
     """The learning rate, of a schedule the one that it is a fraction of."""
     rate = training.learning_rate
-    return float(rate.function.peak if isinstance(rate, Schedule) else rate)
+    function: Any = rate.function if isinstance(rate, Schedule) else None
+    return float(rate if function is None else function.peak)
 
 
 def best_of(model: Any, training: Any) -> Best:

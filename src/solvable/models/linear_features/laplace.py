@@ -43,7 +43,7 @@ def hyperbola(time: Float[Array, ""], nodes: Array | int = NODES, capacity: int 
     With a ``capacity``, the contour has that many points, and those beyond the first ``nodes`` have no weight: rules of
     different sizes then share one compiled program.
     """
-    count = np.arange(nodes if capacity is None else capacity)
+    count = np.arange(int(nodes) if capacity is None else capacity)
     step = _STEP / nodes
     position = (count + 0.5) * step
     scale = _SCALE * nodes / time
