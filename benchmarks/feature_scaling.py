@@ -104,6 +104,29 @@ def late_times() -> list[Result]:
     return [
         Result("flow of infinite size to t = 1e8, two grids", endless, "s", at_most=2),
         Result("flow of 512 features to t = 1e6, two grids", finite, "s", at_most=10),
+        *_late_noise(),
+    ]
+
+
+def _late_noise() -> list[Result]:
+    """Rich, 64 features, batches of 16: to t = 1e6 with 12 and 6 steps per decade, and the error against 16 and 8."""
+    model = FeatureScaling(1.5, 0.4, features=64, richness=2.0, modes=math.inf)
+    training, times = SGD(0.1, batch_size=16), [10**3, 10**4, 10**5, 10**6, 10**7]
+    found: dict[int, np.ndarray] = {}
+
+    def run(per_decade: int) -> None:
+        curve = model.predict(times, training, solver="slot-march", per_decade=per_decade)
+        found[per_decade] = curve.test_loss.values
+
+    taken = {count: seconds(lambda n=count: run(n), 1, False) for count in (12, 16)}
+    return [
+        Result("rich, 64 features, batches of 16, to t = 1e6, 12 and 6 per decade", taken[12], "s", at_most=20),
+        Result(
+            "the same against 16 per decade, relative",
+            float(np.max(np.abs(found[12] / found[16] - 1))),
+            "",
+            at_most=2e-2,
+        ),
     ]
 
 

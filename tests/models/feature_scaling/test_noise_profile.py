@@ -100,14 +100,14 @@ MODEL = FeatureScaling(1.5, 0.4, modes=40, features=16)
 
 
 def test_a_constant_schedule_is_the_constant_rate() -> None:
-    options = {"solver": "slot-march", "per_decade": 8}
-    constant = MODEL.predict([1, 50, 400], SGD(0.05, batch_size=8), **options)
+    options = {"solver": "slot-march", "per_decade": 4}
+    constant = MODEL.predict([1, 20, 80], SGD(0.05, batch_size=8), **options)
     scheduled = MODEL.predict(
-        [1, 50, 400], SGD(optax.constant_schedule(0.05), batch_size=lambda s: 8 + 0 * s), **options
+        [1, 20, 80], SGD(optax.constant_schedule(0.05), batch_size=lambda s: 8 + 0 * s), **options
     )
     np.testing.assert_allclose(scheduled.test_loss, constant.test_loss, rtol=1e-12)
     # Momentum is a longer step of the same batch.
-    heavy = MODEL.predict([1, 50, 400], SGD(0.025, batch_size=8, momentum=0.5), **options)
+    heavy = MODEL.predict([1, 20, 80], SGD(0.025, batch_size=8, momentum=0.5), **options)
     np.testing.assert_allclose(heavy.test_loss, constant.test_loss, rtol=1e-12)
 
 

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
-from solvable.models.feature_scaling.anderson import anderson
+from solvable.models.feature_scaling import exponents
+from solvable.models.feature_scaling.anderson import anderson, damped_anderson
 from solvable.models.feature_scaling.kernel_flow import flow
 from solvable.models.feature_scaling.mode_quadrature import Modes, compress_modes, power_law_modes
+from solvable.models.feature_scaling.noise_profile import NoiseProfile
 from solvable.models.feature_scaling.slot_march import Curve, Flow, slot_march
 from solvable.models.feature_scaling.slot_noise import FastModes, random_feature_spectrum
 from solvable.models.feature_scaling.two_time import Descent, march
@@ -136,6 +138,35 @@ def test_random_features_keep_the_trace() -> None:
     found = random_feature_spectrum(eigenvalues, 16, draws=4)
     assert found.size == 64
     assert found.sum() / 4 == pytest.approx(eigenvalues.sum(), rel=1e-12)
+
+
+def test_rich_networks_with_noise_reach_late_times() -> None:
+    """On the plateau every mode is in equilibrium with the noise: ``L = L_inf + (epsilon / 2) M Tr(Lambda) L``.
+
+    With steps of equal ratio throughout; early, those that the noise keeps short have the same loss.
+    """
+    noise, last = 0.1 / 16, 1e4
+    ranks = np.arange(1.0, 101.0)
+    modes, spectrum = coarse_modes(0.4, 100, 1e3), random_feature_spectrum(ranks**-1.5, 16, 4)
+    fast = (spectrum, np.full(spectrum.size, 0.25))
+    curve = slot_march(modes, Flow(2.0, features=16.0, noise=noise), last, per_decade=4, fast=fast)
+    assert len(curve.times) < 4 * np.log10(last / 0.3) + 4
+    assert curve.residual < 1e-5
+    share = noise / 2 * curve.growth[-1] * modes.trace
+    expected = exponents.limit(modes, 16.0, np.inf).test_loss / (1 - share)
+    assert curve.test_loss[-1] == pytest.approx(expected, rel=5e-4)
+    # The noise is the same here, but as a schedule it keeps steps short, and they shrink towards the end.
+    capped = NoiseProfile(np.array([0.0, 30.0]), np.full(2, noise), np.zeros(0))
+    short = slot_march(modes, Flow(2.0, features=16.0, noise=capped), 30.0, per_decade=4, fast=fast)
+    assert at(curve, np.array([30.0]))[0] == pytest.approx(short.test_loss[-1], rel=5e-3)
+    assert at(curve, np.array([30.0]), "growth")[0] == pytest.approx(short.growth[-1], rel=0.02)
+
+
+def test_damped_anderson_stays_where_it_may() -> None:
+    """``x = 1 / (2 x)`` has a pole at 0 and two fixed points; from above, only positive points are allowed."""
+    found, residual, _ = damped_anderson(lambda x: 0.5 / x, np.array([3.0]), lambda x: bool(x[0] > 0.1))
+    assert found[0] == pytest.approx(0.5**0.5, abs=1e-6)
+    assert residual < 1e-7
 
 
 def test_the_march_says_when_noise_keeps_its_steps_too_short() -> None:

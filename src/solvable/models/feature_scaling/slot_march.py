@@ -26,14 +26,20 @@ from jaxtyping import Float
 from solvable.models.feature_scaling.mode_quadrature import Modes
 from solvable.models.feature_scaling.noise_profile import NoiseProfile
 from solvable.models.feature_scaling.slot_noise import STAGE, FastModes, impulse_share
-from solvable.models.feature_scaling.slot_rows import Rows, Unknowns
+from solvable.models.feature_scaling.slot_rows import Completed, Correction, Rows, Unknowns
 from solvable.progress import progress_bar
 
-# The noise-driven drift of a step, beyond which the equations of a row have wrong solutions, too.
+# The noise-driven drift of a step, beyond which the equations of a row have wrong solutions, too. With a constant noise
+# and new samples longer steps start near enough to the right one.
 _LARGEST_DRIFT = 0.3
 # The network is at rest where so little drives it that the loss changes no more, or that rounding is all there is.
 _QUIET, _SILENT, _UNCHANGED = 1e-8, 1e-15, 1e-9
 _LOST = 1e-13
+# The largest residual of a row, and how often the growth of the kernel and the fluctuations of the weights, which
+# depend on each other, are computed from each other.
+_UNSOLVED, _SUBSTITUTIONS = 1e-4, 5
+# Up to where the fluctuations of the weights that the noise makes are a small correction, and long steps are right.
+_MOST_NOISE = 0.2
 
 
 class Flow(NamedTuple):
@@ -75,17 +81,24 @@ def slot_march(
 ) -> Curve:
     """March to ``last_time``. ``fast`` are eigenvalues and counts of the modes that carry noise (default: the modes).
 
-    Steps are ``ln(10) / per_decade`` of the time, shorter where the noise would move the weights too far in one.
+    Steps are ``ln(10) / per_decade`` of the time; with reused samples and with schedules shorter where the noise would
+    move the weights too far in one.
     """
     eigenvalues, trace = np.asarray(modes.eigenvalues, float), float(modes.trace)
     begin = 0.3 / float(eigenvalues.max())
     growth_of_step = math.log(10) / per_decade
-    rows = Rows(modes, flow.richness, flow.features, flow.samples, flow.label_noise)
     rates, counts = fast if fast is not None else (eigenvalues, np.asarray(modes.counts, float))
     signal = float(modes.signal)
     noise = flow.noise if isinstance(flow.noise, NoiseProfile) else NoiseProfile.constant(flow.noise)
     noisy = noise.largest > 0
     fast_modes = FastModes(rates, counts, signal + flow.label_noise)
+    # Extrapolated rows need steps of equal ratios; reused samples were not tried.
+    late = noisy and noise.is_constant and flow.richness > 0 and flow.samples == math.inf
+    rows = Rows(modes, flow.richness, flow.features, flow.samples, flow.label_noise, late)
+    # Only the kernel of finitely many features has a finite number of modes that fluctuate.
+    shares: np.ndarray | float | None = None
+    if late:
+        shares = fast_modes.shares() if fast is not None else 0.0
     records = [(0.0, signal, signal + flow.label_noise, eigenvalues * modes.targets, 1.0)]
     now, earlier, growth, worst, at_rest = 0.0, 0.0, 1.0, 0.0, False
     first_drive: float | None = None
@@ -95,7 +108,11 @@ def slot_march(
             step = _step(now, begin, growth_of_step, last_time, noise)
             if noisy and flow.richness > 0:
                 strongest = max(noise.after(now), noise.before(now + step))
-                step = min(step, _LARGEST_DRIFT / (flow.richness * strongest / 2 * train * trace))
+                drift = flow.richness * strongest / 2 * train * trace
+                # How much the fluctuations of the weights that the noise makes change the kernel.
+                strong = drift * strongest / 2 * flow.features > _MOST_NOISE if fast is not None else False
+                if not late or strong:
+                    step = min(step, _LARGEST_DRIFT / drift)
             if rows.count + 3 > limit:
                 raise ValueError(
                     f"the march needs more than {limit} slots to reach time {last_time:g} (it is at {now:g}): the "
@@ -108,8 +125,20 @@ def slot_march(
             for stage in range(2):
                 there = now + step * (STAGE if stage == 0 else 1.0)
                 noises = (noise.after(now), noise.before(there))
-                row, residual = _solve_stage(rows, fast_modes if noisy else None, stage, step, noises)
+                own_weights = (step * STAGE, step * (1 - STAGE if stage == 0 else STAGE))
+                rows.begin_stage(*own_weights)
+                correct = _correction(fast_modes, stage, step, noises, flow.richness, shares) if noisy else _quiet
+                residual = rows.solve(correct)
+                row = rows.finish()
                 worst = max(worst, residual)
+            if noisy:
+                end = fast_modes.at_stage(1, step, noises, row.growth, row.train_loss - row.missing)
+                fast_modes.accept(end, row.growth)
+            if late and worst > _UNSOLVED:
+                raise ValueError(
+                    f"the march lost the solution at time {now:g}: a row is left with a residual of {worst:.2g}. Raise "
+                    "per_decade, or choose earlier times or a larger batch"
+                )
             now, earlier = now + step, step
             advance(math.log1p(now / begin) - math.log1p((now - step) / begin))
             growth = row.growth
@@ -142,22 +171,39 @@ def _step(now: float, begin: float, growth: float, last_time: float, noise: Nois
     return left if step > 0.8 * left else step
 
 
-def _solve_stage(
-    rows: Rows, fast: FastModes | None, stage: int, step: float, noises: tuple[float, float]
-) -> tuple[Unknowns, float]:
-    rows.begin_stage(step * STAGE, step * (1 - STAGE if stage == 0 else STAGE))
+def _quiet(grid_loss: float, growth: float, _: float) -> Completed:
+    """Without noise nothing is missing."""
+    return Completed(0.0, grid_loss, growth)
 
-    def correction(grid_loss: float, growth: float) -> tuple[float, float]:
-        if fast is None:
-            return 0.0, grid_loss
-        found = fast.at_stage(stage, step, noises, growth, grid_loss)
-        return found.missing, found.loss
 
-    residual = rows.solve(correction)
-    row = rows.finish()
-    if fast is not None and stage == 1:
-        fast.accept(fast.at_stage(stage, step, noises, row.growth, row.train_loss - row.missing), row.growth)
-    return row, residual
+def _correction(
+    fast: FastModes,
+    stage: int,
+    step: float,
+    noises: tuple[float, float],
+    richness: float,
+    shares: np.ndarray | float | None,
+) -> Correction:
+    """What the noise adds at a stage.
+
+    Without ``shares`` the kernel that the noise sees is that of the grid, an average over the step. With them, where
+    steps may be long, it is that of equal times, ``M = 1 + gamma (C_w + q)``, with a share q of the fluctuations of the
+    weights, which depends on M in turn.
+    """
+
+    def correction(grid_loss: float, growth: float, weights: float) -> Completed:
+        if shares is None:
+            found = fast.at_stage(stage, step, noises, growth, grid_loss)
+            return Completed(found.missing, found.loss, growth)
+        felt = 0.0
+        for _ in range(_SUBSTITUTIONS):
+            growth = max(1 + richness * (weights + felt), 1e-3)
+            found = fast.at_stage(stage, step, noises, growth, grid_loss)
+            felt = fast.fluctuation(found, growth, shares)
+        whole = fast.fluctuation(found, growth, 1.0) if isinstance(shares, np.ndarray) else 0.0
+        return Completed(found.missing, found.loss, growth, whole)
+
+    return correction
 
 
 def _check(record: tuple[float, float, float, np.ndarray, float], row: Unknowns, now: float) -> None:

@@ -40,7 +40,7 @@ class FastModes:
     """The modes' variances, by the grid and exactly, from one grid time to the next."""
 
     def __init__(self, rates: Float[np.ndarray, "mode"], counts: Float[np.ndarray, "mode"], loss: float) -> None:
-        self._rates, self._weights = rates, counts * rates
+        self._rates, self._counts, self._weights = rates, counts, counts * rates
         self._exact, self._on_grid = np.zeros_like(rates), np.zeros_like(rates)
         self._growth, self._loss = 1.0, loss
 
@@ -66,6 +66,16 @@ class FastModes:
         loss = (grid_loss + self._weights @ (begun - on_grid)) / (1 - self._weights @ own)
         exact = begun + own * loss
         return Correction(float(self._weights @ (exact - on_grid)), float(loss), exact, on_grid)
+
+    def shares(self) -> Float[np.ndarray, "mode"]:
+        """How much of a mode's fluctuation the kernel of the noise feels: of modes that relax before it does."""
+        return np.array([self._weights @ (self._rates / (self._rates + rate)) for rate in self._rates]) / max(
+            float(self._weights.sum()), 1e-300
+        )
+
+    def fluctuation(self, correction: Correction, growth: float, shares: Float[np.ndarray, "mode"] | float) -> float:
+        """What modes in equilibrium with the noise add to ``|w|^2 / N``, beyond what the grid has."""
+        return float((shares * self._counts) @ (correction.exact - correction.on_grid)) / growth**2
 
     def accept(self, correction: Correction, growth: float) -> None:
         """Go on from the end of the step."""

@@ -30,13 +30,27 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from solvable.models.feature_scaling.anderson import anderson
+from solvable.models.feature_scaling.anderson import anderson, damped_anderson
 from solvable.models.feature_scaling.mode_quadrature import Modes
 
 _TOLERANCE = 1e-10
+# Rows whose steps the noise does not shorten are solved to this residual, on the branch where this is positive: the
+# denominator of the readout's response.
+_LATE_TOLERANCE, _LEAST_DENOMINATOR = 1e-6, 0.2
 
-# From the grid's training loss and the kernel's growth to what the noise of fast modes adds, and the loss with it.
-Correction = Callable[[float, float], tuple[float, float]]
+
+class Completed(NamedTuple):
+    """What the noise of fast modes adds to the loss, the loss with it, the growth that it sees, and what it adds to
+    the squared weights."""
+
+    missing: float
+    loss: float
+    growth: float
+    weights: float = 0.0
+
+
+# From the grid's training loss, the kernel's growth as the grid has it, and the squared weights.
+Correction = Callable[[float, float, float], Completed]
 
 
 @dataclasses.dataclass
@@ -81,9 +95,16 @@ class Rows:
     """All rows so far; ``kick`` and ``begin_stage``/``solve``/``finish`` add one each."""
 
     def __init__(
-        self, modes: Modes, richness: float, features: float, samples: float, label_noise: float = 0.0
+        self,
+        modes: Modes,
+        richness: float,
+        features: float,
+        samples: float,
+        label_noise: float = 0.0,
+        late: bool = False,
     ) -> None:
-        self._label_noise = label_noise
+        self._label_noise, self._late = label_noise, late
+        self._drifts: list[float] = []
         self._eigenvalues, self._counts, self._targets = (np.asarray(value, float) for value in modes[1:])
         self._trace_weights = self._eigenvalues * self._counts
         self._richness, self._features, self._samples = float(richness), features, samples
@@ -132,6 +153,7 @@ class Rows:
         m.feedback[t, : t + 1] = (weights * m.drive_correlation[t, : t + 1]) @ m.weight_response[: t + 1, : t + 1]
         self._fed_back[: t + 1] += m.feedback[t, : t + 1]
         self._stages.append(-1)
+        self._drifts.append(0.0)
         self.count += 1
 
     def begin_stage(self, own_weight: float, later_weight: float) -> None:
@@ -154,11 +176,48 @@ class Rows:
         *guess, scale = self._guess()
         self._scale = np.maximum(np.append(diagonal[:t], scale), 1e-150) * max(scale, 1e-150)
         memory = 25 if self._finite_features or self._finite_samples else 10
-        start = self._pack(*guess)
-        solution, residual, passes = anderson(self._pass, start, tolerance=_TOLERANCE, memory=memory)
+        if self._late and len(self._same) == 2 and 2 * self._same[0] + 1 >= t:
+            start = self._pack(*self._extrapolated(guess[0][t], scale), guess[2], guess[3], self._next_drift())
+            solution, residual, passes = damped_anderson(
+                self._pass, start, self._on_branch, tolerance=_LATE_TOLERANCE, memory=25
+            )
+        else:
+            start = self._pack(guess[0], guess[1], guess[2], guess[3])
+            solution, residual, passes = anderson(self._pass, start, tolerance=_TOLERANCE, memory=memory)
         self.passes += passes
         self._pass(solution)
         return residual
+
+    def _extrapolated(self, last: float, scale: float) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of C3 and R3: correlations and responses of the last two steps, moved along the diagonal, and a line."""
+        t, m = self.count, self._known
+        sizes = np.sqrt(np.abs(np.diagonal(m.drive_correlation)[:t]))
+        sizes = np.maximum(np.append(sizes, scale), 1e-150)
+
+        def moved(row: np.ndarray) -> np.ndarray:
+            return np.concatenate([row[: t + 1 - row.size], row])
+
+        (n_2, r_2), (n_1, r_1) = (
+            (
+                moved(m.drive_correlation[place, : place + 1] / (sizes[: place + 1] * sizes[place])),
+                moved(m.feature_response[place, : place + 1]),
+            )
+            for place in self._same
+        )
+        correlation = 2 * n_1 - n_2
+        correlation[t] = 1.0
+        return correlation * sizes * scale, 2 * r_1 - r_2
+
+    def _next_drift(self) -> float:
+        """The drift of the row, on a line through those of the same stage in the last two steps."""
+        earlier, last = (self._drifts[place] for place in self._same)
+        return 2 * last - earlier
+
+    def _on_branch(self, x: np.ndarray) -> bool:
+        """Whether the response of the readout is on the branch that learns."""
+        t, own = self.count, self._own_weight
+        drift = x[t + 1] / (self._richness * own)
+        return 1 - self._richness * own * (own * x[t] * self._scale[t] + drift) > _LEAST_DENOMINATOR
 
     def _guess(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
         """The row of one step ago, moved along the diagonal: in log time two-time functions are nearly self-similar."""
@@ -187,8 +246,8 @@ class Rows:
             scale,
         )
 
-    def _pack(self, c3: np.ndarray, r3: np.ndarray, r1: np.ndarray, c0: np.ndarray) -> np.ndarray:
-        parts = [c3 / self._scale, np.zeros(1)]
+    def _pack(self, c3: np.ndarray, r3: np.ndarray, r1: np.ndarray, c0: np.ndarray, drift: float = 0.0) -> np.ndarray:
+        parts = [c3 / self._scale, np.array([drift * self._richness * self._own_weight])]
         if self._finite_features:
             parts.append(r3[:-1])
         if self._finite_samples:
@@ -222,15 +281,16 @@ class Rows:
         growth = own_push / self._own_weight
         grid_test = float(node.sum())
         grid_train = self._train() if self._finite_samples else grid_test + self._label_noise
-        missing, train = self._correction(grid_train, growth)
+        completed = self._correction(grid_train, growth, weight_norm)
+        missing, growth = completed.missing, completed.growth
         self._second_row()
         new_drift = -missing / growth
         extra = missing * self._trace_weights / self._trace_weights.sum()
         self._row = Unknowns(
             test_loss=grid_test + missing,
-            train_loss=train,
+            train_loss=completed.loss,
             node_loss=node + extra,
-            weight_norm=weight_norm,
+            weight_norm=weight_norm + completed.weights,
             growth=growth,
             drive=float(m.drive_correlation[t, t]),
             largest_drive=0.0,
@@ -390,5 +450,6 @@ class Rows:
         self._weights[t] = self._later_weight
         self._fed_back[: t + 1] += self._later_weight * self._known.feedback[t, : t + 1]
         self._stages.append(self._kind())
+        self._drifts.append(self._drift)
         self.count += 1
         return self._row._replace(largest_drive=self._largest_drive)

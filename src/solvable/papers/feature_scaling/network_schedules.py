@@ -35,9 +35,9 @@ TASKS = {"hard": (0.5, 0.0), "easy": (1.25, 0.0), "easy, noisy labels": (1.25, 0
 REGIMES = {"lazy": 0.1, "rich": 1.0}
 # Width, steps, batch size, seeds for tuning and for measuring, points of the grid.
 SIZES = {"quick": (48, 256, 16, 2, 8, 64), "full": (512, 8000, 16, 8, 16, 512)}
-# Peaks that are tried, as fractions of the largest learning rate, or of the best schedule.
-PEAKS = {"quick": 2.0 ** -np.arange(0, 4), "full": 2.0 ** np.arange(0.5, -5.5, -0.5)}
-FACTORS = {"quick": 2.0 ** -np.arange(0, 3), "full": 2.0 ** np.arange(1, -2.5, -0.5)}
+# Peaks that are tried, the same for all schedules, as multiples of theory's largest learning rate. Trained networks may
+# bear more than that: the largest peaks diverge, so that the best one is not at the edge of what is tried.
+PEAKS = {"quick": 2.0 ** np.arange(1, -4, -1), "full": 2.0 ** np.arange(1.5, -5.5, -0.5)}
 # The largest rate, as a fraction of where the strongest mode, or the noise of the batches, becomes unstable.
 LARGEST = 0.75
 # By how much theory's schedule may lose to another one: errors of tuning on few seeds.
@@ -50,7 +50,7 @@ def compute(scale: Scale) -> dict[str, xr.Dataset]:
     theory = {name: _theory(scale, measured, *task) for name, task in TASKS.items()}
     shapes = np.stack([found.shape.values for found in theory.values()])
     names = [(task, regime, schedule) for task in TASKS for regime in REGIMES for schedule in SCHEDULES]
-    peaks = {name: _peaks(scale, theory[name[0]], name[2]) for name in names}
+    peaks = {name: float(theory[name[0]].largest_rate) * PEAKS[scale] for name in names}
     tried = [(name, peak) for name in names for peak in peaks[name]]
     losses = _trained(scale, shapes, tried, seeds=SIZES[scale][3], key=1)
     tuning, chosen = {}, {}
@@ -117,12 +117,6 @@ def _least_loss(model: FeatureScaling, shape: np.ndarray, peaks: np.ndarray, bat
     table = jnp.asarray(shape)
     trainings = [SGD(lambda step, peak=peak: peak * table[step], batch_size=batch) for peak in stable]
     return min(float(model.predict([shape.size], training).test_loss[0]) for training in trainings)
-
-
-def _peaks(scale: Scale, theory: xr.Dataset, schedule: str) -> np.ndarray:
-    if schedule == "best":
-        return float(theory.best_peak) * FACTORS[scale]
-    return float(theory.largest_rate) * PEAKS[scale]
 
 
 class _Noisy(eqx.Module):
