@@ -22,14 +22,23 @@ _NAMELESS = """() => [...document.querySelectorAll("input, button, select, a[hre
   .map((one) => one.outerHTML.slice(0, 120))"""
 
 
-def walk(page, address: str, name: str, size: str, folder: Path) -> dict:
-    """Walk through one story, and return what was counted."""
+def first_words(page, address: str) -> int:
+    """Words that are read before something moves: the question and, unless the curves play at once, the first step."""
     page.goto(address)
     page.wait_for_selector("#steps button[aria-current]")
     words = len(page.locator("h1").inner_text().split())
-    moving = page.locator("#play").get_attribute("aria-label") == "pause"
-    if not moving:
+    if page.locator("#play").get_attribute("aria-label") != "pause":
         words += len(page.locator("#cards section.open").inner_text().split())
+    return words
+
+
+def walk(page, address: str, name: str, size: str, folder: Path) -> dict:
+    """Walk through one story, and return what was counted."""
+    words = first_words(page, address)
+    # From here on without waiting for the animations.
+    page.emulate_media(reduced_motion="reduce")
+    page.reload()
+    page.wait_for_selector("#steps button[aria-current]")
     nameless = []
     for number in range(1, page.locator("#steps button").count() + 1):
         page.locator("#steps button").nth(number - 1).click()
@@ -37,8 +46,9 @@ def walk(page, address: str, name: str, size: str, folder: Path) -> dict:
         page.screenshot(path=folder / f"{name}-{size}-{number}.png")
         nameless += page.evaluate(_NAMELESS)
     page.locator(".slider input").first.press("ArrowRight")
-    page.locator("#plane").scroll_into_view_if_needed()
-    page.screenshot(path=folder / f"{name}-{size}-plane.png")
+    if page.locator("#plane").is_visible():
+        page.locator("#plane").scroll_into_view_if_needed()
+        page.screenshot(path=folder / f"{name}-{size}-plane.png")
     page.locator("#undo").click()
     page.locator("#ask").click()
     wide = page.evaluate("document.documentElement.scrollWidth") > SIZES[size][0]
@@ -67,7 +77,8 @@ def main(folder: Path) -> None:
                     page.goto(address)
                     page.wait_for_timeout(2500)
                     page.screenshot(path=folder / f"landing-{size}.png", full_page=True)
-                    told = {"words": len(page.locator(".landing > h1, .landing > p").all_inner_texts())}
+                    read = page.locator(".landing > h1, .landing > p").all_inner_texts()
+                    told = {"words": sum(len(text.split()) for text in read)}
                 else:
                     told = walk(page, address, name, size, folder)
                 print(f"{size:8} {name:18} {told}, requests outside {len(outside)}, errors {failures}", flush=True)

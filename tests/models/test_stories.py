@@ -237,6 +237,16 @@ def test_crossing_of_a_level():
     assert math.isnan(crossing([0, 1], [0.0, 0.1], 0.5))
 
 
+def test_the_picture_of_the_modes_holds_the_error_of_all_of_them():
+    """Its area is the loss, but for half of the first mode (Euler and Maclaurin); what lies beyond is left out."""
+    _, seen = of_step("feature-scaling", 0)
+    density = seen.view.data.density.values
+    area = np.trapezoid(density, np.log(seen.view.data.x)) + density[0] / 2
+    first = seen.model.predict([0.0, 1.0], seen.training)
+    assert area == pytest.approx(float(first.test_loss[0]), rel=0.1)
+    assert density.argmax() == 0
+
+
 class TestSchedules:
     name = "feature-scaling-schedule"
 

@@ -100,3 +100,14 @@ def test_bad_requests(pair: tuple, tmp_path: Path) -> None:
         plot(pair[0].isel(time=0))
     with pytest.raises(ValueError, match="must end in one of"):
         save_figure(plot(pair[0]), tmp_path / "figure.gif")
+
+
+def test_a_dimension_with_one_entry_is_no_part_of_a_name() -> None:
+    """The committee's neurons used to be called "neuron 1, index 1" for its only teacher."""
+    from solvable.plotting.series import lines
+
+    values = np.arange(6.0).reshape(3, 2, 1)
+    coordinates = {"time": [0.0, 1.0, 2.0], "neuron": [1, 2], "index": [1]}
+    data = xr.Dataset({"alignment": (("time", "neuron", "index"), values)}, coordinates)
+    assert [curve.name for curve in lines(data, "alignment")] == ["neuron 1", "neuron 2"]
+    assert [curve.name for curve in lines(data.isel(neuron=[0]), "alignment")] == ["neuron 1, index 1"]

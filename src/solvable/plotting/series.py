@@ -111,7 +111,9 @@ def _series(data: xr.Dataset, quantity: str) -> Iterator[tuple[str, xr.DataArray
         places = np.ndindex(*(values.sizes[dim] for dim in others))
         for place in _chosen(list(places)):
             at = dict(zip(others, place, strict=True))
-            yield _labelled(values, at), values.isel(at)
+            # A dimension with one entry tells nothing apart, unless it is the only one.
+            told = {dim: n for dim, n in at.items() if values.sizes[dim] > 1} or at
+            yield _labelled(values, told), values.isel(at)
 
 
 def first_of(variable: str, curves: list[Curve]) -> Curve | None:

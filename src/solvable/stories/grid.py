@@ -100,7 +100,7 @@ class Places:
                 "stops": list(slider.stops),
                 "nodes": list(slider.nodes),
                 "start": slider.start,
-                "at": [_position(slider, step.text(slider.key)) for step in steps],
+                "at": [_position(slider, _text_at(step, slider.key)) for step in steps],
             }
             for slider in self.sliders
         ]
@@ -167,8 +167,16 @@ def _with(stops: list[str], text: str) -> tuple[list[str], int]:
     return [*stops[:place], text, *stops[place:]], place
 
 
-def _position(slider: Place, text: str) -> dict[str, Any]:
+def _text_at(setting: Setting, key: str) -> str | None:
+    """The text of a control; None where it means nothing, as the warm-up of a constant rate."""
+    needs = setting.fields[key].needs
+    return None if needs and not setting.text(needs[0]).startswith(needs[1]) else setting.text(key)
+
+
+def _position(slider: Place, text: str | None) -> dict[str, Any]:
     """The position of a text on a slider; between two stops where it is none of them."""
+    if text is None:
+        return {"text": "–", "position": 0}
     if text in slider.stops:
         return {"text": text, "position": slider.stops.index(text)}
     values = [_value(stop) for stop in slider.stops]

@@ -90,8 +90,11 @@ def system(model: Any, training: Any, times: np.ndarray) -> SystemView:
     """What each mode adds to the error, per logarithm of its rank, and how much of it has been learned."""
     times = np.asarray(times, float)
     curves = model.predict(times if times[0] == 0 else np.concatenate([[0.0], times]), training)
-    loss = curves.mode_loss.transpose("time", "node").values
-    rank = curves.mode_rank.values
+    weight = curves.mode_weight.values
+    # The nodes of infinitely many modes end with one for all that are left, which is no density.
+    modes = curves.isel(node=~(np.maximum.accumulate(weight > 1) & (weight == 1)))
+    loss = modes.mode_loss.transpose("time", "node").values
+    rank = modes.mode_rank.values
     start = loss[0]
     left = np.divide(loss, start, out=np.zeros_like(loss), where=start > 0)[-times.size :]
     data = xr.Dataset(

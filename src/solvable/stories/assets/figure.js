@@ -121,16 +121,25 @@ function colourOf(curve, place) {
 
 const pathOf = (points) => points.map(([x, y], n) => `${n ? "L" : "M"}${x.toFixed(1)},${y.toFixed(1)}`).join("");
 
+// A line with points every few pixels: a steep part has few of its own.
+function dense(points) {
+  return points.flatMap(([x, y], n) => {
+    const [nextX, nextY] = points[n + 1] ?? [x, y];
+    const count = clamp(Math.ceil(Math.hypot(nextX - x, nextY - y) / 6), 1, 200);
+    return Array.from({ length: count }, (_, k) => [x + ((nextX - x) * k) / count, y + ((nextY - y) * k) / count]);
+  });
+}
+
 // Labels that do not cover each other -----------------------------------------------------------------------------
 
-// Places texts one after the other where they cover the fewest points of curves and no text that is there already.
+// Places texts one after the other where they cover least of the curves and no text that is there already.
 class Labels {
-  constructor(layer, points, bounds) {
-    Object.assign(this, { layer, points, bounds, boxes: [] });
+  constructor(layer, lines, bounds) {
+    Object.assign(this, { layer, points: lines.flatMap(dense), bounds, boxes: [] });
   }
 
   // Candidates are [x, y, anchor] of the first line's baseline.
-  place(lines, candidates, attributes) {
+  best(lines, candidates) {
     const width = Math.max(...lines.map((line) => line.length)) * 6.9 + 6;
     const height = lines.length * 16;
     const boxes = candidates.map(([x, y, anchor]) => {
@@ -139,10 +148,18 @@ class Labels {
     });
     const costs = boxes.map((box, n) => this.cost(box) + 0.6 * n);
     const best = costs.indexOf(Math.min(...costs));
-    const [x, y, anchor] = candidates[best];
+    return { cost: costs[best], spot: candidates[best], box: boxes[best] };
+  }
+
+  place(lines, candidates, attributes) {
+    const { spot: [x, y, anchor], box } = this.best(lines, candidates);
     const label = draw(this.layer, "text", { x, y, "text-anchor": anchor, ...attributes });
-    lines.forEach((line, n) => draw(label, "tspan", { x, dy: n ? 16 : 0, class: n ? "" : "first" }, line));
-    this.boxes.push(boxes[best]);
+    lines.forEach((line, n) => {
+      const [base, exponent] = line.split("^");
+      draw(label, "tspan", { x, dy: n ? 16 : 0, class: n ? "" : "first" }, base);
+      if (exponent) draw(label, "tspan", { dy: -5, "font-size": "0.85em" }, exponent.replace("-", "−"));
+    });
+    this.boxes.push(box);
   }
 
   cost(box) {
@@ -150,7 +167,7 @@ class Labels {
     const covers = (b) => b.left < box.right && b.right > box.left && b.top < box.bottom && b.bottom > box.top;
     const { left, right, top, bottom } = this.bounds;
     const outside = Math.max(0, left - box.left) + Math.max(0, box.right - right) + Math.max(0, top - box.top) + Math.max(0, box.bottom - bottom);
-    return this.points.filter(inside).length + 60 * this.boxes.filter(covers).length + 5 * outside;
+    return this.points.filter(inside).length + 200 * this.boxes.filter(covers).length + 20 * outside;
   }
 }
 
@@ -319,13 +336,13 @@ class Figure {
     // Bands were drawn behind the curves; everything else lies above them, in a layer of its own.
     const above = draw(this.svg, "g", { class: layer.getAttribute("class") });
     const labels = this.panels.map(
-      (panel) => new Labels(above, panel.lines.flat(), { left: this.left, right: this.right, top: panel.top - 2, bottom: panel.bottom }),
+      (panel) => new Labels(above, panel.lines, { left: this.left, right: this.right, top: panel.top - 2, bottom: panel.bottom }),
     );
     const order = ["point", "level", "slope", "band", "tick"];
     const marks = [...this.state.marks].sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
     for (const mark of marks) {
       const look = mark.label === this.lookAt ? " look" : "";
-      if (mark.kind === "band") this.labelBand(labels[0], mark);
+      if (mark.kind === "band") this.labelBand(labels, mark);
       else if (mark.kind === "tick") this.drawTick(above, labels[0], mark, look);
       else {
         const n = this.panels.findIndex((panel) => panel.curves.some((curve) => curve.variable === mark.variable));
@@ -339,9 +356,12 @@ class Figure {
     const [start, end] = [clamp(mark.start, first, last), clamp(mark.end, first, last)];
     if (!(end > start)) return;
     const middle = (this.toX(start) + this.toX(end)) / 2;
-    const { top, bottom } = this.panels[0];
-    const rows = [0.12, 0.3, 0.5, 0.7, 0.9].map((share) => [middle, top + share * (bottom - top) + 4, "middle"]);
-    labels.place([mark.label], rows, { class: "band-label halo" });
+    // In the first panel that has room for it.
+    const shares = [0.12, 0.3, 0.5, 0.7, 0.9];
+    const rows = this.panels.map(({ top, bottom }) => shares.map((share) => [middle, top + share * (bottom - top) + 4, "middle"]));
+    const costs = labels.map((one, n) => one.best([mark.label], rows[n]).cost + 12 * n);
+    const n = costs.indexOf(Math.min(...costs));
+    labels[n].place([mark.label], rows[n], { class: "band-label halo" });
   }
 
   drawTick(layer, labels, mark, look) {

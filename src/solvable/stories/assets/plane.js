@@ -9,6 +9,9 @@ function viridis(share) {
   return [16, 8, 0].map((shift) => Math.round(((part(0) >> shift) & 255) * (n + 1 - place) + ((part(1) >> shift) & 255) * (place - n)));
 }
 
+// Where the axes have numbers.
+const SHARES = [0, 0.5, 1];
+
 class PlanePicture {
   constructor(svg, plane, onMove) {
     Object.assign(this, { svg, plane, onMove });
@@ -77,17 +80,22 @@ class PlanePicture {
     if (!whole) return;
     svg.replaceChildren();
     svg.setAttribute("viewBox", `0 0 ${whole} ${tall}`);
-    Object.assign(this, { left: 50, top: 24, width: whole - 124, height: tall - 66 });
+    const texts = { x: wrapped(plane.x_label, (whole - 132) / 6), y: wrapped(plane.y_label, (tall - 90) / 6), title: wrapped(plane.label, (whole - 30) / 6.6) };
+    const room = (values) => 6.8 * Math.max(...values.map((text) => text.length));
+    const left0 = 14 + 13 * texts.y.length + room(SHARES.map((share) => readable(this.value("y", share), 2)));
+    Object.assign(this, { texts, left: left0, top: 10 + 14 * texts.title.length });
+    Object.assign(this, { width: whole - left0 - 28 - room(this.ends()), height: tall - this.top - 30 - 13 * texts.x.length });
     const { left, top, width, height } = this;
     const toX = (f) => left + f * width;
     const toY = (f) => top + (1 - f) * height;
     draw(svg, "image", { href: this.image, x: left, y: top, width, height, preserveAspectRatio: "none", style: "image-rendering: pixelated" });
+    const named = [];
     for (const line of plane.contours) {
       draw(svg, "path", { class: "contour", d: pathOf(line.x.map((f, n) => [toX(f), toY(line.y[n])])) });
       const middle = Math.floor(line.x.length / 2);
-      if (line.text) draw(svg, "text", { class: "plane-name", x: toX(line.x[middle]), y: toY(line.y[middle]) + 4 }, line.text);
+      if (line.text) named.push([line.text, [middle, Math.floor(middle / 2), Math.floor(1.5 * middle)].map((n) => [toX(line.x[n]), toY(line.y[n]) + 4])]);
     }
-    for (const one of plane.regions) draw(svg, "text", { class: "plane-name region", x: toX(one.x), y: toY(one.y) + 4 }, one.text);
+    this.drawNames(plane.regions.map((one) => [one.text, [[toX(one.x), toY(one.y) + 4]], " region"]), named);
     this.drawAxes(toX, toY);
     this.drawBar();
     const [x, y] = [toX(this.fraction("x", values[0])), toY(this.fraction("y", values[1]))];
@@ -96,29 +104,63 @@ class PlanePicture {
     svg.setAttribute("aria-label", `${plane.label} over ${plane.x_label} and ${plane.y_label}. The current setting: ${said}.`);
   }
 
+  // Regions, then contours: a name that would cover another one or leave the picture is left out.
+  drawNames(regions, contours) {
+    const { left, top, width, height } = this;
+    const taken = [];
+    for (const [text, places, kind = ""] of [...regions, ...contours]) {
+      const half = text.length * (kind ? 4.2 : 3.6) + 3;
+      const free = places.find(([x, y]) => x - half >= left && x + half <= left + width && y - 12 >= top && y <= top + height &&
+        taken.every((other) => Math.abs(other.x - x) > other.half + half || Math.abs(other.y - y) > 15));
+      const [x, y] = free ?? places[0];
+      if (!free && !kind) continue;
+      taken.push({ x, y, half });
+      draw(this.svg, "text", { class: "plane-name" + kind, x, y }, text);
+    }
+  }
+
   drawAxes(toX, toY) {
-    const { svg, plane, left, top, width, height } = this;
-    for (const share of [0, 0.5, 1]) {
+    const { svg, left, top, width, height } = this;
+    for (const share of SHARES) {
       draw(svg, "text", { x: toX(share), y: top + height + 15, "text-anchor": share === 0 ? "start" : share === 1 ? "end" : "middle" }, readable(this.value("x", share), 2));
       draw(svg, "text", { x: left - 5, y: toY(share) + (share === 1 ? 10 : share === 0 ? 0 : 4), "text-anchor": "end" }, readable(this.value("y", share), 2));
     }
-    draw(svg, "text", { x: left + width / 2, y: top + height + 33, "text-anchor": "middle" }, short(plane.x_label, width / 6));
-    const [x, y] = [11, top + height / 2];
-    draw(svg, "text", { x, y, "text-anchor": "middle", transform: `rotate(-90 ${x} ${y})` }, short(plane.y_label, height / 6));
+    this.texts.x.forEach((text, n) => draw(svg, "text", { x: left + width / 2, y: top + height + 30 + 13 * n, "text-anchor": "middle" }, text));
+    this.texts.y.forEach((text, n) => {
+      const [x, y] = [11 + 13 * n, top + height / 2];
+      draw(svg, "text", { x, y, "text-anchor": "middle", transform: `rotate(-90 ${x} ${y})` }, text);
+    });
+  }
+
+  // The numbers at both ends of the colour bar.
+  ends() {
+    const { wide, z } = this.plane;
+    return [z.high, z.low].map((level) => readable(wide ? 10 ** level : level, 2));
   }
 
   drawBar() {
-    const { svg, plane, top, height } = this;
+    const { svg, top, height } = this;
     const x = this.left + this.width + 10;
     const steps = 32;
     for (let n = 0; n < steps; n++) {
       draw(svg, "rect", { x, y: top + (height * (steps - 1 - n)) / steps, width: 10, height: height / steps + 0.5, fill: `rgb(${viridis(n / (steps - 1))})` });
     }
-    const value = (level) => readable(plane.wide ? 10 ** level : level, 2);
-    draw(svg, "text", { x: x + 14, y: top + 10 }, value(plane.z.high));
-    draw(svg, "text", { x: x + 14, y: top + height }, value(plane.z.low));
-    draw(svg, "text", { class: "title", x: x + 24, y: top - 9, "text-anchor": "end" }, short(plane.label, (x + 10) / 6));
+    const [high, low] = this.ends();
+    draw(svg, "text", { x: x + 14, y: top + 10 }, high);
+    draw(svg, "text", { x: x + 14, y: top + height }, low);
+    this.texts.title.forEach((text, n) => draw(svg, "text", { class: "title", x: 4, y: 12 + 14 * n }, text));
   }
 }
 
 const short = (text, most) => (text.length > most ? `${text.slice(0, Math.max(1, Math.floor(most) - 1))}…` : text);
+
+// A text in at most two lines of so many characters.
+function wrapped(text, most) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+    if (longer.length > most && lines.at(-1) && lines.length < 2) lines.push(word);
+    else lines[lines.length - 1] = longer;
+  }
+  return lines.map((line) => short(line, most));
+}
