@@ -7,9 +7,9 @@ runs of the same settings are on the page of results.
 import jax
 import jax.numpy as jnp
 import pytest
+from benchmarks.committee_agreement import REAL, SETTINGS, TIMES, committee, judge
 from committees import classifier
 
-from benchmarks.committee_agreement import REAL, SETTINGS, TIMES, committee, judge
 from solvable import SGD, GradientDescent, solvers
 from solvable.comparison import agreement
 from solvable.models.committee.problem import problem_of
