@@ -161,7 +161,9 @@ def stochastic_descent(task, *, step, samples, dimension, seeds, decay):
     return jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), seeds))
 
 
+@pytest.mark.slow
 def test_one_pass_descent_has_the_noise_of_saad_and_solla():
+    # The quick test of it is in test_model.py, with the package's own simulation.
     step, time, dimension, decay = 0.3, 1.5, 200, 0.1
     task = paper_problem(training=SGD(step, batch_size=1, weight_decay=decay))
     samples = int(time / step * dimension)
@@ -235,7 +237,9 @@ def test_the_first_epoch_of_small_batches_is_one_pass_for_every_loss(name):
     assert score(fraction * ratio) < 5 < 10 < score(2 * fraction * ratio)
 
 
-@pytest.mark.parametrize("name", ["hinge, ReLU", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHER_LOSSES if name[0] in "lH")])
+@pytest.mark.parametrize(
+    "name", ["hinge, ReLU", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHER_LOSSES if name[0] in "lH")]
+)
 def test_one_pass_descent_is_the_limit_of_ever_smaller_batches_for_every_loss(name):
     # The error of batches of a share s of D samples at the rate s eta is of order s: extrapolated, of order s^2.
     rate, times = 0.8, np.array([1, 2])
