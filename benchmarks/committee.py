@@ -8,16 +8,20 @@ on an accelerator only.
 
 import json
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.timing import Result, seconds
-from solvable import Committee, GradientDescent, GradientFlow, activations, solvers
+from solvable import SGD, Committee, GradientDescent, GradientFlow, activations, solvers
+from solvable.models.committee.closure import LatentClosure
 from solvable.models.committee.latent import Latent
 from solvable.models.committee.problem import OutputRequest, problem_of
+from solvable.models.committee.protocol import Descent
 from solvable.precision import in_float64
 
 QUICK = Committee(
@@ -35,13 +39,78 @@ GROKS = Committee(
     initial_overlap=np.eye(4),
     initial_alignment=0.1 * np.array([[1.0], [-1.0], [1.0], [-1.0]]),
 )
+CLASSIFIER = Committee(
+    samples_per_dimension=2.0,
+    activation="erf",
+    teacher="linear",
+    labels="sign",
+    loss="logistic",
+    readout=[1.4, -1.4],
+    gradient_readout=[1.4, -1.4],
+    initial_alignment=[[0.3], [-0.1]],
+)
 SETS = 8
 
 
 @in_float64
 def run() -> list[Result]:
-    results = [*_against("FixedPoint", 60, 100.0), *_against("Response", 240, 50.0), *_growth(), *_absolute()]
+    results = [*_back_ends(), *_batches()]
+    results += [*_against("FixedPoint", 60, 100.0), *_against("Response", 240, 50.0), *_growth(), *_absolute()]
     return results + (_long() if jax.default_backend() != "cpu" else [])
+
+
+def _cpu(function: Callable[[], Any], repeats: int = 3) -> float:
+    """Least processor time of a few calls, without compilation: wall times depend on what else the machine does."""
+    function()
+    found = []
+    for _ in range(repeats):
+        begin = time.process_time()
+        function()
+        found.append(time.process_time() - begin)
+    return min(found)
+
+
+def _back_ends() -> list[Result]:
+    """One run of the default prediction with arrays of NumPy, against the same operations in JAX on padded arrays."""
+    problem = problem_of(Committee(), Committee.default_training)
+
+    def run(namespace: Any) -> int:
+        settings = {"samples": 8192, "tolerance": 3e-3, "shrunk": 0.5, "key": (0, 0), "memory_limit": 2.0**32}
+        closure = LatentClosure(problem, **settings, namespace=namespace)
+        descent = Descent(problem.training)
+        state = descent.start(closure)
+        for count in range(112):
+            state = descent.step(closure, state, count)
+        return closure.rank
+
+    plain, padded = _cpu(lambda: run(np)), _cpu(lambda: run(jnp))
+    return [
+        Result(f"112 steps, N = 2, 8192 samples (rank {run(np)}): one run, CPU time", plain, "s"),
+        Result("the same operations in JAX, CPU time over that", padded / plain, "x", at_least=2.0),
+        Result("default prediction, CPU time", _cpu(lambda: Committee().predict(np.arange(0, 113, 4))), "s"),
+    ]
+
+
+def _batches() -> list[Result]:
+    """Mini-batches against full batches with equal samples; a batch opens a direction for every neuron and step."""
+    solver, times, results = Latent(samples=8192, replicates=2), np.arange(0, 33, 4), []
+    compiled = [0]
+    event = "/jax/core/compile/backend_compile_duration"
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda name, duration, **_: compiled.__setitem__(0, compiled[0] + (name == event))
+    )
+    for name, model in (("quadratic", Committee()), ("logistic, erf", CLASSIFIER)):
+        full = _cpu(partial(model.predict, times, DESCENT, solver=solver))
+        for sampling in ("epochs", "subsets"):
+            training = SGD(0.2, batch_fraction=0.25, sampling=sampling)
+            model.predict(times, training, solver=solver)
+            before = compiled[0]
+            cost = _cpu(partial(model.predict, times, training, solver=solver))
+            results += [
+                Result(f"{name}, {sampling}, T = 32: CPU time over that of full batches", cost / full, "x"),
+                Result("programs compiled by repeated runs", compiled[0] - before, "", at_most=0),
+            ]
+    return results
 
 
 def _against(name: str, steps: int, promised: float) -> list[Result]:
@@ -103,7 +172,7 @@ def _growth() -> list[Result]:
 def _one_set(model: Committee, steps: int, samples: int, training: GradientDescent = DESCENT) -> tuple[float, int]:
     solver = Latent(samples=samples, replicates=2)
     answer: list[Any] = []
-    cost = seconds(lambda: answer.append(model.predict([steps], training, solver=solver)), 1, warm=steps < 10_000) / 4
+    cost = seconds(lambda: answer.append(model.predict([steps], training, solver=solver)), 1, warm=steps < 10_000) / 3
     return cost, json.loads(answer[-1].attrs["solver"])["rank"]
 
 

@@ -1,7 +1,5 @@
 """The online limit: the corrected equations, gradients of the population loss, one-pass descent, early times."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -163,7 +161,9 @@ def stochastic_descent(task, *, step, samples, dimension, seeds, decay):
     return jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), seeds))
 
 
+@pytest.mark.slow
 def test_one_pass_descent_has_the_noise_of_saad_and_solla():
+    # The quick test of it is in test_model.py, with the package's own simulation.
     step, time, dimension, decay = 0.3, 1.5, 200, 0.1
     task = paper_problem(training=SGD(step, batch_size=1, weight_decay=decay))
     samples = int(time / step * dimension)
@@ -199,18 +199,22 @@ OTHER_LOSSES = {
 }
 
 
-@functools.partial(jax.jit, static_argnames="steps")
-def fresh_batches(task, rate, share, steps):
-    """``A`` and ``C`` at every step on fresh batches of ``share * D`` samples: C gains ``rate^2 <g g> / share``."""
+@jax.jit
+def fresh_batch(task, state, rate, share):
+    """``A`` and ``C`` after a step on ``share * D`` fresh samples: C gains ``rate^2 <g g> / share``."""
+    latents = factor(*state)
+    force, correlation = sampled_averages(task, latents)
+    moved = latents + rate * force
+    return moved[:, : task.indices], moved @ moved.T + rate**2 * correlation / share
 
-    def step(state, _):
-        latents = factor(*state)
-        force, correlation = sampled_averages(task, latents)
-        moved = latents + rate * force
-        state = moved[:, : task.indices], moved @ moved.T + rate**2 * correlation / share
-        return state, state
 
-    return jax.lax.scan(step, (task.initial_alignment, task.initial_overlap), length=steps)[1]
+def fresh_batches(model, rate, share, steps):
+    """``A`` and ``C`` after some numbers of steps."""
+    task = problem_of(model.replace(samples_per_dimension=1.0), GradientFlow())
+    states = [(task.initial_alignment, task.initial_overlap)]
+    for _ in range(steps[-1]):
+        states.append(fresh_batch(task, states[-1], rate, share))
+    return [np.stack([np.asarray(states[step][part]) for step in steps]) for part in (0, 1)]
 
 
 @pytest.mark.parametrize("name", OTHER_LOSSES)
@@ -223,9 +227,9 @@ def test_the_first_epoch_of_small_batches_is_one_pass_for_every_loss(name):
 
     def score(share):
         """The largest deviation in units of the stated errors, to which 1e-4 is added for the points of averages."""
-        paths = fresh_batches(problem_of(model, training), rate, share, 8)
+        paths = fresh_batches(model, rate, share, [1, 4, 8])
         return max(
-            float(np.max(np.abs(curve[name] - path[np.array([0, 3, 7])]) / np.hypot(curve[f"{name}_error"], 1e-4)))
+            float(np.max(np.abs(curve[name] - path) / np.hypot(curve[f"{name}_error"], 1e-4)))
             for name, path in zip(("alignment", "overlap"), paths, strict=True)
         )
 
@@ -233,21 +237,20 @@ def test_the_first_epoch_of_small_batches_is_one_pass_for_every_loss(name):
     assert score(fraction * ratio) < 5 < 10 < score(2 * fraction * ratio)
 
 
-@pytest.mark.parametrize("name", OTHER_LOSSES)
+@pytest.mark.parametrize(
+    "name", ["hinge, ReLU", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHER_LOSSES if name[0] in "lH")]
+)
 def test_one_pass_descent_is_the_limit_of_ever_smaller_batches_for_every_loss(name):
     # The error of batches of a share s of D samples at the rate s eta is of order s: extrapolated, of order s^2.
-    rate, times = 0.8, np.array([1, 3])
-    model, training = classifier(samples_per_dimension=np.inf, **OTHER_LOSSES[name]), SGD(rate, batch_size=1)
-    curve, task = model.predict(times, training), problem_of(model, training)
-
-    def path(shares, size):
-        found = fresh_batches(task, rate / shares, size, 3 * shares)
-        return [np.asarray(values)[times * shares - 1] for values in found]
-
-    coarse, fine, noiseless = path(32, 1 / 32), path(64, 1 / 64), path(64, np.inf)
+    rate, times = 0.8, np.array([1, 2])
+    model = classifier(samples_per_dimension=np.inf, **OTHER_LOSSES[name])
+    curve = model.predict(times, SGD(rate, batch_size=1))
+    coarse, fine, noiseless = (
+        fresh_batches(model, rate / shares, size, times * shares)
+        for shares, size in ((16, 1 / 16), (32, 1 / 32), (16, np.inf))
+    )
     for variable, few, many in zip(("alignment", "overlap"), coarse, fine, strict=True):
-        # Both average over the same points, between which the hinge's jump moves: a few parts in 1e4.
-        np.testing.assert_allclose(curve[variable], 2 * many - few, atol=3e-4)
+        np.testing.assert_allclose(curve[variable], 2 * many - few, atol=1e-3)
     assert np.abs(curve.overlap - noiseless[1]).max() > 0.03
 
 
