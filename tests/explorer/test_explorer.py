@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import solvable
 from solvable import GradientFlow, cli, models, papers
 from solvable.checks import rules
-from solvable.explorer import address, diagnosis, files, history, server, tasks
+from solvable.explorer import address, diagnosis, files, history, precomputed, server, tasks
 from solvable.explorer.marks import Window, mark_columns
 from solvable.explorer.presets import PRESETS
 from solvable.explorer.summaries import cards, show
@@ -33,7 +33,7 @@ from solvable.progress import progress_bar, progress_callback, progress_part
 from solvable.settings import FieldError, Setting, code, planes, theory_of, theory_options
 from solvable.settings.contours import contours, regions
 from solvable.settings.fields import _guess, fields_of, write
-from solvable.story import Band, Explanation, Level, Point, Slope, Tick
+from solvable.story import Band, Explanation, Level, Point, Slope, Tick, crossing
 
 NAMES = list(models.names())
 # Models whose theory compiles in well under a second: enough to see that numbers agree to the last bit.
@@ -425,8 +425,39 @@ def _slow_unless(quick: bool, preset: object) -> object:
     return pytest.param(preset, id=preset.label, marks=[] if quick else [pytest.mark.slow])
 
 
-# One preset of each kind whose theory takes no time; the panel of pure noise's signal used to be empty.
-_QUICK_PRESETS = ("Fig. 1.4: pure noise, 100 and 400 modes", "Theorem 1: Z = 1.7, E[x²] = 0.6")
+# One preset of each kind whose theory takes no time, and those that are precomputed; the panel of pure noise's signal
+# used to be empty, and so was the page of neurons that grok.
+_QUICK_PRESETS = ["Fig. 1.4: pure noise, 100 and 400 modes", "Theorem 1: Z = 1.7, E[x²] = 0.6"]
+_QUICK_PRESETS += [preset.label for preset in precomputed.heavy_presets()]
+
+
+@pytest.mark.parametrize("preset", precomputed.heavy_presets(), ids=lambda preset: preset.label)
+def test_curves_of_presets_that_take_minutes_are_shipped_and_say_so(preset: object) -> None:
+    """They arrive at once, with a note that says when they were computed, and show neurons that grok."""
+    setting = preset.state().a
+    answer = tasks.run("theory", {"model": setting.model, "texts": dict(setting.texts)}, lambda partial: None)
+    assert any("computed beforehand, with solvable" in note for note in answer["notes"])
+    found, explanation = answer["result"]["curves"], answer["result"]["explanation"]
+    np.testing.assert_allclose(found.time, setting.times(), rtol=1e-5)
+    assert max(float(found[name].max()) for name in ("train_loss_error", "test_loss_error")) < 0.02
+    train, test = found.train_loss.values, found.test_loss.values
+    assert np.isfinite(train).all()
+    assert np.isfinite(test).all()
+    # The training loss has fallen to a tenth long before the test loss.
+    falls = [crossing(found.time, loss, 0.1 * loss[0]) for loss in (train, test)]
+    assert falls[1] > 1.5 * falls[0]
+    assert explanation.sentence
+
+
+@pytest.mark.slow
+def test_shipped_curves_are_those_of_the_theory() -> None:
+    """The shortest of them, computed again: it agrees within the errors that both state."""
+    preset = next(preset for preset in precomputed.heavy_presets() if "α = 0.5" in preset.label)
+    shipped, _ = precomputed.shipped_curves(preset.state().a)
+    again = theory_of(preset.state().a)
+    for name in ("train_loss", "test_loss"):
+        error = np.hypot(shipped[f"{name}_error"], again[f"{name}_error"]) + 1e-6
+        assert (np.abs(shipped[name] - again[name]) < 5 * error).all()
 
 
 @pytest.mark.parametrize("preset", [_slow_unless(preset.label in _QUICK_PRESETS, preset) for preset in PRESETS])
@@ -439,7 +470,8 @@ def test_no_panel_of_a_preset_is_empty(preset: object) -> None:
     view = View(preset.state(), {}, workers, lambda action: action())
     settings = {which: one for which in "ab" if (one := getattr(view.state, which)) is not None}
     for which, setting in settings.items():
-        view.theory[which] = theory_of(setting)
+        shipped = precomputed.shipped_curves(setting)
+        view.theory[which] = theory_of(setting) if shipped is None else shipped[0]
     view._draw()
     assert view.curves.panels
     for panel in view.curves.panels:

@@ -16,7 +16,16 @@ from solvable.settings import Setting, planes, theory_of
 from solvable.stories import grid, pages
 from solvable.stories.interpolation import Drawn, interpolated
 from solvable.stories.packing import NODE_LEVELS, STEP_LEVELS, pack, pack_system, unpack
-from solvable.stories.scene import Axis, Computed, compute, interpolation_error, step_setting, story_of
+from solvable.stories.scene import (
+    Axis,
+    Computed,
+    compute,
+    interpolation_error,
+    model_of,
+    name_of,
+    step_setting,
+    story_of,
+)
 from solvable.stories.shipped import FOLDER, compressed, renew, write
 from solvable.story import Step, SystemView
 
@@ -31,16 +40,16 @@ def scene(request: pytest.FixtureRequest) -> dict:
 
 
 @functools.lru_cache(maxsize=64)
-def _theory(model: str, texts: tuple[tuple[str, str], ...]) -> Computed:
-    setting = Setting(model)
+def _theory(name: str, texts: tuple[tuple[str, str], ...]) -> Computed:
+    setting = Setting(model_of(name))
     for key, text in texts:
         setting = setting.change(key, text)
-    return compute(setting, story_of(model))
+    return compute(setting, story_of(name))
 
 
-def theory_at(setting: Setting) -> Computed:
-    """What theory says about a setting, computed once for all tests."""
-    return _theory(setting.model, tuple(sorted(setting.all_texts().items())))
+def theory_at(setting: Setting, scene: dict) -> Computed:
+    """What theory says about a setting, as the story of a scene shows it; computed once for all tests."""
+    return _theory(name_of(scene), tuple(sorted(setting.all_texts().items())))
 
 
 def is_slow(scene: dict) -> bool:
@@ -49,7 +58,7 @@ def is_slow(scene: dict) -> bool:
 
 def some_nodes(scene: dict) -> list[dict]:
     """Three computed settings; one, which is the story's own, where theory takes seconds."""
-    computed = [{**state, "model": scene["model"]} for state in scene["nodes"] if "error" not in state]
+    computed = [state for state in scene["nodes"] if "error" not in state]
     if is_slow(scene):
         own = Setting(scene["model"], scene["steps"][-1]["texts"])
         return [state for state in computed if not Setting(scene["model"], state["texts"]).values_differ(own)]
@@ -61,7 +70,7 @@ def axes_of(scene: dict, which: str = "axes") -> list[Axis]:
 
 
 def places_of(scene: dict) -> grid.Places:
-    base = step_setting(scene["model"], story_of(scene["model"]).steps[-1])
+    base = step_setting(scene["model"], story_of(name_of(scene)).steps[-1])
     sliders = [
         grid.Place(about["key"], tuple(about["stops"]), tuple(about["nodes"]), about["start"])
         for about in scene["sliders"]
@@ -69,9 +78,9 @@ def places_of(scene: dict) -> grid.Places:
     return grid.Places(base, tuple(sliders))
 
 
-def largest_difference(state: dict, axes: list[Axis]) -> float:
+def largest_difference(state: dict, axes: list[Axis], scene: dict) -> float:
     """The largest difference between the curves of a state and a new prediction, in heights of the panel."""
-    exact = theory_at(Setting(state["model"], state["texts"]))
+    exact = theory_at(Setting(scene["model"], state["texts"]), scene)
     np.testing.assert_allclose(state["times"], exact.times, rtol=1e-8)
     return max(
         axis.error(unpack(drawn["y"]), axis.coordinate(curve.y))
@@ -90,7 +99,7 @@ def test_curves_of_steps_are_those_of_predict(scene: dict) -> None:
     for number, step in enumerate(scene["steps"]):
         axes = axes_of(scene, "node_axes" if step is scene["steps"][-1] else "axes")
         if number in (0, len(scene["steps"]) - 1):
-            assert largest_difference({**step, "model": scene["model"]}, axes) < 1.01 / STEP_LEVELS
+            assert largest_difference(step, axes, scene) < 1.01 / STEP_LEVELS
 
 
 def test_curves_of_nodes_are_those_of_predict(scene: dict) -> None:
@@ -98,12 +107,12 @@ def test_curves_of_nodes_are_those_of_predict(scene: dict) -> None:
     assert chosen
     for state in chosen:
         # A curve may extend two decades below its panel, and is rounded over its own range.
-        assert largest_difference(state, axes_of(scene, "node_axes")) < 2.5 / NODE_LEVELS
+        assert largest_difference(state, axes_of(scene, "node_axes"), scene) < 2.5 / NODE_LEVELS
 
 
 def test_sentences_of_nodes_are_those_of_the_model(scene: dict) -> None:
     for state in some_nodes(scene):
-        said = theory_at(Setting(state["model"], state["texts"])).explanation
+        said = theory_at(Setting(scene["model"], state["texts"]), scene).explanation
         assert said.sentence
         assert state["sentence"] == said.sentence
         assert len(state["marks"]) == len(said.marks)
@@ -152,7 +161,9 @@ def test_interpolation_stays_within_a_few_times_the_stated_error(scene: dict) ->
     places, axes = places_of(scene), axes_of(scene, "node_axes")
     assert scene["errors"]["points"] >= 20
     found = [
-        interpolation_error(places, scene["nodes"], point, theory_at(places.setting(point)), axes, scene["aligned"])
+        interpolation_error(
+            places, scene["nodes"], point, theory_at(places.setting(point), scene), axes, scene["aligned"]
+        )
         for point in places.points_between(1 if is_slow(scene) else 12, seed=99)
     ]
     known = [error for error in found if error is not None]
@@ -186,6 +197,10 @@ def test_aligned_curves_that_shift_in_time_are_interpolated_by_their_times() -> 
 def test_planes_say_where_they_are_and_what_they_show(scene: dict) -> None:
     """The plane of a scene has the numbers of ``planes.compute`` and knows which of its axes are sliders."""
     plane = scene["plane"]
+    if name_of(scene) != scene["model"] and plane is None:
+        # A further story has the plane only where one of its sliders is an axis.
+        assert not {*models.get(scene["model"]).controls.plane[1:]} & {*story_of(name_of(scene)).sliders}
+        return
     assert plane is not None
     values = unpack(plane["z"])
     assert values.shape == (len(plane["y"]), len(plane["x"]))
