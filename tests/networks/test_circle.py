@@ -65,6 +65,25 @@ def test_fresh_points_lie_on_the_same_function() -> None:
     assert task.test_inputs.shape == (64, 2)
 
 
+def test_fresh_points_of_several_decays_are_trained_side_by_side() -> None:
+    """The decay of a variant is traced: it used to leak out of the program that made the task."""
+    runs = train(
+        lambda key, **_: MLP(2, 1, 4, 2, key=key),
+        lambda key, decay: circle(decay, kind="fresh", points=8),
+        optax.sgd(0.0),
+        steps=1,
+        batch_size=2,
+        measure_at=[1],
+        variants={"decay": [1.0, 4.0]},
+    )
+    # Outputs are the same; with modes 1 ... 3 of amplitude k^-q the mean square of the target is half of sum k^-2q.
+    smooth, rough = (float(circle(decay, points=8).targets.var()) for decay in (4.0, 1.0))
+    assert smooth == pytest.approx(0.5, rel=0.01)
+    assert rough == pytest.approx(0.5 * (1 + 1 / 4 + 1 / 9), rel=1e-5)
+    assert runs.curves.test_loss.sizes["variant"] == 2
+    assert float(runs.curves.test_loss[0, 0, -1]) != float(runs.curves.test_loss[1, 0, -1])
+
+
 def test_tasks_of_many_sources_are_made_side_by_side() -> None:
     sources = jnp.asarray([0.5, 1.25])
     made = jax.vmap(lambda source: circle(source=source, points=64).targets)(sources)

@@ -14,6 +14,7 @@ import xarray as xr
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.papers.feature_scaling import (
     circle_bottleneck,
+    data_reuse,
     eq8,
     fig3,
     fig5,
@@ -21,6 +22,8 @@ from solvable.papers.feature_scaling import (
     fig7_circle,
     fig11,
     fig12,
+    growing_momentum,
+    network_schedules,
     sgd_noise,
     table1,
 )
@@ -305,3 +308,61 @@ def test_image_networks_outside_of_the_bounds_of_their_kernel_fail() -> None:
     failed = failing(fig6, data)
     assert len(failed) == 1
     assert "leaves the bounds of its kernel" in failed[0]
+
+
+def growing_momentum_data(slower: float = 0.0) -> Data:
+    """Losses, ends and samples that follow the laws, exactly or with smaller exponents."""
+    times = np.unique(np.append(np.geomspace(1, 20_000, 400).round(), 2000.0))
+    data = {}
+    for method in growing_momentum.METHODS:
+        for case in growing_momentum.CASES:
+            law = times ** -(growing_momentum.expected(method, *case) - slower)
+            found = curve(times, law)
+            data[f"{method}, β = {case[0]:g}, c = {case[1]:g}"] = found.assign(mean_loss=found.test_loss)
+        sizes = np.array(growing_momentum.BATCHES["quick"][method], float)
+        power = (1.0 if method == "heavy ball" else CAPACITY) - slower
+        data[f"end of {method}"] = curve(sizes, sizes**power, "end", "batch_size")
+    used = np.geomspace(10, 1e6, 50)
+    for name, power in (("growing batches", 0.96), ("plain SGD", 0.8)):
+        data[name] = curve(used, used ** -(power - slower), dim="samples")
+    late = np.array([1.0, 400.0, 4000.0])
+    data["rich"] = curve(late, late ** -(8 / 7 - slower), "mean_loss")
+    return at_scale("quick", data)
+
+
+def test_growing_momentum_has_the_exponents_of_theory() -> None:
+    assert not failing(growing_momentum, growing_momentum_data())
+    assert len(failing(growing_momentum, growing_momentum_data(0.1))) == 12
+
+
+def test_the_worth_of_reused_data_follows_its_laws_without_noise_only() -> None:
+    samples, few = data_reuse.SAMPLES["quick"], data_reuse.NOISY_SAMPLES
+    data = {
+        f"β = {source:g}, {regime}": curve(samples, samples ** data_reuse.expected(source, regime), "worth", "samples")
+        for source in data_reuse.SOURCES
+        for regime in data_reuse.REGIMES
+    }
+    for noise, power in zip(data_reuse.NOISES, (0.2, 0.12, 0.09), strict=True):
+        data[f"noise {noise:g}"] = curve(few, few**power, "worth", "samples")
+    assert not failing(data_reuse, at_scale("quick", data))
+    data["noise 0.0125"] = data["noise 0.000625"]
+    assert len(failing(data_reuse, at_scale("quick", data))) == 2
+
+
+def test_network_schedules_tell_who_wins() -> None:
+    tasks, regimes, names = network_schedules.TASKS, network_schedules.REGIMES, network_schedules.SCHEDULES
+    dims = ("task", "regime", "schedule", "seed")
+    ratios = np.broadcast_to(np.array([1.3, 1.5, 1.1, 1.0])[:, None], (3, 2, 4, 8)).copy()
+    theory = xr.Dataset({"test_loss": ("schedule", ratios[0, 0, :, 0])}, {"schedule": list(names)})
+
+    def data(losses: np.ndarray) -> Data:
+        losses = losses * (1 + 1e-3 * np.arange(8) * np.array([1, 2, 3, 4])[:, None])
+        coordinates = {"task": list(tasks), "regime": list(regimes), "schedule": list(names)}
+        final = xr.Dataset({"test_loss": (dims, losses)}, coordinates)
+        return at_scale("quick", {"final": final, **{f"theory, {task}": theory for task in tasks}})
+
+    assert not failing(network_schedules, data(ratios))
+    ratios[0, 1, 1] = 0.5
+    (name,) = failing(network_schedules, data(ratios))
+    assert name.startswith("hard, rich: ")
+    assert network_schedules.advantage(data(ratios), "hard", "rich", "cosine")[0] < -0.6
