@@ -177,7 +177,26 @@ def test_every_training_on_offer_is_one_that_the_model_covers(name: str) -> None
         assert ("(simulation only)" in words) == (not covered["predict"]) == setting.is_simulation_only
         assert ("(theory only)" in words) == (not covered["simulate"])
         shown = [key for key, one in setting.fields.items() if one.role == "training" and choice in one.trainings]
-        assert set(shown) - {"training"} <= set(setting.training().parameters())
+        assert set(shown) - {"training", "schedule", "warm_up", "decay"} <= set(setting.training().parameters())
+
+
+def test_a_schedule_has_controls_and_the_code_that_makes_it() -> None:
+    """Fractions belong to one kind of schedule, and go with it; the rate stays in its control as the peak."""
+    base = Setting("scalar-network").edit("training", "descent").change("times", "0:40:5")
+    setting = base.edit("schedule", "wsd:40").edit("warm_up", "0.25")
+    np.testing.assert_allclose(setting.training().learning_rates(0, 41)[[0, 5, 10, 32, 40]], [0, 0.005, 0.01, 0.01, 0])
+    assert setting.text("learning_rate") == "0.01"
+    assert "--schedule wsd:40 --warm-up 0.25" in code.command(setting)
+    found: dict = {}
+    exec(code.python(setting).partition("\n# The finite")[0], found)
+    assert found["theory"].test_loss.equals(theory_of(setting).test_loss)
+    assert "warm_up" not in setting.edit("schedule", "cosine:40").texts
+    with pytest.raises(FieldError, match="schedule must be constant") as raised:
+        base.edit("schedule", "cosine")
+    assert raised.value.key == "schedule"
+    with pytest.raises(FieldError, match="wsd:STEPS") as raised:
+        base.edit("warm_up", "0.3").check()
+    assert raised.value.key == "warm_up"
 
 
 def test_axes_of_a_plane_are_those_of_the_training() -> None:
