@@ -226,7 +226,13 @@ def settings(draw: st.DrawFn, model: str) -> Setting:
         else:
             stops = st.sampled_from(field.slider.stops())
             texts = stops if field.whole else stops | st.floats(field.slider.low, field.slider.high).map(write)
-        setting = setting.edit(key, draw(texts))
+        changed = setting.edit(key, draw(texts))
+        try:
+            changed.training()
+        except FieldError:
+            # Nesterov's momentum without momentum, a warm-up without a schedule: the visitor takes it back.
+            continue
+        setting = changed
     try:
         setting.check()
     except FieldError:
