@@ -94,7 +94,7 @@ def slot_march(
     fast_modes = FastModes(rates, counts, signal + flow.label_noise)
     # Extrapolated rows need steps of equal ratios; reused samples were not tried.
     late = noisy and noise.is_constant and flow.richness > 0 and flow.samples == math.inf
-    rows = Rows(modes, flow.richness, flow.features, flow.samples, flow.label_noise, late)
+    rows = Rows(modes, flow.richness, flow.features, flow.samples, flow.label_noise)
     # Only the kernel of finitely many features has a finite number of modes that fluctuate.
     shares: np.ndarray | float | None = None
     if late:
@@ -106,6 +106,7 @@ def slot_march(
         while now < last_time * (1 - 1e-12):
             train = records[-1][2]
             step = _step(now, begin, growth_of_step, last_time, noise)
+            long_step = False
             if noisy and flow.richness > 0:
                 strongest = max(noise.after(now), noise.before(now + step))
                 drift = flow.richness * strongest / 2 * train * trace
@@ -113,6 +114,7 @@ def slot_march(
                 strong = drift * strongest / 2 * flow.features > _MOST_NOISE if fast is not None else False
                 if not late or strong:
                     step = min(step, _LARGEST_DRIFT / drift)
+                long_step = drift * step > _LARGEST_DRIFT * (1 + 1e-9)
             if rows.count + 3 > limit:
                 raise ValueError(
                     f"the march needs more than {limit} slots to reach time {last_time:g} (it is at {now:g}): the "
@@ -128,7 +130,7 @@ def slot_march(
                 own_weights = (step * STAGE, step * (1 - STAGE if stage == 0 else STAGE))
                 rows.begin_stage(*own_weights)
                 correct = _correction(fast_modes, stage, step, noises, flow.richness, shares) if noisy else _quiet
-                residual = rows.solve(correct)
+                residual = rows.solve(correct, long_step)
                 row = rows.finish()
                 worst = max(worst, residual)
             if noisy:

@@ -101,9 +101,8 @@ class Rows:
         features: float,
         samples: float,
         label_noise: float = 0.0,
-        late: bool = False,
     ) -> None:
-        self._label_noise, self._late = label_noise, late
+        self._label_noise = label_noise
         self._drifts: list[float] = []
         self._eigenvalues, self._counts, self._targets = (np.asarray(value, float) for value in modes[1:])
         self._trace_weights = self._eigenvalues * self._counts
@@ -168,15 +167,15 @@ class Rows:
     def _kind(self) -> int:
         return 1 if self._stages and self._stages[-1] == 0 else 0
 
-    def solve(self, correction: Correction) -> float:
-        """Find the row; the residual that is left."""
+    def solve(self, correction: Correction, long_step: bool = False) -> float:
+        """Find the row; the residual that is left. In a long step the noise moves the weights far."""
         t = self.count
         self._correction = correction
         diagonal = np.sqrt(np.abs(np.diagonal(self._known.drive_correlation)[: t + 1]))
         *guess, scale = self._guess()
         self._scale = np.maximum(np.append(diagonal[:t], scale), 1e-150) * max(scale, 1e-150)
         memory = 25 if self._finite_features or self._finite_samples else 10
-        if self._late and len(self._same) == 2 and 2 * self._same[0] + 1 >= t:
+        if long_step and len(self._same) == 2 and 2 * self._same[0] + 1 >= t:
             start = self._pack(*self._extrapolated(guess[0][t], scale), guess[2], guess[3], self._next_drift())
             solution, residual, passes = damped_anderson(
                 self._pass, start, self._on_branch, tolerance=_LATE_TOLERANCE, memory=25
