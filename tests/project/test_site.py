@@ -57,7 +57,7 @@ def test_a_story_is_a_frame_with_a_title_and_no_request(site):
 def test_a_story_that_does_not_exist_stops_the_build(tmp_path):
     """``make docs`` turns errors in a page into a failure of the build."""
     build(tmp_path, index="# Story\n\n```{story} nothing\n```\n")
-    assert "ERROR: 'nothing' has no story; models with one are linear-estimator" in (tmp_path / "log").read_text()
+    assert "ERROR: there is no story 'nothing'; stories are linear-estimator" in (tmp_path / "log").read_text()
 
 
 def test_every_entry_of_the_errata_has_an_anchor_of_its_own(site):
