@@ -6,9 +6,10 @@ import pytest
 
 import solvable
 from solvable.checks import rules
+from solvable.coverage import Covers
 from solvable.docstrings import describe_arguments, with_parameters
 from solvable.model import Key, Model, Seeds, parameter
-from solvable.training import Covers, GradientDescent, GradientFlow, Training
+from solvable.training import GradientDescent, GradientFlow, Training
 
 
 def entries(docstring):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import solvable
 from solvable import SGD, GradientDescent, GradientFlow
-from solvable.training import Covers, Schedule, Training, check_training
+from solvable.coverage import Covers, check_training
+from solvable.training import Schedule, Training
 from solvable.training_choice import make_training, training_options, usual_times
 
 EXAMPLES = [

@@ -13,12 +13,13 @@ import xarray as xr
 
 from solvable.checks import Rule, as_number, check_array, check_value
 from solvable.controls import Controls
+from solvable.coverage import Covers, check_training
 from solvable.dataset import VARIABLES, Meaning, Stopwatch, make_dataset, provenance
 from solvable.display import table
 from solvable.docstrings import SHARED, describe_arguments, with_parameters
 from solvable.precision import in_float64
 from solvable.timegrid import check_times
-from solvable.training import Covers, GradientFlow, Training, check_training
+from solvable.training import GradientFlow, Training
 
 # Options that mean the same in every model, for the signatures of its methods.
 Seeds = Annotated[int, "number of independent runs"]

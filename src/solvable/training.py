@@ -14,9 +14,8 @@ Learning rates and batch sizes are numbers or *schedules*: functions of the step
 """
 
 import dataclasses
-import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import equinox as eqx
@@ -63,6 +62,25 @@ def option(
 MOMENTUM = Rule("a number from 0 up to, but not including, 1", lambda value: 0 <= value < 1)
 _FRACTION = Rule("a number above 0 and at most 1", lambda value: 0 < value <= 1)
 STEP = Rule("a whole number, zero or more", lambda value: value >= 0 and float(value).is_integer())
+
+
+def _check_scheduled(name: str, found: np.ndarray, first: int, field: dataclasses.Field) -> None:
+    """Raise a ValueError that names the first step at which a schedule breaks the rule of its option."""
+    if found.ndim != 1:
+        raise ValueError(
+            f"{name} must be one number at every step, but its schedule gives an array of shape {found.shape[1:]} "
+            f"at step {first}: change the schedule"
+        )
+    rule = field.metadata["rule"]
+    # Learning rates may be zero at a step, although not throughout: warm-ups begin there and decays end there.
+    if name.endswith("learning_rate"):
+        rule = Rule("a finite number, zero or more", lambda value: math.isfinite(value) and value >= 0)
+    bad = [place for place, value in enumerate(found) if not rule.test(value)]
+    if bad:
+        raise ValueError(
+            f"{name} must be {rule.text} at every step, but its schedule gives {found[bad[0]]:g} at step "
+            f"{first + bad[0]}: change the schedule"
+        )
 
 
 class Training(eqx.Module):
@@ -158,8 +176,7 @@ class Training(eqx.Module):
         step
             Number of the step.
         """
-        rate: Any = self.learning_rate  # type: ignore[attr-defined]
-        return rate(step) if isinstance(rate, Schedule) else rate
+        return self._value_at("learning_rate", step)
 
     def momentum_at(self, step: Any) -> Any:
         """The momentum of one step, whose number may be traced by JAX; 0 for trainings without.
@@ -169,8 +186,7 @@ class Training(eqx.Module):
         step
             Number of the step.
         """
-        momentum: Any = getattr(self, "momentum", 0.0)
-        return momentum(step) if isinstance(momentum, Schedule) else momentum
+        return self._value_at("momentum", step) if hasattr(self, "momentum") else 0.0
 
     def momenta(self, first: int, last: int) -> np.ndarray:
         """The momentum of each step from ``first`` up to, but not including, ``last``; checked step by step.
@@ -215,6 +231,10 @@ class Training(eqx.Module):
         """
         return None
 
+    def _value_at(self, name: str, step: Any) -> Any:
+        value = getattr(self, name)
+        return value(step) if isinstance(value, Schedule) else value
+
     def _scheduled(self, name: str, first: int, last: int) -> np.ndarray:
         value = getattr(self, name)
         if not isinstance(value, Schedule):
@@ -222,22 +242,7 @@ class Training(eqx.Module):
         steps = np.arange(first, last)
         with jax.enable_x64(True):
             found = np.asarray(jax.vmap(value)(steps), float) if steps.size else np.zeros(0)
-        rule = next(field.metadata["rule"] for field in dataclasses.fields(self) if field.name == name)
-        if found.shape != steps.shape:
-            raise ValueError(
-                f"{name} must be one number at every step, but its schedule gives an array of shape {found.shape[1:]} "
-                f"at step {first}: change the schedule"
-            )
-        # A schedule may end at zero: warm-ups begin there and decays end there.
-        is_rate = name.endswith("learning_rate")
-        bad = ~(np.isfinite(found) & (found >= 0)) if is_rate else ~np.vectorize(rule.test)(found)
-        if bad.any():
-            place = int(np.argmax(bad))
-            wanted = "a finite number, zero or more" if is_rate else rule.text
-            raise ValueError(
-                f"{name} must be {wanted} at every step, but its schedule gives {found[place]:g} at step "
-                f"{first + place}: change the schedule"
-            )
+        _check_scheduled(name, found, first, next(field for field in dataclasses.fields(self) if field.name == name))
         return found
 
 
@@ -353,13 +358,15 @@ class GradientDescent(Training):
 
     def feature_rate_at(self, step: Any) -> Any:
         """The learning rate of the first layer at one step, whose number may be traced by JAX."""
-        rate = self.feature_learning_rate
-        return self.rate_at(step) if rate is None else rate(step) if isinstance(rate, Schedule) else rate
+        return self._value_at(self._feature_rate, step)
 
     def feature_learning_rates(self, first: int, last: int) -> np.ndarray:
         """The learning rate of the first layer in each step from ``first`` up to, but not including, ``last``."""
-        name = "learning_rate" if self.feature_learning_rate is None else "feature_learning_rate"
-        return self._scheduled(name, first, last)
+        return self._scheduled(self._feature_rate, first, last)
+
+    @property
+    def _feature_rate(self) -> str:
+        return "learning_rate" if self.feature_learning_rate is None else "feature_learning_rate"
 
 
 def _is_traced(*values: Any) -> bool:
@@ -465,66 +472,3 @@ def check_sampling(sampling: str | None) -> None:
 
 
 TRAININGS: Mapping[str, type[Training]] = {kind.name: kind for kind in (GradientFlow, GradientDescent, SGD)}
-
-
-@dataclasses.dataclass(frozen=True)
-class Covers:
-    """What a theory or a simulation covers of one kind of training; everything not named is not covered.
-
-    Parameters
-    ----------
-    kind
-        :class:`GradientFlow`, :class:`GradientDescent` or :class:`SGD`.
-    options
-        Options that may differ from their defaults, besides a constant learning rate and batch size.
-    sampling
-        For SGD, the ways of drawing batches; the first is meant where none is given.
-    schedules
-        Options that may follow a schedule.
-    """
-
-    kind: type[Training]
-    options: tuple[str, ...] = ()
-    sampling: tuple[str, ...] = ()
-    schedules: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        names = [*self.options, *(f"schedules of {name}" for name in self.schedules)]
-        words = f"{self.kind.__name__}" + (f" with {', '.join(names)}" if names else "")
-        return words + (f" (sampling {' or '.join(map(repr, self.sampling))})" if self.sampling else "")
-
-    def trouble(self, training: Training) -> str | None:
-        """What of a training of this kind is not covered, in words; None if all is."""
-        for field in dataclasses.fields(training):
-            value = getattr(training, field.name)
-            if isinstance(value, Schedule):
-                if field.name not in self.schedules:
-                    return f"a schedule of {field.name}"
-            elif field.name == "sampling":
-                if value is not None and value not in self.sampling:
-                    return f"sampling={value!r}"
-            elif field.name not in ("learning_rate", "batch_size", *self.options) and (
-                isinstance(value, jax.core.Tracer) or value != field.default
-            ):
-                return f"{field.name}={value!r}"
-        return None
-
-
-def check_training(training: Any, covered: Iterable[Covers], what: str, otherwise: str) -> Training:
-    """The training with its sampling filled in, or a ValueError that says what is covered and what comes nearest."""
-    covered = tuple(covered)
-    if not isinstance(training, Training):
-        hint = f": write {training.__name__}(...)" if inspect.isclass(training) else ""
-        raise ValueError(
-            f"training must be GradientFlow(...), GradientDescent(...) or SGD(...), not {training!r}{hint}"
-        )
-    listed = "; ".join(map(str, covered))
-    for cover in covered:
-        if type(training) is cover.kind:
-            trouble = cover.trouble(training)
-            if trouble is None:
-                if isinstance(training, SGD) and training.sampling is None and cover.sampling:
-                    return training.replace(sampling=cover.sampling[0])
-                return training
-            raise ValueError(f"{what} does not cover {trouble}; it covers {listed}. {otherwise}")
-    raise ValueError(f"{what} does not cover {type(training).__name__}; it covers {listed}. {otherwise}")

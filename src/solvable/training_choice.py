@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from solvable.checks import Rule
+from solvable.coverage import Covers
 from solvable.timegrid import whole_steps
-from solvable.training import SAMPLING, SGD, TRAININGS, Covers, GradientDescent, GradientFlow, Schedule, Training
+from solvable.training import SAMPLING, SGD, TRAININGS, GradientDescent, GradientFlow, Schedule, Training
 
 if TYPE_CHECKING:
     from solvable.model import Model

@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from solvable.checks import check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider
+from solvable.coverage import Covers
 from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models import diagonal_network_story
@@ -26,7 +27,7 @@ from solvable.numerics.descent import (
     simulate_runs,
 )
 from solvable.numerics.ensemble import run_options
-from solvable.training import Covers, GradientDescent, Training
+from solvable.training import GradientDescent, Training
 
 
 def _learned(which: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:

@@ -12,13 +12,14 @@ from jaxtyping import Array, Float
 
 from solvable.checks import check_choice, check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider
+from solvable.coverage import Covers
 from solvable.dataset import VARIABLES, Meaning
 from solvable.model import Key, MemoryLimit, Model, parameter
 from solvable.models import linear_network_story
 from solvable.numerics.descent import FOLLOWED, TrainingProblem, check_stable, follow_steps, simulate_runs
 from solvable.numerics.ensemble import ensemble, run_options
 from solvable.numerics.kappa import effective_dimension
-from solvable.training import Covers, GradientDescent, Training
+from solvable.training import GradientDescent, Training
 
 # A direction of the features counts for their rank when it is at least this strong, relative to the strongest.
 RANK_CUTOFF = 1e-2

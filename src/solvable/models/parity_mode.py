@@ -12,13 +12,14 @@ from jaxtyping import Array, Float
 
 from solvable.checks import check_count, check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider
+from solvable.coverage import Covers
 from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, choice, parameter
 from solvable.models import parity_mode_story
 from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
 from solvable.numerics.ensemble import run_options
 from solvable.precision import in_float64
-from solvable.training import Covers, Training
+from solvable.training import Training
 
 # Every input of three bits, and its parity: even is +1 (eq. C.7).
 BITS = np.array([[(number >> place) & 1 for place in (2, 1, 0)] for number in range(8)], dtype=float)

@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from solvable.checks import check_choice, check_count, check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider, of_method
+from solvable.coverage import Covers
 from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models import scalar_network_story
@@ -27,7 +28,7 @@ from solvable.numerics.descent import (
 )
 from solvable.numerics.ensemble import run_options
 from solvable.numerics.roots import minimum
-from solvable.training import Covers, GradientDescent, Training
+from solvable.training import GradientDescent, Training
 
 WAYS = ("target", "input", "weights", "output")
 Width = Annotated[int, "number of hidden units"]

@@ -20,10 +20,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from solvable.checks import check_count
+from solvable.coverage import Covers
 from solvable.numerics.cost import STEP, check_cost
 from solvable.numerics.ensemble import ensemble
 from solvable.precision import in_float64
-from solvable.training import Covers, GradientDescent, GradientFlow, Schedule, Training
+from solvable.training import GradientDescent, GradientFlow, Schedule, Training
 
 PyTree = Any
 # A Runge-Kutta step is at most this fraction of the learning rate from which gradient descent is unstable; its relative

@@ -23,11 +23,12 @@ import numpy as np
 from jaxtyping import Float
 
 from solvable.checks import check_choice, check_fraction
+from solvable.coverage import Covers
 from solvable.models.committee.closure import LatentClosure
 from solvable.models.committee.latent import ClosureSolver, Recorder, fastest_rate
 from solvable.models.committee.problem import Advance, OutputRequest, Problem
 from solvable.models.committee.protocol import Weights, combine_arrays
-from solvable.training import Covers, GradientFlow
+from solvable.training import GradientFlow
 
 _DAMPING = 2 / 13
 # The error of the time steps hardly depends on the number of samples.

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from solvable.checks import check_count
+from solvable.coverage import Covers
 from solvable.models.committee.algorithm import Algorithm
 from solvable.models.committee.basis import largest_rate
 from solvable.models.committee.batches import batches_of
@@ -22,7 +23,7 @@ from solvable.models.committee.problem import Advance, OutputRequest, Problem, S
 from solvable.models.committee.protocol import Descent, Weights
 from solvable.numerics.cost import check_cost
 from solvable.numerics.memory import device_memory
-from solvable.training import SGD, Covers, GradientDescent
+from solvable.training import SGD, GradientDescent
 
 # Steps between two checks for divergence; a check makes an accelerator wait.
 _LOOK_EVERY = 64

@@ -11,6 +11,7 @@ import xarray as xr
 from solvable import activations, teachers
 from solvable.checks import Rule, check_choice, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider, of_method, of_trained
+from solvable.coverage import Covers, check_training
 from solvable.dataset import Meaning
 from solvable.divergence import DivergedError
 from solvable.model import Key, MemoryLimit, Model, choice, function, parameter
@@ -23,7 +24,7 @@ from solvable.models.committee.model_checks import check_batches, check_readout_
 from solvable.models.committee.problem import OutputRequest, Problem, Solver, problem_of
 from solvable.models.committee.start import check_activation, check_readout, check_start, initial_weights
 from solvable.numerics.ensemble import run_options
-from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training, check_training
+from solvable.training import SGD, GradientDescent, GradientFlow, Training
 
 _FLIPS = Rule("a number from 0 to 1/2", lambda value: 0 <= value <= 0.5)
 # The default setting groks: the training loss falls immediately, the test loss when the neurons turn to the teacher.

@@ -39,12 +39,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.activations import Polynomial
+from solvable.coverage import Covers
 from solvable.models.committee.gaussian import drift, test_loss_error
 from solvable.models.committee.population import integration_error, measure_tests, sampled_averages
 from solvable.models.committee.problem import Advance, OutputRequest, Problem, Solution
 from solvable.numerics.cost import STEP, check_cost
 from solvable.numerics.sobol import sobol_normals
-from solvable.training import SGD, Covers, GradientDescent, GradientFlow
+from solvable.training import SGD, GradientDescent, GradientFlow
 
 # Exact grids over all latents are used up to this many nodes, Sobol points beyond.
 _MOST_NODES = 2**17

@@ -31,9 +31,10 @@ from jaxtyping import Array, Float
 
 from solvable.activations import Polynomial
 from solvable.models.committee.losses import SQUARED, Clusters, Labelling, Loss
-from solvable.training import Covers, GradientFlow, Training
+from solvable.training import GradientFlow, Training
 
 if TYPE_CHECKING:
+    from solvable.coverage import Covers
     from solvable.models.committee.model import Committee
 
 # Tells the progress bar how much more is done, as a fraction of the whole.
@@ -359,7 +360,7 @@ class Solution(NamedTuple):
 class Solver(Protocol):
     """A method that solves the theory: its settings, the trainings that it covers, and :meth:`solve`."""
 
-    covers: ClassVar[tuple[Covers, ...]]
+    covers: ClassVar["tuple[Covers, ...]"]
 
     def check_cost(self, problem: Problem, times: np.ndarray) -> None:
         """Raise a ValueError with an estimate where :meth:`solve` would take too long or too much memory."""

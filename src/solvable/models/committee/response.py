@@ -37,6 +37,7 @@ import numpy as np
 from jaxtyping import Float
 
 from solvable.checks import check_count
+from solvable.coverage import Covers
 from solvable.divergence import DivergedError
 from solvable.models.committee import trajectories
 from solvable.models.committee.gaussian import test_losses
@@ -45,7 +46,7 @@ from solvable.models.committee.problem import Advance, OutputRequest, Problem, S
 from solvable.models.committee.trajectories import Samples, Signals, TwoTime, as_function, as_matrix
 from solvable.numerics.cost import check_cost
 from solvable.numerics.sobol import sobol_normals
-from solvable.training import Covers, GradientDescent
+from solvable.training import GradientDescent
 
 # Signals whose new part is smaller than this fraction add no direction: it would be rounding.
 _NEW = 1e-9

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from solvable.checks import check_choice, check_count, check_fraction
+from solvable.coverage import check_training
 from solvable.dataset import Meaning
 from solvable.divergence import DivergedError
 from solvable.models.committee.algorithm import Algorithm
@@ -20,7 +21,7 @@ from solvable.models.committee.online import Online
 from solvable.models.committee.problem import OutputRequest, Problem, Solution, Solver, problem_of
 from solvable.models.committee.response import FixedPoint, Response
 from solvable.progress import progress_bar
-from solvable.training import SGD, GradientFlow, Training, check_training
+from solvable.training import SGD, GradientFlow, Training
 
 if TYPE_CHECKING:
     from solvable.models.committee.model import Committee

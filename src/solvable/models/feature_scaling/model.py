@@ -9,6 +9,7 @@ import xarray as xr
 
 from solvable.checks import Rule, check_choice, check_count, check_value, is_traced, rules
 from solvable.controls import Controls
+from solvable.coverage import Covers
 from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models.feature_scaling import compute, exponents
@@ -22,7 +23,7 @@ from solvable.models.feature_scaling.theory import SOLVERS, predicted
 from solvable.numerics.ensemble import run_options
 from solvable.optax_descent import OptaxDescent
 from solvable.timegrid import check_times
-from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Schedule, Training
+from solvable.training import SGD, GradientDescent, GradientFlow, Schedule, Training
 
 _TRACE_CLASS = Rule(
     "a finite number above 1, or the eigenvalues k^-capacity would have no finite sum (the kernel would not be trace "

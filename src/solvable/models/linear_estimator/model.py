@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from solvable.checks import check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider, of_trained
+from solvable.coverage import Covers
 from solvable.dataset import VARIABLES, Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models.linear_estimator import grokking, late_time, simulation, theory, two_layer
@@ -23,7 +24,7 @@ from solvable.models.linear_estimator.theory import AnyTraining
 from solvable.numerics.cost import check_cost
 from solvable.numerics.descent import check_stable
 from solvable.numerics.ensemble import run_options
-from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training
+from solvable.training import SGD, GradientDescent, GradientFlow, Training
 
 Accuracy = Annotated[float, "accuracy to be reached, between 0 and 1"]
 

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from solvable.checks import check_choice, check_fraction, is_traced
+from solvable.coverage import Covers
 from solvable.model import Key, MemoryLimit, Seeds
 from solvable.models.skills import calibration, dynamics, emergence, simulation, totals
 from solvable.models.skills.checks import (
@@ -22,7 +23,7 @@ from solvable.models.skills.laws import ScalingLaws
 from solvable.numerics.cost import check_cost
 from solvable.numerics.descent import follow_steps
 from solvable.numerics.ensemble import ensemble, run_options, trajectories
-from solvable.training import SGD, Covers, GradientDescent, GradientFlow, Training
+from solvable.training import SGD, GradientDescent, GradientFlow, Training
 
 MaxSkills = Annotated[int | None, "how many skills to return (default: all, or 10 of more than 10 000)"]
 _OPTIONS = ("momentum", "nesterov", "weight_decay")
