@@ -69,7 +69,7 @@ COVERED = {
         "sweep": "sweeps/test_damage.py::test_damage_is_found_named_and_mended",
         "reproduce": "project/test_faults.py::test_damaged_results_are_computed_again",
         "train": "project/test_faults.py::test_a_damaged_checkpoint_is_refused",
-        "explore": "explorer/test_explorer.py::test_what_is_no_npz_is_not_even_kept",
+        "explore": "explorer/test_files.py::test_what_is_no_npz_is_not_even_kept",
     },
 }
 PAPER = {
