@@ -6,13 +6,15 @@ nothing. On an accelerator the same operations are JAX's, on arrays with rows of
 their shapes seldom change.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+import scipy.linalg
+from jaxtyping import Array, Float
 
 # Memory is not touched before it is used, and copying it is avoided: the first rows do for most runs.
 _FIRST_ROWS, _GROWTH = 128, 2
@@ -21,6 +23,11 @@ _ONE_BY_ONE = 8
 _SMALL_PRODUCT, _LEAST_PART = 10**6, 512
 # Vectors that are at least this long, squared, after one pass of Gram-Schmidt are orthogonal to rounding.
 _FAR_OUTSIDE = 0.1
+# Samples whose second moments are added at a time, and rows that are added to a matrix of moments at a time.
+_MOMENT_PART, _FEW_ROWS = 4096, 32
+_AVERAGE_PART = 2048
+# Where the edge of a spectrum is looked for, relative to the largest weight of a sample.
+_CANDIDATES = 1 + np.geomspace(1e-3, 1e3, 61)
 
 
 class Basis:
@@ -98,7 +105,7 @@ class Basis:
     def average(self, values: Any, rows: Any) -> Float[np.ndarray, "value row"]:
         """``<v r>`` over the samples, for values and rows of each sample."""
         if self._xp is not np:
-            return np.asarray(values @ rows.T) / self.samples
+            return np.asarray(_averaged(values, rows))
         return sum(values[:, part] @ rows[:, part].T for part in self._parts(values, rows)) / self.samples
 
     def _parts(self, values: np.ndarray, rows: np.ndarray) -> list[slice]:
@@ -174,6 +181,69 @@ class Basis:
         outside = np.maximum(np.mean(np.asarray(values) ** 2, axis=1) - inside, 0.0)
         return np.sum(self.average(values, self.latents) ** 2, axis=1) + outside / self._ratio
 
+    def moments(self, weights: Any, known: Any, since: int = 0) -> Any:
+        """``<w_ij Y_a Y_b>`` of weights (neuron, neuron, sample), as a matrix of rows (i, a) and columns (j, b).
+
+        Given the matrix of the first ``since`` coordinates, only the rows and columns of later ones are computed. On an
+        accelerator the matrix has rows for all coordinates there is room for.
+
+        Parameters
+        ----------
+        weights
+            Weights of every sample.
+        known
+            The matrix of the first coordinates, or None.
+        since
+            How many coordinates it has.
+        """
+        neurons, rows = len(weights), self._capacity if self._xp is not np else self.used
+        if self._xp is np:
+            blocks = np.zeros((neurons, rows, neurons, rows))
+            if known is not None:
+                blocks[:, :since, :, :since] = known.reshape(neurons, since, neurons, since)
+            _add_moments(blocks, np.asarray(weights), self.latents, since)
+            return blocks.reshape(neurons * rows, neurons * rows)
+        old = 0 if known is None else known.shape[0] // neurons
+        if known is None or old < rows or self.used - since > _FEW_ROWS:
+            return _all_moments(weights, self._latents)
+        return _late_moments(known, weights, self._latents, since)
+
+    def evaluations_worth(self, neurons: int) -> float:
+        """How many evaluations of a velocity take as long as one matrix of :meth:`moments`, roughly.
+
+        On a CPU both are products, of few rows and of many; on an accelerator an evaluation waits for memory.
+
+        Parameters
+        ----------
+        neurons
+            Number of neurons.
+        """
+        return neurons * self.used / 15 if self._xp is np else neurons**2 * self._capacity / 600
+
+    def factorise(self, matrix: Any, factor: float, diagonal: float) -> Any:
+        """The LU decomposition of ``diagonal 1 - factor matrix``.
+
+        Parameters
+        ----------
+        matrix
+            A matrix of :meth:`moments`.
+        factor
+            What it is multiplied by.
+        diagonal
+            What is on the diagonal beside it.
+        """
+        if self._xp is np:
+            return scipy.linalg.lu_factor(diagonal * np.eye(len(matrix)) - factor * matrix, overwrite_a=True)
+        return _factorised(matrix, factor, diagonal)
+
+    def solve(self, factors: Any, right: Float[np.ndarray, "neuron column"]) -> Float[np.ndarray, "neuron column"]:
+        """The solution of a linear system that :meth:`factorise` has decomposed."""
+        neurons, width = right.shape
+        if self._xp is np:
+            return scipy.linalg.lu_solve(factors, right.ravel()).reshape(neurons, width)
+        padded = np.pad(right, ((0, 0), (0, factors[0].shape[0] // neurons - width)))
+        return np.asarray(_solved(factors, padded.ravel())).reshape(neurons, -1)[:, :width]
+
     def _append(self, latents: Any, directions: Any) -> None:
         self._reserve(self.used + len(latents))
         self._latents = self._write(self._latents, self.used, latents)
@@ -200,6 +270,71 @@ class Basis:
         return array[:rows] if self._xp is np else array
 
 
+def _add_moments(blocks: np.ndarray, weights: np.ndarray, latents: np.ndarray, since: int) -> None:
+    """Add ``<w_ij Y_a Y_b>`` to all blocks (i, a, j, b) where a or b is at least ``since``."""
+    neurons, samples = len(weights), latents.shape[1]
+    for begin in range(0, samples, _MOMENT_PART):
+        part = slice(begin, begin + _MOMENT_PART)
+        rows = latents[:, part]
+        for i in range(neurons):
+            for j in range(neurons):
+                late = (rows[since:] * weights[i, j, part]) @ rows.T / samples
+                blocks[i, since:, j, :] += late
+                blocks[i, :since, j, since:] += late[:, :since].T
+
+
+@jax.jit
+def _averaged(values: Array, rows: Array) -> Array:
+    """``<v r>``. A product with few rows keeps few processors of an accelerator busy; many short ones keep all."""
+    samples = rows.shape[1]
+    parts = samples // math.gcd(samples, _AVERAGE_PART)
+    each = jnp.einsum("vps,rps->pvr", values.reshape(len(values), parts, -1), rows.reshape(len(rows), parts, -1))
+    return jnp.sum(each, axis=0) / samples
+
+
+@jax.jit
+def _all_moments(weights: Array, latents: Array) -> Array:
+    neurons, (rows, samples) = weights.shape[0], latents.shape
+    parts = samples // math.gcd(samples, _MOMENT_PART)
+
+    def add(total: Array, one: tuple[Array, Array]) -> tuple[Array, None]:
+        weight, latent = one
+        weighted = (weight[:, :, None] * latent).reshape(neurons * neurons * rows, -1)
+        return total + weighted @ latent.T, None
+
+    each = (
+        jnp.moveaxis(weights.reshape(neurons, neurons, parts, -1), 2, 0),
+        jnp.moveaxis(latents.reshape(rows, parts, -1), 1, 0),
+    )
+    total = jax.lax.scan(add, jnp.zeros((neurons * neurons * rows, rows)), each)[0] / samples
+    return total.reshape(neurons, neurons, rows, rows).transpose(0, 2, 1, 3).reshape(neurons * rows, neurons * rows)
+
+
+@jax.jit
+def _late_moments(known: Array, weights: Array, latents: Array, since: int) -> Array:
+    """The matrix with the rows and columns of the ``_FEW_ROWS`` coordinates from ``since`` on computed anew."""
+    neurons, (rows, samples) = weights.shape[0], latents.shape
+    begin = jnp.minimum(since, rows - _FEW_ROWS)
+    late = jax.lax.dynamic_slice(latents, (begin, 0), (_FEW_ROWS, samples))
+    blocks = known.reshape(neurons, rows, neurons, rows)
+    for i in range(neurons):
+        for j in range(neurons):
+            block = (late * weights[i, j]) @ latents.T / samples
+            blocks = jax.lax.dynamic_update_slice(blocks, block[None, :, None, :], (i, begin, j, 0))
+            blocks = jax.lax.dynamic_update_slice(blocks, block.T[None, :, None, :], (i, 0, j, begin))
+    return blocks.reshape(known.shape)
+
+
+@jax.jit
+def _factorised(matrix: Array, factor: float, diagonal: float) -> tuple[Array, Array]:
+    return jax.scipy.linalg.lu_factor(diagonal * jnp.eye(matrix.shape[0]) - factor * matrix)
+
+
+@jax.jit
+def _solved(factors: tuple[Array, Array], right: Array) -> Array:
+    return jax.scipy.linalg.lu_solve(factors, right)
+
+
 def orthonormal(gram: Float[np.ndarray, "vector vector"], tolerance: float) -> Float[np.ndarray, "combination vector"]:
     """Combinations of vectors with these inner products that are orthonormal; those shorter than ``tolerance`` are not.
 
@@ -221,14 +356,22 @@ def orthonormal(gram: Float[np.ndarray, "vector vector"], tolerance: float) -> F
     return found
 
 
-def largest_rate(bounds: Float[np.ndarray, "sample"], ratio: float) -> float:
+def largest_rate(bounds: Float[np.ndarray, "sample"] | Float[Array, "sample"], ratio: float) -> float:
     """Upper edge of the spectrum of ``(1/gamma) sum_mu a_mu x^mu x^mu^T``, for positive weights ``a`` of the samples.
 
     The edge of a weighted Wishart matrix, ``min over y > max a of y/gamma + y <a / (y - a)>``; for a = 1 it is
     ``(1 + 1/sqrt gamma)^2``. It bounds how fast anything can relax, hence which learning rate is stable.
     """
+    if not isinstance(bounds, np.ndarray):
+        return float(_largest_rate(bounds, ratio))
     top = max(float(np.max(bounds)), 1e-300)
     if not np.isfinite(top):
         return top
-    candidates = top * (1 + np.geomspace(1e-3, 1e3, 61))
-    return min(float(y / ratio + y * np.mean(bounds / (y - bounds))) for y in candidates)
+    return min(float(y / ratio + y * np.mean(bounds / (y - bounds))) for y in top * _CANDIDATES)
+
+
+@jax.jit
+def _largest_rate(bounds: Array, ratio: float) -> Array:
+    top = jnp.maximum(jnp.max(bounds), 1e-300)
+    found = jax.lax.map(lambda y: y / ratio + y * jnp.mean(bounds / (y - bounds)), top * _CANDIDATES)
+    return jnp.where(jnp.isfinite(top), jnp.min(found), top)

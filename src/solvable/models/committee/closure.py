@@ -93,7 +93,7 @@ class LatentClosure(System):
         self.index_fields = jnp.asarray(first[:indices])
         plain = problem.is_plain and problem.is_polynomial and namespace in (None, np)
         self._polynomial = _Polynomials(problem, first[0]) if plain and jax.default_backend() == "cpu" else None
-        self._basis = Basis(
+        self.basis = Basis(
             first,
             self._columns.normals,
             ratio=float(problem.samples_per_dimension),
@@ -135,17 +135,17 @@ class LatentClosure(System):
     @property
     def rank(self) -> int:
         """Number of directions the signals have opened so far."""
-        return self._basis.used - self._basis.fixed
+        return self.basis.used - self.basis.fixed
 
     @property
     def width(self) -> int:
         """Number of columns that weights have now."""
-        return self._basis.used
+        return self.basis.used
 
     @property
     def fixed(self) -> int:
         """Number of coordinates there from the start: the index fields, and one for each neuron."""
-        return self._basis.fixed
+        return self.basis.fixed
 
     def fields(self, weights: Weights) -> Float[Array, "neuron sample"]:
         """``h = U . Y``."""
@@ -153,13 +153,13 @@ class LatentClosure(System):
 
     def _fields(self, weights: Weights) -> Any:
         if self._last[0] is not weights.coordinates:
-            self._last = weights.coordinates, self._basis.fields(np.asarray(weights.coordinates))
+            self._last = weights.coordinates, self.basis.fields(np.asarray(weights.coordinates))
         return self._last[1]
 
     def pull(self, signals: Float[AnyArray, "neuron sample"]) -> Weights:
         """``<v Y>``; directions of the signals that are new join the basis."""
         self.evaluations += 1
-        return Weights(self._basis.pull(signals))
+        return Weights(self.basis.pull(signals))
 
     def overlap(self, weights: Weights) -> Float[AnyArray, "neuron neuron"]:
         """``U U^T``: the coordinates are orthonormal."""
@@ -175,7 +175,7 @@ class LatentClosure(System):
 
     def noise(self, count: int) -> Weights:
         """Normals on coordinates of their own, to which no sample contributes."""
-        first = self._basis.open_noise(self._neurons)
+        first = self.basis.open_noise(self._neurons)
         return Weights(np.eye(self._neurons, self.width, first))
 
     def fresh_labels(self, count: int) -> Array | None:
@@ -226,16 +226,16 @@ class LatentClosure(System):
     def projections(self, weights: Weights) -> Float[np.ndarray, "neuron direction"]:
         """``<g e>`` of these weights on all samples; directions of their signals that are new join the basis."""
         signals = self._respond(self._fields(weights), None, None, None)[0]
-        self._basis.extend(signals)
-        return self._basis.projections(signals)
+        self.basis.extend(signals)
+        return self.basis.projections(signals)
 
     def squared_pull(self, values: Float[AnyArray, "row sample"]) -> Float[np.ndarray, "row"]:
         """``|(1/gamma) sum_mu v^mu x^mu|^2 / D`` for functions ``v`` of the samples."""
-        return self._basis.squared_pull(values)
+        return self.basis.squared_pull(values)
 
     def memory(self) -> float:
         """Bytes the basis and its work space take now."""
-        return self._bytes(self._basis.used)
+        return self._bytes(self.basis.used)
 
     def _bytes(self, rows: int) -> float:
         return 8.0 * self.samples * (3 * rows + 8 * self._neurons)

@@ -3,7 +3,8 @@
 A flow whose slowest direction matters at times far beyond its fastest one is stiff. Implicit schemes need an inner
 solve for every step; the Chebyshev scheme of Sommeijer, Shampine and Verwer (RKC2, which Diffrax lacks) instead takes s
 explicit stages, stable up to ``step * rate = 0.65 (s^2 - 1)``: the cost of a step grows only as the square root of its
-length.
+length. Where even that is more than an inner solve costs, steps are implicit
+(:mod:`solvable.models.committee.implicit`), so that every decade of time costs about the same from there on.
 
 States may grow: a velocity may have more columns (last axis) than the state it belongs to. Columns missing count as
 zero.
@@ -25,6 +26,7 @@ from jaxtyping import Float
 from solvable.checks import check_choice, check_fraction
 from solvable.coverage import Covers
 from solvable.models.committee.closure import LatentClosure
+from solvable.models.committee.implicit import Linearisation, NotConvergedError, implicit_step
 from solvable.models.committee.latent import ClosureSolver, Recorder, fastest_rate
 from solvable.models.committee.problem import Advance, OutputRequest, Problem
 from solvable.models.committee.protocol import Weights, combine_arrays
@@ -33,6 +35,10 @@ from solvable.training import GradientFlow
 _DAMPING = 2 / 13
 # The error of the time steps hardly depends on the number of samples.
 _PILOT_SAMPLES = 4096
+# Evaluations that Newton's iterations of an implicit step take, and the largest Jacobian that is chosen by default.
+_NEWTON_EVALUATIONS, _MOST_ROWS = 10, 8192
+# A step that Newton's method does not solve is halved up to this often.
+_MOST_HALVINGS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +59,15 @@ class Flow(ClosureSolver):
         Growth of the steps of the geometric grid.
     accuracy
         Local error of the adaptive grid, relative to the weights.
+    implicit
+        Whether steps may be implicit where that is faster; None for networks whose Jacobian has at most 8192 rows.
     """
 
     covers: ClassVar[tuple[Covers, ...]] = (Covers(GradientFlow, options=("weight_decay",)),)
     grid: Literal["geometric", "adaptive"] = "geometric"
     ratio: float = 1.15
     accuracy: float = 1e-3
+    implicit: bool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,7 +130,7 @@ class Flow(ClosureSolver):
     ) -> None:
         """Step through the times. A second recorder follows the same steps, each taken in two halves."""
         clock = problem.training.flow_time(times)
-        now, proposed, places = 0.0, np.inf, [_Place(problem, closure)] * len(recorders)
+        now, proposed, places = 0.0, np.inf, [_Place(problem, closure, self.implicit)] * len(recorders)
         for time, target in zip(times, map(float, clock), strict=True):
             while now < target:
                 length = self._length(now, target, proposed, places[0].rate())
@@ -157,9 +166,12 @@ class Flow(ClosureSolver):
 class _Place:
     """Weights along the flow, with their velocity."""
 
-    def __init__(self, problem: Problem, closure: LatentClosure, weights: np.ndarray | None = None) -> None:
+    def __init__(
+        self, problem: Problem, closure: LatentClosure, implicit: bool | None, weights: np.ndarray | None = None
+    ) -> None:
         training: Any = problem.training
         self._problem, self._closure, self._decay = problem, closure, training.weight_decay
+        self._implicit = implicit
         self.weights: np.ndarray = closure.start.coordinates if weights is None else weights  # type: ignore[assignment]
         self.velocity = self._velocity(self.weights)
         self._rate: float | None = None
@@ -181,10 +193,30 @@ class _Place:
         return combine_arrays((1.0, -self._decay), (self._closure.velocity(weights), weights))
 
     def after(self, length: float) -> "_Place":
-        """One stabilised step on."""
+        """One step on: explicit, or implicit where that takes less time."""
         stages = stages_needed(length, self.rate())
-        weights = chebyshev_step(self._velocity, self.weights, self.velocity, length, stages)
-        return _Place(self._problem, self._closure, weights)
+        if self._worth_solving(stages):
+            weights = self._solved(length, _MOST_HALVINGS)
+        else:
+            weights = chebyshev_step(self._velocity, self.weights, self.velocity, length, stages)
+        return _Place(self._problem, self._closure, self._implicit, weights)
+
+    def _worth_solving(self, stages: int) -> bool:
+        neurons, basis = self._problem.neurons, self._closure.basis
+        if self._implicit is False or (self._implicit is None and neurons * basis.used > _MOST_ROWS):
+            return False
+        return stages > _NEWTON_EVALUATIONS + basis.evaluations_worth(neurons)
+
+    def _solved(self, length: float, halvings: int) -> np.ndarray:
+        """The weights after an implicit step, or after two of half its length where it is too long to be solved."""
+        linear = Linearisation(self._problem, self._closure, self.weights, self._decay)
+        try:
+            return implicit_step(self._velocity, linear, self.weights, length)
+        except NotConvergedError:
+            if not halvings:
+                raise
+        middle = _Place(self._problem, self._closure, self._implicit, self._solved(length / 2, halvings - 1))
+        return middle._solved(length / 2, halvings - 1)
 
     def local_error(self, following: "_Place", length: float) -> float:
         """The error of the step to ``following``, relative to the weights."""

@@ -385,7 +385,9 @@ def _stack(arrays: list[Any], rows: int, width: int) -> np.ndarray:
 def fastest_rate(problem: Problem, closure: LatentClosure, weights: Weights) -> float:
     """An upper bound, from the samples, on the rate of the fastest relaxation of gradient flow at these weights."""
     bounds = _curvature_bound(problem.task, closure.fields(weights), closure.index_fields, closure.labels)
-    return largest_rate(np.asarray(bounds), float(problem.samples_per_dimension))
+    if jax.default_backend() == "cpu":
+        bounds = np.asarray(bounds)
+    return largest_rate(bounds, float(problem.samples_per_dimension))
 
 
 @jax.jit
