@@ -16,8 +16,9 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Float
 
-# Memory is not touched before it is used, and copying it is avoided: the first rows do for most runs.
-_FIRST_ROWS, _GROWTH = 128, 2
+# Memory is not touched before it is used, and copying it is avoided: the first rows do for most runs. An accelerator
+# computes with all rows there are, and compiles anew when they become more: many rows grow more slowly.
+_FIRST_ROWS, _GROWTH, _MANY_ROWS, _SLOW_GROWTH = 128, 2, 512, 1.5
 _ONE_BY_ONE = 8
 # Products of at most this many multiplications are several times faster in OpenBLAS: it does not copy their factors.
 _SMALL_PRODUCT, _LEAST_PART = 10**6, 512
@@ -254,7 +255,8 @@ class Basis:
         if needed <= self._capacity:
             return
         self._check_memory(needed)
-        self._capacity = max(needed, _FIRST_ROWS, _GROWTH * self._capacity)
+        growth = _GROWTH if self._xp is np or self._capacity < _MANY_ROWS else _SLOW_GROWTH
+        self._capacity = max(needed, _FIRST_ROWS, int(growth * self._capacity))
         for name, rows in (("_latents", self._capacity), ("_directions", self._capacity - self.fixed)):
             empty = np.empty if self._xp is np else jnp.zeros
             setattr(self, name, self._write(empty((rows, self.samples)), 0, getattr(self, name)))

@@ -84,7 +84,8 @@ class LatentClosure(System):
         self.problem, self.samples, self.evaluations = problem.task, samples, 0
         self._memory_limit, self._indices, self._neurons = memory_limit, indices, neurons
         self._batches = batches_of(problem.training)
-        self._columns = Columns(samples, key, neurons + indices, neurons, self._private())
+        on_device = namespace is jnp or (namespace is None and jax.default_backend() != "cpu")
+        self._columns = Columns(samples, key, neurons + indices, neurons, self._private(), on_device)
         first = self._columns.normals(0, neurons + indices)
         self._clean: Any = None
         self.labels = None

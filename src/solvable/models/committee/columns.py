@@ -51,18 +51,33 @@ class Columns:
         Number of coordinates that a step may open.
     private
         The private numbers of a sample.
+    on_device
+        Whether pseudo-random coordinates are drawn by JAX on its device and stay there.
     """
 
-    def __init__(self, samples: int, key: tuple[int, ...], fixed: int, neurons: int, private: Private) -> None:
+    def __init__(
+        self,
+        samples: int,
+        key: tuple[int, ...],
+        fixed: int,
+        neurons: int,
+        private: Private,
+        on_device: bool = False,
+    ) -> None:
+        self._on_device = on_device
         self._samples, self._key, self._fixed, self._neurons, self._private = samples, key, fixed, neurons, private
         # Blocks that are too large to be kept for others: the last two.
         self._blocks: dict[int, np.ndarray] = {}
         self._last = -1, np.zeros(0)
 
-    def normals(self, begin: int, end: int) -> Float[np.ndarray, "column sample"]:
+    def normals(self, begin: int, end: int) -> Float[np.ndarray, "column sample"] | Float[jax.Array, "column sample"]:
         """The coordinates from ``begin`` up to, but not including, ``end``."""
         columns = np.arange(begin, end)
-        return self._dimensions(np.where(columns < self._fixed, columns, self._dimension_of(columns)))
+        dimensions = np.where(columns < self._fixed, columns, self._dimension_of(columns))
+        if self._on_device and len(dimensions) and dimensions[0] >= _BLOCK * _EVEN_BLOCKS:
+            # Through the memory of the host, a hundred neurons would wait for their normals ten times longer.
+            return _device_normals(_seed(self._key), dimensions, self._samples)
+        return self._dimensions(dimensions)
 
     def of_label(self, place: int) -> Float[np.ndarray, "sample"]:
         """A uniform number for the label of every sample."""
@@ -110,10 +125,20 @@ class Columns:
         return self._blocks[block]
 
 
+def _seed(key: tuple[int, ...]) -> int:
+    return int(np.random.default_rng(key).integers(2**31))
+
+
+@functools.partial(jax.jit, static_argnames="samples")
+def _device_normals(seed: int, dimensions: jax.Array, samples: int) -> jax.Array:
+    """Normals (column, sample), each column from a random key of its own."""
+    key = jax.random.key(seed)
+    return jax.vmap(lambda one: jax.random.normal(jax.random.fold_in(key, one), (samples,)))(dimensions)
+
+
 def _drawn_block(samples: int, key: tuple[int, ...], block: int) -> Float[np.ndarray, "column sample"]:
     if block >= _EVEN_BLOCKS:
-        seed = int(np.random.default_rng((*key, block)).integers(2**31))
-        columns = np.asarray(jax.random.normal(jax.random.key(seed), (samples, _BLOCK)))
+        columns = np.asarray(jax.random.normal(jax.random.key(_seed((*key, block))), (samples, _BLOCK)))
     else:
         columns = sobol_normals(samples, _BLOCK, (*key, block))
         if block:

@@ -266,7 +266,7 @@ class Committee(Model):
             One of ``solvable.solvers``, or its name. By default ``Latent`` for gradient descent, ``Flow`` for gradient
             flow, and ``Online`` where ``samples_per_dimension`` is infinite.
         accuracy
-            Raise the samples of the solver, fourfold at a time, until losses are known to this relative error, and
+            Raise the samples of the solver, by powers of four, until losses are known to this relative error, and
             alignments and overlaps to this fraction of the largest. Where that cannot be reached a warning says so
             (attribute ``accuracy_reached``).
         correlations

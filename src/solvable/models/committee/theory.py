@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from solvable.models.committee.latent import AVERAGED, Latent
 from solvable.models.committee.online import Online
 from solvable.models.committee.problem import OutputRequest, Problem, Solution, Solver, problem_of
 from solvable.models.committee.response import FixedPoint, Response
+from solvable.numerics.cost import check_cost, in_time
 from solvable.progress import progress_bar
 from solvable.training import SGD, GradientFlow, Training
 
@@ -36,6 +38,8 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
 ON_DIVERGENCE = ("raise", "keep")
 # Above this many samples the error falls too slowly for more samples to be worth their cost.
 _MOST_SAMPLES = 2**20
+# The samples are raised by at most this power of four at a time, and not where that takes longer than this, in seconds.
+_MOST_FOURFOLD, _LONGEST_REFINEMENT = 3, 3600.0
 
 MEANINGS: Mapping[str, Meaning] = {
     "train_loss": Meaning("training loss", "1", "L_train"),
@@ -269,28 +273,48 @@ def relative_error(values: Mapping[str, np.ndarray], errors: Mapping[str, np.nda
 
 
 def refine(solved: Callable[[Solver], Solution], solver: Any, accuracy: float) -> tuple[Solver, Solution]:
-    """Raise the samples, fourfold at a time, until the error is small enough; a warning says if it cannot be."""
-    solution = solved(solver)
+    """Raise the samples until the error is small enough; a warning says if it cannot be.
+
+    The error falls about as one over the samples, so that the factor, a power of four, is known from the first run, and
+    so is the time that it will take.
+    """
+    begin = time.monotonic()
+    solution, most = solved(solver), _MOST_FOURFOLD
     while solution.diverged_at is None and (reached := relative_error(*summarise(solution))) > accuracy:
-        message = _why_no_more_samples(solver)
+        took, begin = time.monotonic() - begin, time.monotonic()
+        power = max(1, min(round(math.log(reached / accuracy, 4)), most))
+        while power > 1 and _why_no_more_samples(solver, 4**power):
+            power -= 1
+        message = _why_no_more_samples(solver, 4**power)
         if message is None:
-            larger = dataclasses.replace(solver, samples=4 * solver.samples)
+            nearest = float(f"{reached * min(took / 60, 1):.1g}")
+            check_cost(
+                f"accuracy {accuracy:g} here, where {solver.samples} samples reached {reached:.2g} in {in_time(took)},",
+                seconds=took * 4**power,
+                remedy=f"accuracy={nearest:g} takes about a minute, or run it inside "
+                "solvable.numerics.cost.unlimited()",
+                longest=_LONGEST_REFINEMENT,
+            )
+            larger = dataclasses.replace(solver, samples=4**power * solver.samples)
             try:
                 solution = solved(larger)
                 solver = larger
                 continue
             except MemoryError as error:
+                if power > 1:
+                    most = power - 1
+                    continue
                 message = str(error)
         warnings.warn(f"accuracy {accuracy:g} not reached, only {reached:.2g}: {message}", stacklevel=6)
         break
     return solver, solution
 
 
-def _why_no_more_samples(solver: Any) -> str | None:
+def _why_no_more_samples(solver: Any, factor: int) -> str | None:
     """Why more samples would not help, or None if they may."""
     if not hasattr(solver, "samples"):
         return f"{solver} has no samples to raise"
-    if 4 * solver.samples > _MOST_SAMPLES:
+    if factor * solver.samples > _MOST_SAMPLES:
         return (
             f"the error falls slowly with samples, and {solver.samples} are many already: pass a solver with more of "
             "them, or ask for earlier times"
