@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from accessibility import violations
 from paths import TESTS
 
 import solvable
@@ -471,6 +472,7 @@ def test_controls_have_names_and_keys(visit: Callable) -> None:
         }"""
     )
     assert nameless == []
+    assert violations(page) == []
     tab = page.get_by_role("tab", name="Curves")
     tab.focus()
     page.keyboard.press("ArrowRight")

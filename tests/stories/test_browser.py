@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from accessibility import violations
 from paths import TESTS
 
 from solvable import stories
@@ -327,6 +328,16 @@ def test_every_control_has_a_name(folder: Path, visit: Callable) -> None:
         .map(one => one.outerHTML)"""
     )
     assert unnamed == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("address", ["index.html", "linear-estimator.html#step=6&t=1", "committee.html#step=2&t=1"])
+def test_axe_finds_no_violation_of_accessibility(address: str, size: str, folder: Path, visit: Callable) -> None:
+    page = visit(f"file://{folder}/{address}", size, reduced_motion="reduce")
+    if address != "index.html":
+        ready(page)
+        still(page)
+    assert violations(page) == []
 
 
 def test_a_notebook_frame_plays(folder: Path, visit: Callable, tmp_path: Path) -> None:

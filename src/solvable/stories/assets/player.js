@@ -115,8 +115,8 @@ class Player {
     document.title = `${scene.question} · solvable`;
     byId("question").textContent = scene.question;
     scene.steps.forEach((step, n) => {
-      const button = make("button", { type: "button", onclick: () => this.open(n), "aria-label": `step ${n + 1}: ${step.title}` });
-      button.append(`${n + 1}`, make("span", {}, step.title));
+      const button = make("button", { type: "button", onclick: () => this.open(n), "aria-label": `${n + 1} ${step.title}` });
+      button.append(`${n + 1} `, make("span", {}, step.title));
       byId("steps").append(make("li", {}, button));
       const card = make("section", { "aria-label": `Step ${n + 1}` }, make("h2", { class: "hidden" }, step.title), make("p", {}, step.text));
       if (step.question && n + 1 < scene.steps.length) card.append(make("button", { type: "button", class: "next", onclick: () => this.open(n + 1) }, `${step.question} →`));
