@@ -1,8 +1,10 @@
 """The committee: its solvers against each other and against simulation, its summaries, and bad input."""
 
+import itertools
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -227,6 +229,15 @@ def test_accuracy_raises_the_samples_until_it_is_met():
     assert rough.attrs["numerical_error"] > 0.01 >= fine.attrs["numerical_error"]
     assert json.loads(fine.attrs["solver"])["solver"].count("samples=256,") == 0
     assert fine.attrs["accuracy_reached"] == "True"
+
+
+def test_accuracy_that_would_take_hours_is_refused_with_one_that_takes_a_minute(monkeypatch):
+    """A clock that runs fast: the first run seems to take two minutes, and the error falls as one over the samples."""
+    clock = itertools.count(0.0, 120.0)
+    monkeypatch.setattr("solvable.models.committee.theory.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    refused = r"accuracy 1e-05 here, .* in 2 minutes, would take about 2\.13 hours.* takes about a minute"
+    with pytest.raises(ValueError, match=refused):
+        committee().predict([5], DESCENT, solver=solvers.Latent(samples=256), accuracy=1e-5, progress=False)
 
 
 def test_accuracy_that_cannot_be_had_is_said():
