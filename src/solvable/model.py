@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 import equinox as eqx
@@ -175,6 +175,27 @@ class Model(eqx.Module):
         texts = {name: field.metadata["help"] for name, field in fields.items() if "help" in field.metadata}
         if cls.__doc__ and texts:
             cls.__doc__ = with_parameters(cls.__doc__, texts)
+
+    @classmethod
+    def predict_many(
+        cls, models: Sequence[Any], times: Any, trainings: Sequence[Training], **options: Any
+    ) -> list[xr.Dataset] | None:
+        """Predictions of several models in one program; None for models and options without one.
+
+        Sweeps on an accelerator use it for models that JAX cannot trace. Models that it can trace need none.
+
+        Parameters
+        ----------
+        models
+            Models of this class.
+        times
+            Increasing times, the same for all.
+        trainings
+            The training of each model.
+        **options
+            Options of ``predict``.
+        """
+        return None
 
     @classmethod
     def _trainings_text(cls, method: str) -> str:

@@ -133,6 +133,8 @@ def choose_engine(
             return "serial", "it takes less than a second"
         if pending < _FEW_CELLS:
             return "serial", "there are few cells"
+    if vectorised.has_common_program(function) and (asked == "vmap" or jax.default_backend() != "cpu"):
+        return "vmap", "as requested" if asked == "vmap" else "the model predicts many settings in one program"
     numeric = {name: array.dtype.kind in "if" for axis in design.axes for name, array in axis.coordinates.items()}
     reason = vectorised.obstacle(function, numeric)
     if reason is None:

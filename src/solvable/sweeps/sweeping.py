@@ -25,7 +25,7 @@ from solvable.sweeps.planning import Engine, Plan, check_engine, choose_engine, 
 from solvable.sweeps.quantities import Naming, Schema, decode_strings
 from solvable.sweeps.schema import Axis, ChangedSettingsError, StoreVersionError, cell_text, tile_shape
 from solvable.sweeps.store import Reader, Store, open_store
-from solvable.sweeps.vectorised import VectorisedFunction
+from solvable.sweeps.vectorised import CommonProgram, VectorisedFunction, has_common_program
 from solvable.training import Training
 
 StorePath = str | os.PathLike[str]
@@ -111,7 +111,8 @@ def sweep(
     compute: Any = job.function
     if job.plan.engine == "vmap":
         axes = tuple(tuple(axis.values) for axis in job.design.axes)
-        compute = VectorisedFunction(job.function, axes, job.plan.tile)
+        common = has_common_program(job.function)
+        compute = CommonProgram(job.function) if common else VectorisedFunction(job.function, axes, job.plan.tile)
     settings = job.function.settings()
     contents: Any = (job.axes, job.schema.outputs, job.schema.coordinates, settings, job.plan.tile)
     if store is None:

@@ -20,6 +20,7 @@ import numpy as np
 from solvable.model import Model
 from solvable.numerics.memory import memory_limit
 from solvable.sweeps.cells import Cell, CellFunction
+from solvable.sweeps.quantities import as_result
 from solvable.sweeps.schema import error_text
 
 # Wider rows do not fit into the cache of the processor; narrower ones leave its vector units idle.
@@ -55,6 +56,65 @@ def obstacle(function: CellFunction, numeric: dict[str, bool]) -> str | None:
             reason = f"{function.quantity.name} cannot be traced by JAX ({error_text(error)[:120]})"
         _keep(key, function, reason)
     return _cache[key][1]
+
+
+def has_common_program(function: CellFunction) -> bool:
+    """Whether the class of models predicts many settings in a program of its own."""
+    is_prediction = function.quantity.target == "predict" and function.training is not None
+    return is_prediction and not function.swept_options and "predict_many" in vars(function.kind)
+
+
+@dataclass(frozen=True)
+class CommonProgram:
+    """A :class:`CellFunction` that computes many cells by :meth:`solvable.Model.predict_many`."""
+
+    function: CellFunction
+
+    def __call__(self, cells: Sequence[Cell]) -> tuple[dict[str, np.ndarray], list[str | None]]:
+        function, schema = self.function, self.function.schema
+        assert schema is not None
+        results = self._results(cells)
+        values, errors = schema.empty(len(cells)), list[str | None]([None] * len(cells))
+        alone = []
+        for place, result in enumerate(results):
+            matched = None if result is None else schema.match(as_result(result, function.quantity.name))
+            # What is not finite has diverged, or is impossible: computed individually, the cell says why.
+            if matched is None or not all(np.isfinite(array).all() for array in matched.values()):
+                alone.append(place)
+                continue
+            for name, array in matched.items():
+                values[name][place] = array
+        found, reasons = function([cells[place] for place in alone]) if alone else ({}, [])
+        for number, place in enumerate(alone):
+            errors[place] = reasons[number]
+            for name, array in found.items():
+                values[name][place] = array[number]
+        return values, errors
+
+    def _results(self, cells: Sequence[Cell]) -> list[Any]:
+        """A dataset for each cell, or None for those that must be computed individually."""
+        function, results = self.function, [None] * len(cells)
+        built: list[tuple[int, Model, Any]] = []
+        for place, cell in enumerate(cells):
+            try:
+                values = function.values(cell)
+                built.append((place, function.model(values), function.trained(values)["training"]))
+            except Exception:
+                continue
+        options = {name: value for name, value in function.quantity.options.items() if name != "times"}
+        try:
+            found = function.kind.predict_many(
+                [model for _, model, _ in built],
+                function.quantity.options["times"],
+                [training for *_, training in built],
+                **options,
+                **({"progress": False} if function.quiet else {}),
+            )
+        except Exception:
+            found = None
+        for (place, *_), dataset in zip(built, found or [None] * len(built), strict=True):
+            results[place] = dataset
+        return results
 
 
 def _traced_cell(function: CellFunction, values: dict[str, Any]) -> Outputs:

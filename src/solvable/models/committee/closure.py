@@ -79,8 +79,7 @@ class LatentClosure(System):
         memory_limit: float,
         namespace: Any = None,
     ) -> None:
-        alignment, overlap = np.asarray(problem.initial_alignment), np.asarray(problem.initial_overlap)
-        neurons, indices = alignment.shape
+        neurons, indices = problem.initial_alignment.shape
         self.problem, self.samples, self.evaluations = problem.task, samples, 0
         self._memory_limit, self._indices, self._neurons = memory_limit, indices, neurons
         self._batches = batches_of(problem.training)
@@ -103,7 +102,7 @@ class LatentClosure(System):
             check_memory=self._check_memory,
             namespace=namespace,
         )
-        self.start = Weights(np.concatenate([alignment, _square_root(overlap - alignment @ alignment.T)], axis=1))
+        self.start = Weights(start_coordinates(problem))
         # The fields of the weights they were last asked for.
         self._last: tuple[Any, Any] = (None, None)
 
@@ -286,6 +285,12 @@ def _respond(problem: Problem, *of_samples: Any) -> tuple[Array, Array | None]:
 def _judge(problem: Problem, *of_samples: Any) -> tuple[Array, Array | None]:
     """Mean loss, and misclassification rate where labels are classes."""
     return jax.tree.map(jnp.mean, problem.judge(*of_samples))
+
+
+def start_coordinates(problem: Problem) -> Float[np.ndarray, "neuron column"]:
+    """The initial weights along the index fields and along one coordinate for each neuron."""
+    alignment, overlap = np.asarray(problem.initial_alignment), np.asarray(problem.initial_overlap)
+    return np.concatenate([alignment, _square_root(overlap - alignment @ alignment.T)], axis=1)
 
 
 def _square_root(matrix: np.ndarray) -> np.ndarray:

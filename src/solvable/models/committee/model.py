@@ -1,7 +1,7 @@
 """The committee machine: parameters, what theory says of its training, and how to train it."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax.numpy as jnp
@@ -352,6 +352,32 @@ class Committee(Model):
             error.partial = dataset
             raise error
         return dataset
+
+    @classmethod
+    def predict_many(
+        cls, models: Sequence[Any], times: Any, trainings: Sequence[Training], **options: Any
+    ) -> list[xr.Dataset] | None:
+        """Predictions of several committees in one program: for gradient descent with polynomial activations.
+
+        Parameters
+        ----------
+        models
+            Models with equally many neurons and the same teacher.
+        times
+            Increasing numbers of steps, the same for all.
+        trainings
+            The training of each model.
+        **options
+            ``solver``, ``key`` and ``progress``, as in :meth:`predict`; with others there is no common program.
+        """
+        if set(options) - {"solver", "key", "progress"}:
+            return None
+        checked = [
+            model._check_run(times, training, "predict") for model, training in zip(models, trainings, strict=True)
+        ]
+        if any(math.isinf(model.samples_per_dimension) for model in models):
+            return None
+        return theory.solve_many(models, checked[0][0], [training for _, training in checked], **options)
 
     def loss_gap(
         self,

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from solvable.checks import check_choice, check_count, check_fraction
 from solvable.coverage import check_training
 from solvable.dataset import Meaning
 from solvable.divergence import DivergedError
+from solvable.models.committee import together
 from solvable.models.committee.algorithm import Algorithm
 from solvable.models.committee.batches import batches_of
 from solvable.models.committee.flow import Flow
@@ -22,6 +23,7 @@ from solvable.models.committee.online import Online
 from solvable.models.committee.problem import OutputRequest, Problem, Solution, Solver, problem_of
 from solvable.models.committee.response import FixedPoint, Response
 from solvable.numerics.cost import check_cost, in_time
+from solvable.numerics.memory import memory_limit
 from solvable.progress import progress_bar
 from solvable.training import SGD, GradientFlow, Training
 
@@ -115,6 +117,53 @@ def solve(
             return solver.solve(problem, times, request, key, advance)
 
     solver, solution = (solver, solved(solver)) if accuracy is None else refine(solved, solver, accuracy)
+    return _as_dataset(model, times, training, solver, solution, key, accuracy, on_divergence)
+
+
+def solve_many(
+    models: Sequence["Committee"],
+    times: np.ndarray,
+    trainings: Sequence[Training],
+    *,
+    solver: Any = None,
+    key: int = 0,
+    progress: bool | None = None,
+) -> list[xr.Dataset] | None:
+    """Predictions of several models in one program; None where that is not possible."""
+    problems = [problem_of(model, training) for model, training in zip(models, trainings, strict=True)]
+    chosen = choose_solver(solver, problems[0])
+    if type(chosen) is not Latent or not together.have_common_program(problems):
+        return None
+    for problem in problems:
+        chosen.check_cost(problem, times)
+    with progress_bar(f"solving {len(models)} times {models[0].name}", 1.0, progress) as advance:
+        solutions = together.solve_together(
+            problems,
+            times,
+            samples=chosen.samples,
+            replicates=chosen.replicates,
+            tolerance=chosen.tolerance,
+            key=key,
+            memory=memory_limit(chosen.memory_limit),
+            advance=advance,
+        )
+    return [
+        _as_dataset(model, times, training, chosen, solution, key, None, "keep")
+        for model, training, solution in zip(models, trainings, solutions, strict=True)
+    ]
+
+
+def _as_dataset(
+    model: "Committee",
+    times: np.ndarray,
+    training: Training,
+    solver: Solver,
+    solution: Solution,
+    key: int,
+    accuracy: float | None,
+    on_divergence: str,
+) -> xr.Dataset:
+    """The dataset of a solution, with errors and provenance."""
     values, errors = summarise(solution)
     reached = relative_error(values, errors)
     ratio = None if isinstance(solver, Online) else float(model.samples_per_dimension)

@@ -1,0 +1,317 @@
+"""Many committees in one program: planes of the latent closure on an accelerator.
+
+A single run of the closure (:mod:`solvable.models.committee.closure`) multiplies matrices of a few rows, which leaves
+an accelerator idle. Here the settings of a plane, and the runs of each, take every step together: the same operations
+with one more axis. Settings may differ in all their numbers; they share the number of neurons and index fields, the
+teacher, and the random numbers of each set of samples, so that differences between neighbours have little noise.
+
+All settings open directions by the same rule as a single run, each when it needs one. A step does the work of opening
+one for every neuron, whether it is used or not: this pays on an accelerator, not on a CPU.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from solvable.activations import Polynomial
+from solvable.models.committee.closure import start_coordinates
+from solvable.models.committee.columns import Columns, Private
+from solvable.models.committee.gaussian import derivative
+from solvable.models.committee.population import measure_tests
+from solvable.models.committee.problem import Problem, Solution
+from solvable.training import GradientDescent
+
+# Rows that a basis has at first and gains when it is full, and steps between two looks at how full it is.
+_ROWS, _LOOK_EVERY = 64, 8
+# Part of the device's memory that the bases may take.
+_SHARE = 0.5
+
+
+class Runs(NamedTuple):
+    """Numbers of every run, along the first axis."""
+
+    activation: Float[Array, "run degree"]
+    slope: Float[Array, "run degree2"]
+    readout: Float[Array, "run neuron"]
+    gradient_readout: Float[Array, "run neuron"]
+    ratio: Float[Array, "run"]
+    shrunk: Float[Array, "run"]
+    learning_rate: Float[Array, "run"]
+    momentum: Float[Array, "run"]
+    weight_decay: Float[Array, "run"]
+    replicate: Int[Array, "run"]
+
+
+class State(NamedTuple):
+    """Basis, weights and velocity of every run."""
+
+    latents: Float[Array, "run row sample"]
+    directions: Float[Array, "run row sample"]
+    used: Int[Array, "run"]
+    weights: Float[Array, "run neuron row"]
+    velocity: Float[Array, "run neuron row"]
+
+
+def have_common_program(problems: Sequence[Problem]) -> bool:
+    """Whether :func:`solve_together` covers the problems."""
+    kinds = {(problem.neurons, problem.indices, problem.teacher) for problem in problems}
+    return len(kinds) == 1 and all(_is_covered(problem, problems[0].training) for problem in problems)
+
+
+def _is_covered(problem: Problem, first: Any) -> bool:
+    """Whether the task is the plain one of polynomials, and the training gradient descent with constant numbers."""
+    training: Any = problem.training
+    if type(training) is not GradientDescent or not (problem.is_plain and problem.is_polynomial):
+        return False
+    numbers = ("learning_rate", "momentum", "weight_decay", "nesterov")
+    others = [field for field in dataclasses.fields(training) if field.name not in numbers]
+    plain = all(getattr(training, field.name) == field.default for field in others)
+    return plain and training.is_constant and training.nesterov == first.nesterov
+
+
+def solve_together(
+    problems: Sequence[Problem],
+    times: np.ndarray,
+    *,
+    samples: int,
+    replicates: int,
+    tolerance: float,
+    key: int,
+    memory: float,
+    advance: Callable[[float], None] = lambda part: None,
+) -> list[Solution]:
+    """The solution of every problem, as :class:`solvable.solvers.Latent` with these settings has it.
+
+    Parameters
+    ----------
+    problems
+        Problems that :func:`have_common_program` accepts.
+    times
+        Increasing numbers of steps.
+    samples, replicates, tolerance, key
+        As in ``Latent`` and ``Committee.predict``.
+    memory
+        Bytes of the device's memory.
+    advance
+        Tells a progress bar how much more is done.
+    """
+    # As in a single prediction: the first set of samples with both conventions, the others half way.
+    conventions = [(0, 0.0), (0, 1.0), *((replicate, 0.5) for replicate in range(1, replicates))]
+    neurons, most = problems[0].neurons, _expected_rows(times)
+    together = max(1, int(_SHARE * memory / (2 * 8 * samples * most * len(conventions))))
+    solutions: list[Solution] = []
+    for begin in range(0, len(problems), together):
+        part = problems[begin : begin + together]
+        columns = [
+            Columns(samples, (key, replicate), neurons + 1, neurons, Private()) for replicate in range(replicates)
+        ]
+        share = len(part) / len(problems)
+        found = _follow(
+            part, conventions, columns, samples, tolerance, times, lambda x, share=share: advance(x * share)
+        )
+        solutions += [_solution(problem, conventions, *each) for problem, each in zip(part, found, strict=True)]
+    return solutions
+
+
+def _expected_rows(times: np.ndarray) -> int:
+    return int(3 * _ROWS + _ROWS * np.log10(1 + times[-1]))
+
+
+def _follow(
+    problems: Sequence[Problem],
+    conventions: list[tuple[int, float]],
+    columns: list[Columns],
+    samples: int,
+    tolerance: float,
+    times: np.ndarray,
+    advance: Callable[[float], None],
+) -> list[tuple[np.ndarray, np.ndarray, int]]:
+    """Weights (run, time, neuron, row), training losses (run, time) and the rank of every problem."""
+    runs, fixed = _runs(problems, conventions), problems[0].neurons + 1
+    count, neurons = len(problems) * len(conventions), problems[0].neurons
+    normals = jnp.asarray(np.stack([each.normals(0, fixed + _ROWS + neurons) for each in columns]))
+    target = jnp.asarray(np.stack([_target(problems[0], np.asarray(each)) for each in normals[:, 0]]))
+    starts = np.stack([start_coordinates(problem) for problem in problems for _ in conventions])
+    rows = fixed + _ROWS
+    weights = jnp.asarray(np.pad(starts, ((0, 0), (0, 0), (0, rows - fixed))))
+    latents = jnp.zeros((count, rows, samples)).at[:, :fixed].set(normals[runs.replicate][:, :fixed])
+    state = State(latents, jnp.zeros_like(latents), jnp.full(count, fixed), weights, jnp.zeros_like(weights))
+    nesterov = bool(getattr(problems[0].training, "nesterov", False))
+    step = partial(_step, fixed=fixed, tolerance=tolerance, nesterov=nesterov)
+    saved, last = {int(time) for time in times}, int(times[-1])
+    kept, losses = [], []
+    for number in range(last + 1):
+        before = state.weights
+        if number in saved:
+            # A step consumes the state that it begins with.
+            kept.append(np.asarray(before))
+        state, loss = step(runs, normals, target, state)
+        if number in saved:
+            losses.append(np.asarray(loss))
+        if number % _LOOK_EVERY == 0 and int(state.used.max()) + neurons * (_LOOK_EVERY + 1) > state.latents.shape[1]:
+            state = _with_more_rows(state)
+            wanted = state.latents.shape[1] + neurons
+            normals = jnp.asarray(np.stack([each.normals(0, wanted) for each in columns]))
+        advance(1 / (last + 1))
+    width = max(each.shape[-1] for each in kept)
+    stacked = np.stack([np.pad(each, ((0, 0), (0, 0), (0, width - each.shape[-1]))) for each in kept], axis=1)
+    shape = (len(problems), len(conventions))
+    ranks = (np.asarray(state.used) - fixed).reshape(shape)
+    return [
+        (weights, loss, int(rank.max()))
+        for weights, loss, rank in zip(
+            stacked.reshape(*shape, *stacked.shape[1:]),
+            np.stack(losses, axis=1).reshape(*shape, -1),
+            ranks,
+            strict=True,
+        )
+    ]
+
+
+def _runs(problems: Sequence[Problem], conventions: list[tuple[int, float]]) -> Runs:
+    def every(values: list[Any]) -> Array:
+        return jnp.repeat(jnp.asarray(np.array(values, float)), len(conventions), axis=0)
+
+    def padded(values: list[tuple[float, ...]]) -> list[np.ndarray]:
+        longest = max(map(len, values))
+        return [np.pad(np.asarray(one, float), (0, longest - len(one))) for one in values]
+
+    activations = [_coefficients(problem.activation) for problem in problems]
+    trainings: list[Any] = [problem.training for problem in problems]
+    return Runs(
+        every(padded(activations)),
+        every(padded([derivative(one) for one in activations])),
+        every([np.asarray(problem.readout) for problem in problems]),
+        every([np.asarray(problem.gradient_readout) for problem in problems]),
+        every([float(problem.samples_per_dimension) for problem in problems]),
+        jnp.tile(jnp.array([shrunk for _, shrunk in conventions]), len(problems)),
+        every([float(training.learning_rate) for training in trainings]),
+        every([float(training.momentum) for training in trainings]),
+        every([float(training.weight_decay) for training in trainings]),
+        jnp.tile(jnp.array([replicate for replicate, _ in conventions]), len(problems)),
+    )
+
+
+def _coefficients(function: Any) -> tuple[float, ...]:
+    assert isinstance(function, Polynomial)
+    return function.coefficients
+
+
+def _target(problem: Problem, index_field: np.ndarray) -> np.ndarray:
+    return np.polynomial.polynomial.polyval(index_field, _coefficients(problem.teacher))
+
+
+def _with_more_rows(state: State) -> State:
+    def wider(array: Array, axis: int) -> Array:
+        return jnp.pad(array, [(0, _ROWS if place == axis else 0) for place in range(array.ndim)])
+
+    return State(
+        wider(state.latents, 1),
+        wider(state.directions, 1),
+        state.used,
+        wider(state.weights, 2),
+        wider(state.velocity, 2),
+    )
+
+
+@partial(jax.jit, static_argnames=("fixed", "nesterov"), donate_argnames="state")
+def _step(
+    runs: Runs, normals: Array, target: Array, state: State, *, fixed: int, tolerance: float, nesterov: bool
+) -> tuple[State, Array]:
+    """One step of gradient descent of every run, and the training loss before it."""
+
+    def one(run: Runs, latents: Array, directions: Array, used: Array, weights: Array, velocity: Array) -> Any:
+        fields = weights @ latents
+        error = target[run.replicate] - run.readout @ _polynomial(run.activation, fields)
+        signals = _polynomial(run.slope, fields) * error * run.gradient_readout[:, None]
+        fresh = jax.lax.dynamic_slice(normals[run.replicate], (used, 0), signals.shape)
+        latents, directions, used = _extend(run, signals, fresh, latents, directions, used, fixed, tolerance)
+        force = signals @ latents.T / latents.shape[1]
+        pulled = run.momentum * velocity + force - run.weight_decay * weights
+        moved = force - run.weight_decay * weights + run.momentum * pulled if nesterov else pulled
+        return State(latents, directions, used, weights + run.learning_rate * moved, pulled), jnp.mean(error**2)
+
+    return jax.vmap(one)(runs, *state)
+
+
+def _extend(
+    run: Runs,
+    signals: Array,
+    fresh: Array,
+    latents: Array,
+    directions: Array,
+    used: Array,
+    fixed: int,
+    tolerance: float,
+) -> tuple[Array, Array, Array]:
+    """Basis and number of its rows after the parts of the signals that lie outside of it have joined."""
+    neurons, samples = signals.shape
+    size = jnp.sqrt(jnp.mean(signals**2, axis=1, keepdims=True))
+    rest = signals / jnp.where(size > 0, size, 1.0)
+    # Gram-Schmidt twice, as in a single run; the normals need one pass.
+    rest = rest - (rest @ directions.T / samples) @ directions
+    both = jnp.concatenate([rest, fresh])
+    both = both - (both @ directions.T / samples) @ directions
+    rest, fresh = both[:neurons], both[neurons:]
+    turn, count = _orthonormal(rest @ rest.T / samples, tolerance)
+    new = turn @ rest
+    place = jnp.arange(neurons)
+    fresh = jnp.where(place[:, None] < count, fresh - (fresh @ new.T / samples) @ new, 0.0)
+    taken = run.shrunk * (used + place) * run.ratio / samples
+    steps = jnp.sqrt(jnp.maximum(1 - taken, 0.0) / run.ratio)
+    latents = jax.lax.dynamic_update_slice(latents, fresh + new * steps[:, None], (used, 0))
+    directions = jax.lax.dynamic_update_slice(directions, new, (used - fixed, 0))
+    return latents, directions, used + count
+
+
+def _orthonormal(gram: Array, tolerance: float) -> tuple[Array, Array]:
+    """Orthonormal combinations of vectors, one by one and those that are long enough first, and how many there are."""
+    neurons = gram.shape[0]
+    found, count = jnp.zeros((neurons, neurons)), 0
+    for unit in jnp.eye(neurons):
+        rest = unit
+        for _ in range(2):
+            rest = rest - (found @ (gram @ rest)) @ found
+        square = rest @ gram @ rest
+        opens = square > tolerance**2
+        row = jnp.where(opens, rest / jnp.sqrt(jnp.where(opens, square, 1.0)), 0.0)
+        # A row of zeros is overwritten by the next combination.
+        found = (
+            jax.lax.dynamic_update_slice(found, row[None], (count, 0))
+            if isinstance(count, Array)
+            else found.at[0].set(row)
+        )
+        count = count + opens
+    return found, count
+
+
+def _polynomial(coefficients: Array, fields: Array) -> Array:
+    total = jnp.full_like(fields, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        total = total * fields + coefficient
+    return total
+
+
+def _solution(
+    problem: Problem, conventions: list[tuple[int, float]], weights: np.ndarray, losses: np.ndarray, rank: int
+) -> Solution:
+    """Order parameters of one problem: the first set of samples is the mean of its two conventions."""
+    found = []
+    for one, loss in zip(weights, losses, strict=True):
+        alignment, overlap = one[:, :, :1], np.einsum("tia,tja->tij", one, one)
+        test = measure_tests(problem.task, alignment, overlap, None)
+        found.append(
+            {"train_loss": loss, "test_loss": np.asarray(test.test_loss), "alignment": alignment, "overlap": overlap}
+        )
+    names = list(found[0])
+    values = {
+        name: np.stack([(found[0][name] + found[1][name]) / 2, *(each[name] for each in found[2:])]) for name in names
+    }
+    bias = {name: abs(found[0][name] - found[1][name]) / 2 for name in names}
+    return Solution(values, bias, {}, {"rank": rank})
