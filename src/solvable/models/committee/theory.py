@@ -147,10 +147,12 @@ def solve_many(
             memory=memory_limit(chosen.memory_limit),
             advance=advance,
         )
-    return [
-        _as_dataset(model, times, training, chosen, solution, key, None, "keep")
-        for model, training, solution in zip(models, trainings, solutions, strict=True)
-    ]
+    # Settings that diverge have numbers beyond bounds, for which their caller looks.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return [
+            _as_dataset(model, times, training, chosen, solution, key, None, "keep")
+            for model, training, solution in zip(models, trainings, solutions, strict=True)
+        ]
 
 
 def _as_dataset(
