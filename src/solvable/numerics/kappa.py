@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.checks import is_traced
+from solvable.numerics.arrays import numpy_unless_traced
 from solvable.precision import in_float64
 
 Bracket = tuple[Array, Array, Array, Array, Array]
@@ -42,16 +43,22 @@ class Spectrum(NamedTuple):
     multiplicities: Float[np.ndarray, "mode"]
 
 
-@in_float64
-def effective_dimension(intensities: Any, multiplicities: Any = None, axis: int = -1) -> Float[Array, "..."]:
-    """Number of modes that matter: the exponential of the entropy of the normalised intensities (eq. 1.16)."""
-    intensities, multiplicities = map(_traceable, _checked(intensities, multiplicities))
-    scaled = intensities / jnp.max(intensities, axis=axis, keepdims=True)
-    weights = jnp.ones_like(scaled) if multiplicities is None else jnp.broadcast_to(multiplicities, scaled.shape)
-    total = jnp.sum(weights * scaled, axis=axis, keepdims=True)
-    shares = scaled / total
-    safe = jnp.where(shares > 0, shares, 1.0)
-    return jnp.exp(-jnp.sum(weights * shares * jnp.log(safe), axis=axis))
+def effective_dimension(intensities: Any, multiplicities: Any = None) -> Any:
+    """Number of modes that matter: the exponential of the entropy of the normalised intensities (eq. 1.16).
+
+    The modes are along the last axis.
+    """
+    return _exponential_of_entropy(*_checked(intensities, multiplicities))
+
+
+@numpy_unless_traced
+def _exponential_of_entropy(xp: Any, intensities: Any, multiplicities: Any) -> Any:
+    """Over the last axis."""
+    scaled = intensities / xp.max(intensities, axis=-1, keepdims=True)
+    weights = 1.0 if multiplicities is None else multiplicities
+    shares = scaled / xp.sum(weights * scaled, axis=-1, keepdims=True)
+    safe = xp.where(shares > 0, shares, 1.0)
+    return xp.exp(-xp.sum(weights * shares * xp.log(safe), axis=-1))
 
 
 @in_float64
@@ -197,10 +204,6 @@ def _uniform_sum(length: float, order: int) -> tuple[np.ndarray, np.ndarray]:
     coupling = degree * np.sqrt((1 - (degree / length) ** 2) / (4 * (4 * degree**2 - 1)))
     positions, vectors = np.linalg.eigh(np.diag(coupling, 1) + np.diag(coupling, -1))
     return length * (positions + 0.5) - 0.5, length * vectors[0] ** 2
-
-
-def _traceable(values: Any) -> Any:
-    return None if values is None else jnp.asarray(values, float)
 
 
 def _checked(intensities: Any, multiplicities: Any) -> tuple[Any, Any]:
