@@ -49,6 +49,17 @@ def numpy_unless_traced(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def array_module(*values: Any) -> Any:
+    """``jax.numpy`` if JAX traces one of the values, NumPy otherwise.
+
+    Parameters
+    ----------
+    *values
+        Arrays, or PyTrees of them.
+    """
+    return jnp if is_traced(*values) else np
+
+
 def stop_gradient(xp: ModuleType, values: Any) -> Any:
     """The values, as constants to the derivatives of JAX.
 
