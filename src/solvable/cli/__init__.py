@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if own_process:
         from solvable import compiler
 
+        compiler.collect_garbage_rarely()
         os.environ.update(compiler.environment(quick=sys.argv[1:2] in ([verb] for verb in _QUICK)))
     with interrupts.prompt_interrupts() if own_process else contextlib.nullcontext():
         try:
