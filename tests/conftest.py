@@ -41,14 +41,14 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "JAX_COMPILATION_CACHE_DIR" not i
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
-# Imports and compilation make millions of objects that stay. Going through them in search of garbage takes a tenth of
-# the time, and more the longer a worker lives.
-gc.set_threshold(100_000, 50, 50)
-
 import hypothesis
 import jax
 import pytest
 from jaxtyping import install_import_hook
+
+# Imports and compilation make millions of objects that stay. Going through them in search of garbage takes a tenth of
+# the time, and more the longer a worker lives.
+gc.set_threshold(100_000, 50, 50)
 
 
 def modules_with_shapes() -> list[str]:

@@ -38,7 +38,9 @@ def probability_below(threshold: Any, mean_square: Any, degrees: Any) -> Any:
 def _on_the_host(threshold: np.ndarray, mean_square: np.ndarray, degrees: np.ndarray) -> np.ndarray:
     half = degrees / 2
     positive = np.where(mean_square > 0, mean_square, 1.0)
-    return np.where(mean_square > 0, special.gammainc(half, half * threshold / positive), 1.0)
+    # The smallest numbers are far below any threshold.
+    with np.errstate(over="ignore"):
+        return np.where(mean_square > 0, special.gammainc(half, half * threshold / positive), 1.0)
 
 
 @in_float64
