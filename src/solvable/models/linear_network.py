@@ -230,14 +230,8 @@ class LinearNetwork(Model):
         inputs, outputs = target.correlation.shape
         if isinstance(training, GradientDescent):
             return self._simulated_steps(target, times, training, initial, weights, options)
-        clock = jnp.asarray(training.flow_time(times))
-        tolerances = jnp.array([tolerance, min(_LOOSER * tolerance, 0.5)])
-
-        def run(key: Array) -> dict[str, Array]:
-            # Both at once: compiling takes longer than training.
-            train = partial(_train, self, target, clock, initial, weights)
-            return jax.vmap(lambda tolerance: train(tolerance, key))(tolerances)
-
+        tolerances = np.array([tolerance, min(_LOOSER * tolerance, 0.5)])
+        run = partial(_train_with_both, self, target, training.flow_time(times), initial, weights, tolerances)
         size = 16.0 * (20 + 2 * len(times)) * self.width * (inputs + outputs)
         both = ensemble(run, bytes_per_run=size, **options)
         result, looser = ({name: values[:, place] for name, values in both.items()} for place in (0, 1))
@@ -272,22 +266,8 @@ class LinearNetwork(Model):
     ) -> xr.Dataset:
         """Gradient descent on both matrices."""
         inputs, outputs = target.correlation.shape
-
-        def draw(key: Array) -> TrainingProblem:
-            layers = _layers(self, target, initial, key)
-
-            def gradient(state: tuple[Array, Array]) -> tuple[Array, Array]:
-                error = state[0] @ state[1] - target.correlation
-                return error @ state[1].T, state[0].T @ error
-
-            def measure(state: tuple[Array, Array]) -> dict[str, Array]:
-                found = _measure(target, _difference(layers), *state)
-                return found | ({"first": state[0], "second": state[1]} if weights else {})
-
-            return TrainingProblem(gradient, measure, layers)
-
         result = simulate_runs(
-            draw,
+            partial(_draw, self, target, initial, weights),
             times,
             training,
             stable_rate=self._stable_learning_rate(),
@@ -389,6 +369,35 @@ def _layers(model: LinearNetwork, target: _Target, initial: str, key: Array) -> 
     rotation = jnp.linalg.qr(jax.random.normal(first_key, (model.width, active)))[0].T
     scale = model.initial_scale
     return scale * target.left[:, :active] @ rotation, scale * rotation.T @ target.right[:active]
+
+
+def _draw(model: LinearNetwork, target: _Target, initial: str, weights: bool, key: Array) -> TrainingProblem:
+    """The two matrices at the start, their gradients and what is measured of them."""
+    layers = _layers(model, target, initial, key)
+
+    def gradient(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        error = state[0] @ state[1] - target.correlation
+        return error @ state[1].T, state[0].T @ error
+
+    def measure(state: tuple[Array, Array]) -> dict[str, Array]:
+        found = _measure(target, _difference(layers), *state)
+        return found | ({"first": state[0], "second": state[1]} if weights else {})
+
+    return TrainingProblem(gradient, measure, layers)
+
+
+def _train_with_both(
+    model: LinearNetwork,
+    target: _Target,
+    times: Array,
+    initial: str,
+    weights: bool,
+    tolerances: Float[Array, "2"],
+    key: Array,
+) -> dict[str, Array]:
+    """One run with each of two tolerances, both at once: compiling takes longer than training."""
+    train = partial(_train, model, target, times, initial, weights)
+    return jax.vmap(lambda tolerance: train(tolerance, key))(tolerances)
 
 
 def _train(
