@@ -18,7 +18,7 @@ from solvable.model import Key, MemoryLimit, Model, parameter
 from solvable.models import linear_network_story
 from solvable.numerics.arrays import numpy_unless_traced
 from solvable.numerics.descent import FOLLOWED, TrainingProblem, check_stable, follow_steps, simulate_runs
-from solvable.numerics.ensemble import ensemble, run_options
+from solvable.numerics.ensemble import Traceable, ensemble, run_options
 from solvable.numerics.kappa import effective_dimension
 from solvable.training import GradientDescent, Training
 
@@ -231,7 +231,7 @@ class LinearNetwork(Model):
         if isinstance(training, GradientDescent):
             return self._simulated_steps(target, times, training, initial, weights, options)
         tolerances = np.array([tolerance, min(_LOOSER * tolerance, 0.5)])
-        run = partial(_train_with_both, self, target, training.flow_time(times), initial, weights, tolerances)
+        run = Traceable(_train_with_both, self, target, training.flow_time(times), initial, weights, tolerances)
         size = 16.0 * (20 + 2 * len(times)) * self.width * (inputs + outputs)
         both = ensemble(run, bytes_per_run=size, **options)
         result, looser = ({name: values[:, place] for name, values in both.items()} for place in (0, 1))
@@ -306,7 +306,7 @@ class LinearNetwork(Model):
 
 
 @numpy_unless_traced
-def _modes(xp: Any, model: LinearNetwork) -> Any:
+def _modes(xp: Any, model: Any) -> Any:
     if model.correlation is not None:
         return xp.linalg.svd(model.correlation, compute_uv=False)
     return -xp.sort(-model.singular_values)
@@ -389,10 +389,10 @@ def _draw(model: LinearNetwork, target: _Target, initial: str, weights: bool, ke
 def _train_with_both(
     model: LinearNetwork,
     target: _Target,
-    times: Array,
+    times: Any,
     initial: str,
     weights: bool,
-    tolerances: Float[Array, "2"],
+    tolerances: Any,
     key: Array,
 ) -> dict[str, Array]:
     """One run with each of two tolerances, both at once: compiling takes longer than training."""

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int
 from solvable.checks import check_count
 from solvable.coverage import Covers
 from solvable.numerics.cost import STEP, check_cost
-from solvable.numerics.ensemble import ensemble
+from solvable.numerics.ensemble import Traceable, ensemble
 from solvable.precision import in_float64
 from solvable.training import GradientDescent, GradientFlow, Schedule, Training
 
@@ -87,8 +87,8 @@ def simulate_runs(
 
     plan = _plan(times, training, stable_rate / excess)
     # What the function is made of are arguments, too: calls for other numbers then share a compiled program.
-    parts = (draw.func, draw.args) if isinstance(draw, partial) and not draw.keywords else (draw, ())
-    values, errors = ensemble(partial(_train_once, *parts, plan, training), **options)
+    function, arguments = (draw.func, draw.args) if isinstance(draw, partial) and not draw.keywords else (draw, ())
+    values, errors = ensemble(Traceable(_train_once, function, arguments, plan, training), **options)
     if not all(np.isfinite(value).all() for value in values.values()):
         raise ValueError(f"training diverged with {training!r}: lower learning_rate, or raise samples")
     return values | {f"{name}_error": error for name, error in errors.items()}

@@ -180,18 +180,20 @@ def random_key(key: int) -> jax.Array:
         raise ValueError(f"key must be a whole number between -2^63 and 2^63 - 1, not {key}") from error
 
 
-def _vectorised(function: Callable[[Any], PyTree]) -> Callable[[Any], PyTree]:
-    """The function over a leading axis, compiled; once for all partials of the same function with equal arguments.
+class Traceable(partial):  # type: ignore[type-arg]
+    """A partial whose real numbers may be traced: one compiled program then serves every value of them."""
 
-    Arguments that cannot be hashed are arrays, or hold some: they and all other real numbers among the arguments are
-    then arguments of the compiled program, which serves every value of them.
-    """
-    if not isinstance(function, partial):
-        return jax.jit(jax.vmap(function))
-    with contextlib.suppress(TypeError):
-        return _remembered(function.func, function.args, tuple(function.keywords.items()))
-    numbers, rest = eqx.partition((function.args, function.keywords), eqx.is_inexact_array_like)
-    return partial(_over_keys, function.func, jax.tree.map(np.asarray, numbers), rest)
+
+def _vectorised(function: Callable[[Any], PyTree]) -> Callable[[Any], PyTree]:
+    """The function over a leading axis, compiled; cached for partials of the same function with equal arguments."""
+    if isinstance(function, Traceable):
+        numbers, rest = eqx.partition((function.args, function.keywords), eqx.is_inexact_array_like)
+        return partial(_over_keys, function.func, jax.tree.map(np.asarray, numbers), rest)
+    if isinstance(function, partial):
+        # Arguments that cannot be hashed, such as arrays, cannot be looked up: compile again.
+        with contextlib.suppress(TypeError):
+            return _remembered(function.func, function.args, tuple(function.keywords.items()))
+    return jax.jit(jax.vmap(function))
 
 
 @eqx.filter_jit

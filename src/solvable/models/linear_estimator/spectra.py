@@ -19,7 +19,7 @@ every aspect ratio, which is what makes whole phase diagrams cheap.
 """
 
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -28,8 +28,11 @@ from jaxtyping import Array, Float
 
 from solvable.precision import require_float64
 
-# Of JAX, or of NumPy.
-Numbers = Array | np.ndarray
+# Of JAX, or of NumPy; the type checker cannot tell which.
+if TYPE_CHECKING:
+    Numbers = Any
+else:
+    Numbers = Array | np.ndarray
 
 
 class TrapezoidRule(NamedTuple):

@@ -12,15 +12,18 @@ on the axis are: a dense spectrum, gaps and eigenvalues many decades apart cost 
 -0.0
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
 from solvable.numerics.arrays import array_module
 
-# Traced by JAX, or of NumPy.
-Numbers = Array | np.ndarray
+# Traced by JAX, or of NumPy; the type checker cannot tell which.
+if TYPE_CHECKING:
+    Numbers = Any
+else:
+    Numbers = Array | np.ndarray
 
 # The optimal hyperbola for functions with singularities on the whole negative axis: angle, step and scale.
 _ANGLE, _STEP, _SCALE = 1.172104229, 1.081792140, 4.492075287

@@ -19,7 +19,7 @@ from solvable.models.linear_features.laplace import MORE_NODES, NODES
 from solvable.models.linear_features.regression_flow import FlowState, flow_state, kappa_or_zero
 from solvable.models.linear_features.simulation import Run, train_once
 from solvable.numerics.arrays import array_module
-from solvable.numerics.ensemble import ensemble, run_options
+from solvable.numerics.ensemble import Traceable, ensemble, run_options
 from solvable.numerics.kappa import kappa, learnability
 from solvable.training import Training
 
@@ -329,7 +329,7 @@ class LinearFeatures(Model):
         intensities, target, noise = map(jnp.asarray, (self.intensities, self.target, self.noise))
         clock = jnp.asarray(training.flow_time(times))
         numbers = self._numbers(modes)
-        run = partial(train_once, intensities, target, noise, clock, count, features, numbers.size)
+        run = Traceable(train_once, intensities, target, noise, clock, count, features, numbers.size)
         size = 8.0 * (5 * count * total + 3 * len(times) * total + 4 * min(count, total) ** 2)
         result: Run = ensemble(run, bytes_per_run=size, **options)
         dims: dict[str, tuple[str, ...]] = {"coefficient": ("time", "mode")}
@@ -387,11 +387,11 @@ def _state_at(xp: Any, intensities: Any, target: Any, samples: Any, noise: Any, 
     """The flow at one time, or at many; the start, where the transform has no meaning, by itself."""
     state = flow_state(intensities, target, samples, noise, xp.where(time > 0, time, 1.0), nodes)
     power = xp.sum(target**2)
-    start = FlowState(xp.ones_like(intensities), 1.0, (power + noise**2) / 2, power / 2, 0.0)
+    start = (1.0, (power + noise**2) / 2, power / 2, 0.0)
     late = time > 0
     return FlowState(
-        xp.where(late[..., None], state.missing, start.missing),
-        *(xp.where(late, now, begin) for now, begin in zip(state[1:], start[1:], strict=True)),
+        xp.where(late[..., None], state.missing, 1.0),
+        *(xp.where(late, now, begin) for now, begin in zip(state[1:], start, strict=True)),
     )
 
 
