@@ -63,7 +63,8 @@ def measure(name: str) -> Answer:
         warm, printed = _run(["-c", _WARM, name], {})
     # Counted in a run of its own: writing the log takes time, too.
     _, log = _run(command, {"SOLVABLE_COMPILATION_CACHE": "off", "JAX_LOG_COMPILES": "1"})
-    warm = Cost(*map(float, printed.split()))
+    # A slow call tells its progress before.
+    warm = Cost(*map(float, printed.splitlines()[-1].split()))
     return Answer(cold, second, warm, len(re.findall("Finished XLA compilation", log)))
 
 
