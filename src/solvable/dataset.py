@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from solvable._version import __version__
@@ -97,12 +98,12 @@ def make_dataset(
     def meaning_of(name: str) -> Meaning:
         return meanings.get(name) or _derived_meaning(name, meanings) or VARIABLES[name]
 
-    def described(name: str, dims: tuple[str, ...], values: Any) -> tuple[tuple[str, ...], Any, dict[str, str]]:
+    def described(name: str, dims: tuple[str, ...], values: Any, index: bool = False) -> xr.Variable:
         meaning = meaning_of(name)
         attrs = {"long_name": meaning.long_name, "units": meaning.units}
         if meaning.symbol:
             attrs["symbol"] = meaning.symbol
-        return dims, values if isinstance(values, jax.core.Tracer) else np.asarray(values), attrs
+        return labelled(dims, values, attrs, index)
 
     axes = tuple(coordinates)
     pairs = {
@@ -111,7 +112,7 @@ def make_dataset(
     }
     dataset = xr.Dataset(
         {name: described(name, *pair) for name, pair in pairs.items()},
-        coords={name: described(name, (name,), values) for name, values in coordinates.items()},
+        coords={name: described(name, (name,), values, index=True) for name, values in coordinates.items()},
         attrs=dict(attributes),
     )
     if training is not None and "time" in coordinates:
@@ -119,11 +120,34 @@ def make_dataset(
         passed = training.epochs(dataset.time.values, samples)
         if passed is not None:
             about = {"long_name": "passes over the training set", "units": "epochs", "symbol": "K"}
-            dataset = dataset.assign_coords(epochs=("time", passed, about))
+            dataset = dataset.assign_coords(epochs=labelled(("time",), passed, about))
     if not may_diverge and attributes.get("method") in ("theory", "simulation"):
         unbounded = {name for name in variables if meaning_of(name).may_be_infinite}
         _check_curves(dataset, unbounded)
     return dataset
+
+
+def labelled(dims: tuple[str, ...], values: Any, attrs: Mapping[str, Any], index: bool = False) -> xr.Variable:
+    """A variable of a dataset. Traced arrays are kept, others become NumPy arrays.
+
+    Parameters
+    ----------
+    dims
+        Names of the axes.
+    values
+        The numbers.
+    attrs
+        What they are.
+    index
+        Whether this is the coordinate of an axis.
+    """
+    array = values if isinstance(values, jax.core.Tracer) else np.asarray(values)
+    # Without the fast path, and for its indices without pandas' own class, xarray imports Dask where that is installed,
+    # to ask whether the array is one of Dask's: half a second of the first prediction.
+    plain = array.dtype.kind in "biufc"
+    if index and plain and array.size and not isinstance(array, jax.core.Tracer):
+        return xr.IndexVariable(dims, pd.Index(array), dict(attrs), fastpath=True)
+    return xr.Variable(dims, array, dict(attrs), fastpath=plain)
 
 
 def _with_flow_time(dataset: xr.Dataset, training: Training) -> xr.Dataset:
@@ -139,7 +163,7 @@ def _with_flow_time(dataset: xr.Dataset, training: Training) -> xr.Dataset:
     if traced:
         return dataset
     about = {"long_name": "flow time: sum of the learning rates", "units": "flow time", "symbol": "τ"}
-    return dataset.assign_coords(flow_time=("time", np.asarray(passed), about))
+    return dataset.assign_coords(flow_time=labelled(("time",), passed, about))
 
 
 def _check_curves(dataset: xr.Dataset, unbounded: set[str]) -> None:

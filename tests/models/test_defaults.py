@@ -85,22 +85,31 @@ def _remembered(method: Callable[..., xr.Dataset]) -> Callable[..., xr.Dataset]:
     return call
 
 
+# Simulations that take more than ten seconds have fewer runs than by default, unless slow tests are wanted.
+FEWER_SEEDS = {"committee": ["--seeds", "3"], "linear-estimator": ["--seeds", "3"]}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_verbs_run_without_options_and_show_something(
-    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
 ) -> None:
     kind = models.get(name)
+    fewer = [] if pytestconfig.getoption("--slow") else FEWER_SEEDS.get(name, [])
     for verb in ("predict", "simulate"):
         monkeypatch.setattr(kind, verb, _remembered(getattr(kind, verb)))
     assert _run(["predict", name, "--json"]) == 0
     _assert_falls(_curves(capsys.readouterr().out)["test_loss"])
 
-    assert _run(["simulate", name, "--json"]) == 0
+    assert _run(["simulate", name, "--json", *fewer]) == 0
     losses = _curves(capsys.readouterr().out)["test_loss"]
     _assert_falls(losses.reshape(losses.shape[0], -1).mean(1))
 
     picture = tmp_path / "compare.png"
-    assert _run(["compare", name, "--json", "--plot", str(picture)]) == 0
+    assert _run(["compare", name, "--json", "--plot", str(picture), *fewer]) == 0
     assert picture.stat().st_size > 10_000
     found = _curves(capsys.readouterr().out)
     # The simulation is that of the other verb, and so is theory, but for a size that the simulation gives it.

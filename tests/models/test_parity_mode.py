@@ -10,7 +10,8 @@ from scipy.integrate import solve_ivp
 
 from solvable import GradientDescent, GradientFlow
 from solvable.comparison import compare
-from solvable.models.parity_mode import BITS, CLOCKS, PARITY, ParityMode, network, velocity
+from solvable.models.parity_mode import BITS, CLOCKS, PARITY, ParityMode, network
+from solvable.models.parity_mode_flow import velocity
 
 weights = st.floats(0.05, 2.5)
 # Always six times: one compiled integration serves most tests.

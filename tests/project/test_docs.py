@@ -2,6 +2,7 @@
 
 import ast
 import fnmatch
+import functools
 import importlib.util
 import itertools
 import json
@@ -60,8 +61,9 @@ def run_page(page, folder):
 
 
 def test_readme_examples_run_each_on_its_own(tmp_path):
-    for block in python_blocks(ROOT / "README.md"):
-        run_code(block, tmp_path)
+    # In one process, which imports everything once, but none sees the names of another.
+    blocks = python_blocks(ROOT / "README.md")
+    run_code(f"for block in {blocks!r}:\n    exec(block, {{'__name__': '__main__'}})\n", tmp_path)
     assert {"grokking.png", "plane.png"} <= {path.name for path in tmp_path.iterdir()}
 
 
@@ -158,6 +160,7 @@ def test_addresses_are_on_known_hosts(page):
     assert [problem for link in addresses if (problem := problem_outside(link))] == []
 
 
+@functools.cache
 def imported_at_the_top(path):
     """The modules of the package that a file imports when it is loaded."""
     found = set()
@@ -177,6 +180,7 @@ def test_the_import_chain_of_the_architecture_page_exists():
     assert len(listed) == longest_chain(listed[0])
 
 
+@functools.cache
 def longest_chain(file):
     """The number of files on the longest way from a file of the package to one that imports none of its modules."""
     modules = [name.removeprefix("solvable.") for name in imported_at_the_top(ROOT / "src/solvable" / file)]

@@ -99,20 +99,39 @@ COMMAND = (
     "import sys\nsys.path.insert(0, sys.argv.pop(1))\nfrom solvable import cli, papers\n"
     "papers._PAPERS.clear()\npapers._PAPERS['paper'] = 'fake_paper'\ncli.main()\n"
 )
-SAVING = """
-import sys, numpy as np, xarray as xr
+WRITING = """
+import os, sys, numpy as np, xarray as xr
 from solvable.files import save
-path, kind = sys.argv[1:]
-datasets = [xr.Dataset({"y": ("x", np.full(3000, value))}, {"x": np.arange(3000.0)}) for value in (1.0, 2.0)]
-save(datasets[0], path)
-print("ready", flush=True)
-try:
+def write(path):
+    datasets = [xr.Dataset({"y": ("x", np.full(3000, value))}, {"x": np.arange(3000.0)}) for value in (1.0, 2.0)]
+    save(datasets[0], path)
+    print("ready", os.getpid(), flush=True)
     while True:
         for dataset in datasets:
             save(dataset, path)
+"""
+# A process that writes until it is interrupted.
+SAVING = (
+    WRITING
+    + """
+try:
+    write(sys.argv[1])
 except KeyboardInterrupt:
     pass
 """
+)
+# Imports once, and makes a copy of itself for every path that it reads, which writes until it is killed.
+COPIES = (
+    WRITING
+    + """
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        write(line.strip())
+    os.waitpid(child, 0)
+    print("ended", flush=True)
+"""
+)
 ENDINGS = (".nc", ".npz", ".csv", ".zarr")
 
 
@@ -141,7 +160,7 @@ def start(code: str, *arguments: object, **more: object) -> subprocess.Popen:
 def until_ready(process: subprocess.Popen) -> None:
     assert process.stdout is not None
     for line in process.stdout:
-        if line.strip() == "ready":
+        if line.startswith("ready"):
             return
     pytest.fail(str(process.communicate()[1]))
 
@@ -191,15 +210,25 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 # save -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def writers() -> Iterator[subprocess.Popen]:
+    process = start(COPIES, stdin=subprocess.PIPE, stderr=None)
+    yield process
+    process.communicate(timeout=PATIENCE)
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_saving_killed_at_random(tmp_path: Path, ending: str) -> None:
+def test_saving_killed_at_random(writers: subprocess.Popen, tmp_path: Path, ending: str) -> None:
     """Whenever the process is killed, there is one of the two datasets, whole."""
     path = tmp_path / f"data{ending}"
-    process = start(SAVING, path, ending)
-    until_ready(process)
+    assert writers.stdin is not None
+    assert writers.stdout is not None
+    writers.stdin.write(f"{path}\n")
+    writers.stdin.flush()
+    process = int(writers.stdout.readline().removeprefix("ready "))
     time.sleep(float(np.random.default_rng(len(ending)).uniform(0.02, 0.2)))
-    process.kill()
-    process.communicate()
+    os.kill(process, signal.SIGKILL)
+    assert writers.stdout.readline() == "ended\n"
     found = solvable.load(path)
     assert any(found.identical(dataset(value)) for value in (1.0, 2.0))
 
@@ -208,7 +237,7 @@ def test_saving_killed_at_random(tmp_path: Path, ending: str) -> None:
 def test_saving_interrupted_at_random(tmp_path: Path, ending: str) -> None:
     """The same for Ctrl-C, after which no temporary file is left."""
     path = tmp_path / f"data{ending}"
-    process = start(SAVING, path, ending)
+    process = start(SAVING, path)
     until_ready(process)
     time.sleep(float(np.random.default_rng(len(ending)).uniform(0.02, 0.2)))
     process.send_signal(signal.SIGINT)
@@ -255,7 +284,7 @@ def test_a_closed_pipe_loses_no_file(paper: Path, tmp_path: Path, command: str) 
             "data.npz",
         ),
         "reproduce": (["reproduce", "paper", "fig1", "--out", "."], "index.html"),
-        "explore": (["explore", "--no-browser", "--port", str(port)], None),
+        "explore": (["explore", "--no-browser", "--no-warm-up", "--port", str(port)], None),
     }[command]
     reader, writer = os.pipe()
     process = start(COMMAND, paper, *arguments, stdout=writer, cwd=tmp_path)
@@ -459,7 +488,7 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 def test_workers_end_with_a_page_that_is_killed() -> None:
     port = free_port()
-    process = start(COMMAND, ".", "explore", "--no-browser", "--port", port)
+    process = start(COMMAND, ".", "explore", "--no-browser", "--no-warm-up", "--port", port)
     try:
         wait_for_page(process, port)
         workers = children(process.pid)
@@ -473,7 +502,7 @@ def test_workers_end_with_a_page_that_is_killed() -> None:
 def test_a_page_needs_no_disk(read_only: Path) -> None:
     """Started in a folder where nothing can be written, with a full disk for its temporary files' cache."""
     port = free_port()
-    process = start(COMMAND, ".", "explore", "--no-browser", "--port", port, cwd=read_only)
+    process = start(COMMAND, ".", "explore", "--no-browser", "--no-warm-up", "--port", port, cwd=read_only)
     try:
         wait_for_page(process, port)
         process.send_signal(signal.SIGINT)

@@ -10,6 +10,9 @@ from typing import Any
 
 from solvable.cli import interrupts
 
+# Commands that answer at once: their programs are compiled without optimisations.
+_QUICK = ("predict", "grokking-time")
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Errors of the user end in one line on stderr and exit code 2.
@@ -27,6 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     prepare_streams()
     # If called from Python, the process belongs to the caller, and its signal handlers are not changed.
     own_process = arguments is None
+    if own_process:
+        from solvable import compiler
+
+        compiler.collect_garbage_rarely()
+        os.environ.update(compiler.environment(quick=sys.argv[1:2] in ([verb] for verb in _QUICK)))
     with interrupts.prompt_interrupts() if own_process else contextlib.nullcontext():
         try:
             # Leaving ``printing`` flushes stdout, so that errors appear here and not when Python ends.

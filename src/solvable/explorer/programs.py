@@ -6,9 +6,10 @@ grown too much they are dropped together; those that are still needed come back 
 
 import ctypes
 import gc
-import importlib.metadata
 import os
 import sys
+
+from solvable.compiler import environment, quick_flags
 
 # Jobs on one model after which its programs are there, and bytes that may come on top of them.
 _WARM_JOBS = 40
@@ -16,21 +17,18 @@ _GROWTH = 60_000_000
 
 
 def compiler_environment(cache: str) -> dict[str, str]:
-    """Variables for a process that compiles many small programs: all are kept on disk, each is made by one thread.
+    """Variables for a worker, which compiles many small programs: all are kept on disk, each is made by one thread.
 
-    The newer of XLA's two generators of fused loops takes twice the time and the memory for programs that run no
-    faster here.
+    Parameters
+    ----------
+    cache
+        The folder of compiled programs where the user's cache is not used.
     """
     found = {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     found["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-    # The compiler ends the process at a flag that it does not know, and these two may disappear in later versions.
-    if "XLA_FLAGS" not in os.environ and _jaxlib() <= (0, 11):
-        found["XLA_FLAGS"] = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-    return found
-
-
-def _jaxlib() -> tuple[int, ...]:
-    return tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:2]))
+    flags = " ".join(quick_flags())
+    found |= {"XLA_FLAGS": flags} if flags else {}
+    return {name: value for name, value in (found | environment()).items() if name not in os.environ}
 
 
 class ProgramMemory:

@@ -17,6 +17,7 @@ from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models import diagonal_network_story
 from solvable.numerics import layer_product
+from solvable.numerics.arrays import numpy_unless_traced
 from solvable.numerics.descent import (
     FOLLOWED,
     SIMULATED,
@@ -169,20 +170,7 @@ class DiagonalNetwork(Model):
             steps = follow_steps(_draw, self, times, training, None, None, operations=20.0 * self._numbers.size)
             steps.pop("train_loss")
             return self.dataset("theory", steps, coordinates, training=training, system={"samples": None})
-        clock = training.flow_time(times)[:, None] * self.variances
-        aligned, opposed = layer_product.aligned_and_opposed(self.initial_first, self.initial_second)
-        flow = layer_product.flow(aligned, opposed, self.target_scales, clock)
-        first, second = layer_product.layers_at(self.initial_first, self.initial_second, flow.growth)
-        error = (self.target_scales - self.initial_first * self.initial_second) * flow.remaining
-        variables = {
-            "strength": first * second,
-            "first": first,
-            "second": second,
-            "imbalance": first**2 - second**2,
-            "test_loss": (self.variances * error**2).sum(-1) / 2,
-            "linear_strength": -self.target_scales * jnp.expm1(-clock),
-            "linear_test_loss": (self.variances * (self.target_scales * jnp.exp(-clock)) ** 2).sum(-1) / 2,
-        }
+        variables = _flow_curves(self, training.flow_time(times))
         return self.dataset("theory", variables, coordinates, training=training, system={"samples": None})
 
     def sigmoid(self, times: Any, training: Training | None = None) -> xr.Dataset:
@@ -191,14 +179,7 @@ class DiagonalNetwork(Model):
         if training.counts_steps:
             raise ValueError("eq. 3.9 is the solution of gradient flow: use GradientFlow, or predict")
         _check_sigmoid(self.initial_first * self.initial_second, self.target_scales, "initial_first * initial_second")
-        start = self.initial_first * self.initial_second / self.target_scales
-        decay = jnp.exp(-2 * jnp.abs(self.target_scales) * self.variances * training.flow_time(times)[:, None])
-        left = (1 / start - 1) * decay
-        error = self.target_scales * left / (1 + left)
-        variables = {
-            "strength": self.target_scales / (1 + left),
-            "test_loss": (self.variances * error**2).sum(-1) / 2,
-        }
+        variables = _sigmoid_curves(self, training.flow_time(times))
         coordinates = {"time": times, "mode": self._numbers}
         return self.dataset("sigmoid theory", variables, coordinates, training=training, system={"samples": None})
 
@@ -223,8 +204,7 @@ class DiagonalNetwork(Model):
         """
         fraction = check_fraction(fraction, below=0.5)
         begin, end = self._time_to_reach(fraction), self._time_to_reach(1 - fraction)
-        # A mode that never emerges never saturates: infinite, not infinity less infinity.
-        lasting = jnp.where(jnp.isinf(end), jnp.inf, end - jnp.where(jnp.isinf(begin), 0.0, begin))
+        lasting = _lasting(begin, end)
         return self.dataset("theory", {"saturation_time": lasting}, {"mode": self._numbers}, {"fraction": fraction})
 
     def stage_overlap(self) -> xr.Dataset:
@@ -296,7 +276,7 @@ class DiagonalNetwork(Model):
         """The modes, counted from 1."""
         return np.arange(1, self.variances.shape[0] + 1)
 
-    def _time_to_reach(self, fraction: float) -> Array:
+    def _time_to_reach(self, fraction: float) -> Any:
         """The flow time at which each mode reaches a fraction of its target."""
         if not is_traced(self.target_scales) and (self.target_scales == 0).any():
             place = int(np.argmax(self.target_scales == 0))
@@ -309,6 +289,41 @@ class DiagonalNetwork(Model):
         start = self.initial_first**2 + self.initial_second**2
         end = np.hypot(2 * self.target_scales, self.imbalance)
         return float(2 / np.max(self.variances * np.maximum(np.maximum(start, end), 1.0)))
+
+
+@numpy_unless_traced
+def _flow_curves(xp: Any, model: DiagonalNetwork, flow_time: Any) -> dict[str, Any]:
+    """The exact curves of gradient flow, and those of the linear model."""
+    clock = flow_time[:, None] * model.variances
+    aligned, opposed = layer_product.aligned_and_opposed(model.initial_first, model.initial_second)
+    flow = layer_product.flow(aligned, opposed, model.target_scales, clock)
+    first, second = layer_product.layers_at(model.initial_first, model.initial_second, flow.growth)
+    error = (model.target_scales - model.initial_first * model.initial_second) * flow.remaining
+    return {
+        "strength": first * second,
+        "first": first,
+        "second": second,
+        "imbalance": first**2 - second**2,
+        "test_loss": (model.variances * error**2).sum(-1) / 2,
+        "linear_strength": -model.target_scales * xp.expm1(-clock),
+        "linear_test_loss": (model.variances * (model.target_scales * xp.exp(-clock)) ** 2).sum(-1) / 2,
+    }
+
+
+@numpy_unless_traced
+def _sigmoid_curves(xp: Any, model: DiagonalNetwork, flow_time: Any) -> dict[str, Any]:
+    """Eq. 3.9."""
+    start = model.initial_first * model.initial_second / model.target_scales
+    decay = xp.exp(-2 * xp.abs(model.target_scales) * model.variances * flow_time[:, None])
+    left = (1 / start - 1) * decay
+    error = model.target_scales * left / (1 + left)
+    return {"strength": model.target_scales / (1 + left), "test_loss": (model.variances * error**2).sum(-1) / 2}
+
+
+@numpy_unless_traced
+def _lasting(xp: Any, begin: Any, end: Any) -> Any:
+    """The time between. A mode that never emerges never saturates: infinite, not infinity less infinity."""
+    return xp.where(xp.isinf(end), xp.inf, end - xp.where(xp.isinf(begin), 0.0, begin))
 
 
 def _draw(model: DiagonalNetwork, samples: int | None, key: Array | None) -> TrainingProblem:

@@ -16,8 +16,9 @@ from solvable.coverage import Covers
 from solvable.dataset import VARIABLES, Meaning
 from solvable.model import Key, MemoryLimit, Model, parameter
 from solvable.models import linear_network_story
+from solvable.numerics.arrays import numpy_unless_traced
 from solvable.numerics.descent import FOLLOWED, TrainingProblem, check_stable, follow_steps, simulate_runs
-from solvable.numerics.ensemble import ensemble, run_options
+from solvable.numerics.ensemble import Traceable, ensemble, run_options
 from solvable.numerics.kappa import effective_dimension
 from solvable.training import GradientDescent, Training
 
@@ -161,9 +162,7 @@ class LinearNetwork(Model):
     @property
     def modes(self) -> Any:
         """Singular values of the correlation, strongest first."""
-        if self.correlation is not None:
-            return jnp.linalg.svd(jnp.asarray(self.correlation), compute_uv=False)
-        return -jnp.sort(-jnp.asarray(self.singular_values))
+        return _modes(self)
 
     def predict(self, times: Any, training: Training | None = None) -> xr.Dataset:
         """The exact solution from balanced layers: strengths, loss, rank and effective dimension of the features.
@@ -179,13 +178,8 @@ class LinearNetwork(Model):
             found = follow_steps(_balanced, self, times, training, operations=10.0 * modes.size)
             strength = found["strength"]
         else:
-            strength = _sigmoid_growth(modes, self._start(), jnp.asarray(training.flow_time(times))[:, None])
-        variables = {
-            "strength": strength,
-            "test_loss": jnp.sum((modes - strength) ** 2, axis=1) / 2,
-            "rank": _rank(strength),
-            "feature_dimension": jax.jit(effective_dimension)(strength),
-        }
+            strength = _sigmoid_growth(modes, self._start(), training.flow_time(times)[:, None])
+        variables = {"strength": strength, **_of_strengths(modes, strength)}
         coordinates = {"time": times, "mode": self._numbers}
         return self.dataset("theory", variables, coordinates, training=training, system={"initial": "balanced"})
 
@@ -198,12 +192,7 @@ class LinearNetwork(Model):
         """
         fraction = check_fraction(fraction)
         modes, start = self.modes, self._start()
-        learned = (start > 0) & (modes > 0)
-        ratio = jnp.where(learned, modes / jnp.where(start > 0, start, 1.0) - 1, 1.0)
-        # A start beyond the fraction is there already; one above the target shrinks towards it.
-        waits = ratio * fraction > 1 - fraction
-        late = jnp.log(jnp.where(waits, ratio, 1.0) * fraction / (1 - fraction)) / (2 * jnp.where(learned, modes, 1.0))
-        when = {"emergence_time": jnp.where(learned, jnp.where(waits, late, 0.0), jnp.inf)}
+        when = {"emergence_time": _time_to_reach(modes, start, fraction)}
         return self.dataset("theory", when, {"mode": self._numbers}, {"fraction": fraction})
 
     def simulate(
@@ -241,14 +230,8 @@ class LinearNetwork(Model):
         inputs, outputs = target.correlation.shape
         if isinstance(training, GradientDescent):
             return self._simulated_steps(target, times, training, initial, weights, options)
-        clock = jnp.asarray(training.flow_time(times))
-        tolerances = jnp.array([tolerance, min(_LOOSER * tolerance, 0.5)])
-
-        def run(key: Array) -> dict[str, Array]:
-            # Both at once: compiling takes longer than training.
-            train = partial(_train, self, target, clock, initial, weights)
-            return jax.vmap(lambda tolerance: train(tolerance, key))(tolerances)
-
+        tolerances = np.array([tolerance, min(_LOOSER * tolerance, 0.5)])
+        run = Traceable(_train_with_both, self, target, training.flow_time(times), initial, weights, tolerances)
         size = 16.0 * (20 + 2 * len(times)) * self.width * (inputs + outputs)
         both = ensemble(run, bytes_per_run=size, **options)
         result, looser = ({name: values[:, place] for name, values in both.items()} for place in (0, 1))
@@ -283,22 +266,8 @@ class LinearNetwork(Model):
     ) -> xr.Dataset:
         """Gradient descent on both matrices."""
         inputs, outputs = target.correlation.shape
-
-        def draw(key: Array) -> TrainingProblem:
-            layers = _layers(self, target, initial, key)
-
-            def gradient(state: tuple[Array, Array]) -> tuple[Array, Array]:
-                error = state[0] @ state[1] - target.correlation
-                return error @ state[1].T, state[0].T @ error
-
-            def measure(state: tuple[Array, Array]) -> dict[str, Array]:
-                found = _measure(target, _difference(layers), *state)
-                return found | ({"first": state[0], "second": state[1]} if weights else {})
-
-            return TrainingProblem(gradient, measure, layers)
-
         result = simulate_runs(
-            draw,
+            partial(_draw, self, target, initial, weights),
             times,
             training,
             stable_rate=self._stable_learning_rate(),
@@ -325,9 +294,9 @@ class LinearNetwork(Model):
         """2 over the largest curvature, that of the strongest mode once it is learned (or of the start)."""
         return float(1 / max(float(np.max(self.modes)), float(np.max(self._start())), 1e-300))
 
-    def _start(self) -> Array:
+    def _start(self) -> Any:
         """``alpha_i(0)^2``: no more modes can be learned than there are hidden units."""
-        return jnp.where(self._numbers <= self.width, jnp.asarray(self.initial_scale, float) ** 2, 0.0)
+        return (self._numbers <= self.width) * self.initial_scale**2
 
     @property
     def _numbers(self) -> np.ndarray:
@@ -336,13 +305,42 @@ class LinearNetwork(Model):
         return np.arange(1, min(np.shape(given)) + 1)
 
 
-def _sigmoid_growth(modes: Array, start: Array, time: Array) -> Array:
+@numpy_unless_traced
+def _modes(xp: Any, model: Any) -> Any:
+    if model.correlation is not None:
+        return xp.linalg.svd(model.correlation, compute_uv=False)
+    return -xp.sort(-model.singular_values)
+
+
+@numpy_unless_traced
+def _sigmoid_growth(xp: Any, modes: Any, start: Any, time: Any) -> Any:
     """Eq. 3.15, written to hold for singular values of zero too: ``s' = 2 s (rho - s)``."""
     exponent = 2 * modes * time
-    safe = jnp.where(exponent > 0, exponent, 1.0)
+    safe = xp.where(exponent > 0, exponent, 1.0)
     # (1 - exp(-2 rho t)) / rho, which is 2 t at rho = 0.
-    grown = 2 * time * jnp.where(exponent > 0, -jnp.expm1(-safe) / safe, 1.0)
-    return start / (start * grown + jnp.exp(-exponent))
+    grown = 2 * time * xp.where(exponent > 0, -xp.expm1(-safe) / safe, 1.0)
+    return start / (start * grown + xp.exp(-exponent))
+
+
+@numpy_unless_traced
+def _of_strengths(xp: Any, modes: Any, strength: Any) -> dict[str, Any]:
+    """What the strengths of the modes say about the loss and about the features."""
+    return {
+        "test_loss": xp.sum((modes - strength) ** 2, axis=1) / 2,
+        "rank": _rank(xp, strength),
+        "feature_dimension": effective_dimension(strength),
+    }
+
+
+@numpy_unless_traced
+def _time_to_reach(xp: Any, modes: Any, start: Any, fraction: Any) -> Any:
+    """The flow time at which each mode reaches a fraction of its singular value."""
+    learned = (start > 0) & (modes > 0)
+    ratio = xp.where(learned, modes / xp.where(start > 0, start, 1.0) - 1, 1.0)
+    # A start beyond the fraction is there already; one above the target shrinks towards it.
+    waits = ratio * fraction > 1 - fraction
+    late = xp.log(xp.where(waits, ratio, 1.0) * fraction / (1 - fraction)) / (2 * xp.where(learned, modes, 1.0))
+    return xp.where(learned, xp.where(waits, late, 0.0), xp.inf)
 
 
 class _Target(NamedTuple):
@@ -371,6 +369,35 @@ def _layers(model: LinearNetwork, target: _Target, initial: str, key: Array) -> 
     rotation = jnp.linalg.qr(jax.random.normal(first_key, (model.width, active)))[0].T
     scale = model.initial_scale
     return scale * target.left[:, :active] @ rotation, scale * rotation.T @ target.right[:active]
+
+
+def _draw(model: LinearNetwork, target: _Target, initial: str, weights: bool, key: Array) -> TrainingProblem:
+    """The two matrices at the start, their gradients and what is measured of them."""
+    layers = _layers(model, target, initial, key)
+
+    def gradient(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        error = state[0] @ state[1] - target.correlation
+        return error @ state[1].T, state[0].T @ error
+
+    def measure(state: tuple[Array, Array]) -> dict[str, Array]:
+        found = _measure(target, _difference(layers), *state)
+        return found | ({"first": state[0], "second": state[1]} if weights else {})
+
+    return TrainingProblem(gradient, measure, layers)
+
+
+def _train_with_both(
+    model: LinearNetwork,
+    target: _Target,
+    times: Any,
+    initial: str,
+    weights: bool,
+    tolerances: Any,
+    key: Array,
+) -> dict[str, Array]:
+    """One run with each of two tolerances, both at once: compiling takes longer than training."""
+    train = partial(_train, model, target, times, initial, weights)
+    return jax.vmap(lambda tolerance: train(tolerance, key))(tolerances)
 
 
 def _train(
@@ -431,16 +458,16 @@ def _measure(target: _Target, begin: Array, first: Array, second: Array) -> dict
         "strength": jnp.einsum("dm,dc,mc->m", target.left, first @ second, target.right),
         "test_loss": jnp.sum((first @ second - target.correlation) ** 2) / 2,
         "singular_value": values,
-        "rank": _rank(values**2),
+        "rank": _rank(jnp, values**2),
         "feature_dimension": effective_dimension(values**2),
         "imbalance": jnp.linalg.norm(difference),
         "drift": jnp.linalg.norm(difference - begin),
     }
 
 
-def _rank(intensities: Array) -> Array:
+def _rank(xp: Any, intensities: Any) -> Any:
     """How many directions are stronger than the cutoff; intensities are squares of strengths."""
-    return jnp.sum(intensities > RANK_CUTOFF**2 * jnp.max(intensities, axis=-1, keepdims=True), axis=-1)
+    return xp.sum(intensities > RANK_CUTOFF**2 * xp.max(intensities, axis=-1, keepdims=True), axis=-1)
 
 
 def _balanced(model: LinearNetwork) -> TrainingProblem:

@@ -16,9 +16,10 @@ from solvable.coverage import Covers
 from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, choice, parameter
 from solvable.models import parity_mode_story
+from solvable.models.parity_mode_flow import follow, follow_traced
+from solvable.numerics.arrays import numpy_unless_traced
 from solvable.numerics.descent import SIMULATED, TrainingProblem, check_samples, simulate_runs
 from solvable.numerics.ensemble import run_options
-from solvable.precision import in_float64
 from solvable.training import Training
 
 # Every input of three bits, and its parity: even is +1 (eq. C.7).
@@ -28,9 +29,6 @@ PARITY = (-1.0) ** BITS.sum(1)
 CLOCKS = {"half_mean": 1.0, "mean": 2.0, "half_sum": 8.0}
 # Where each mode's strength ends.
 FINAL_STRENGTHS = np.array([0.5, 0.25, 0.25])
-# How near to its end the flow counts as linear, over the square root of the tolerance; and squarings of a matrix
-# exponential, enough for times of 1e15 over the fastest rate.
-_LINEAR, _SQUARINGS = 0.1, 64
 
 
 def _half_learned(mode: int, word: str) -> Summary:
@@ -136,15 +134,14 @@ class ParityMode(Model):
         if isinstance(tolerance, bool) or not 1e-14 <= tolerance <= 1e-3:
             raise ValueError(f"tolerance must lie between 1e-14 and 1e-3, not {tolerance!r}")
         check_count("max_steps", max_steps)
-        integrate = partial(_integrate, self, jnp.asarray(training.flow_time(times)), max_steps=max_steps)
-        states = integrate(jnp.asarray(tolerance))
+        flow_times = training.flow_time(times)
+        states = _states(self, flow_times, tolerance, max_steps)
         variables, error = _curves(self, states), None
         if not is_traced(self):
             _check_finished(states, times, max_steps)
-            strength = np.asarray(variables["strength"])
-            looser = _curves(self, integrate(jnp.asarray(min(100 * tolerance, 1e-2))))["strength"]
-            error = float(np.abs(strength - np.asarray(looser)).max() / strength.max())
-        settings = {"tolerance": tolerance, "max_steps": max_steps, "solver": "Dopri8, linearised at its end"}
+            looser = _states(self, flow_times, min(100 * tolerance, 1e-2), max_steps)
+            error = np.abs(variables["strength"] - _strengths(np, looser, self)).max() / variables["strength"].max()
+        settings = {"tolerance": tolerance, "max_steps": max_steps, "solver": "Taylor series, linearised at its end"}
         about: dict[str, Any] = {"training": training, "system": {"samples": None}, "error_scale": "maximum"}
         coordinates = {"time": times, "mode": np.arange(1, 4)}
         return self.dataset("theory", variables, coordinates, settings, error=error, **about)
@@ -159,7 +156,9 @@ class ParityMode(Model):
         """
         fraction = check_fraction(fraction)
         grid = np.geomspace(1e-4, 1e4, 4000) / (self.target_scale * CLOCKS[self.loss])
-        curves = self.predict(grid, tolerance=1e-12, max_steps=1_000_000).strength.values / FINAL_STRENGTHS
+        states = _states(self, grid, 1e-12, 1_000_000)
+        _check_finished(states, grid, 1_000_000)
+        curves = _strengths(np, states, self) / FINAL_STRENGTHS
         when = np.array([_first_crossing(grid, curve, fraction) for curve in curves.T])
         return self.dataset("theory", {"emergence_time": when}, {"mode": np.arange(1, 4)}, {"fraction": fraction})
 
@@ -215,95 +214,40 @@ class ParityMode(Model):
         return float(2 / (CLOCKS[self.loss] * np.linalg.eigvalsh(bend).max()))
 
 
-@in_float64
-def network(weights: Float[Array, "4"], bits: Float[Array, "input bit"]) -> Float[Array, "input mode"]:
-    """What each neuron adds to the output, with the shared weights of eq. C.9; the offset is not in it."""
-    alpha, beta, gamma = weights[0], weights[1], weights[2]
-    signs = jnp.array([[-1.0, 1.0, -1.0], [-1.0, 1.0, -1.0], [1.0, -1.0, 1.0]])
-    hidden = bits @ (signs * weights[:3, None]).T + jnp.stack([0 * alpha, beta, -gamma])
-    return jax.nn.relu(hidden) * jnp.stack([-2 * alpha, beta, gamma])
+@numpy_unless_traced
+def network(xp: Any, weights: Any, bits: Any) -> Any:
+    """What each neuron adds to the output, with the shared weights of eq. C.9; the offset is not in it.
 
-
-@in_float64
-def velocity(squares: Float[Array, "3"], offset: Array, target: Array | float) -> Float[Array, "4"]:
-    """Rates of ``ln alpha^2``, ``ln beta^2``, ``ln gamma^2`` and ``c`` for the sum of halves (C.15-C.18, corrected)."""
-    alpha, beta, gamma = squares[0], squares[1], squares[2]
-    return jnp.stack(
-        [
-            8 * (target - 2 * alpha + 2 * beta + offset),
-            4 * (target + 4 * alpha - 7 * beta - 5 * offset),
-            4 * (target - gamma - offset),
-            2 * alpha - 5 * beta - gamma - 8 * offset,
-        ]
-    )
-
-
-# The tolerance is an array and so no part of the compiled program, which then serves every tolerance.
-@partial(jax.jit, static_argnames="max_steps")
-def _integrate(model: ParityMode, times: Array, tolerance: Array, max_steps: int) -> Float[Array, "time 4"]:
-    """Logarithms of the squared weights, and the offset: in logarithms a small start keeps its digits.
-
-    Near its end the flow is linear, and it is continued there in closed form: the integrator is explicit, and would
-    take steps of one length forever, however little moves.
+    ``weights`` are the three weights and the offset, along the last axis; ``bits`` are inputs x bits. The result is
+    inputs x modes, for each of the weights.
     """
-    import diffrax
+    alpha, beta, gamma = weights[..., 0], weights[..., 1], weights[..., 2]
+    sums = bits @ np.array([[-1.0, 1.0, -1.0], [-1.0, 1.0, -1.0], [1.0, -1.0, 1.0]]).T
+    hidden = sums * weights[..., None, :3] + xp.stack([0 * alpha, beta, -gamma], -1)[..., None, :]
+    # The derivative of JAX's function is zero at zero.
+    active = np.maximum(hidden, 0) if xp is np else jax.nn.relu(hidden)
+    return active * xp.stack([-2 * alpha, beta, gamma], -1)[..., None, :]
 
+
+def _states(
+    model: ParityMode, flow_times: np.ndarray, tolerance: float, max_steps: int
+) -> Float[Array | np.ndarray, "time 4"]:
+    """Logarithms of the squared weights, and the offset."""
+    if is_traced(model):
+        return _traced_states(model, jnp.asarray(flow_times), jnp.asarray(tolerance), max_steps)
+    clock, start = CLOCKS[model.loss] / 8, np.array([*2 * np.log(model._start[:3]), model.initial_offset])
+    return follow(start, clock * flow_times, model.target_scale, tolerance, max_steps)
+
+
+@partial(jax.jit, static_argnames="max_steps")
+def _traced_states(model: ParityMode, times: Array, tolerance: Array, max_steps: int) -> Float[Array, "time 4"]:
     *weights, offset = model._start
     start = jnp.stack([*(2 * jnp.log(weight) for weight in weights), jnp.asarray(offset, float)])
-    end = jnp.maximum(times[-1], 1e-300)
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(_rates),
-        diffrax.Dopri8(),
-        t0=0.0,
-        t1=end,
-        dt0=None,
-        y0=start,
-        args=(jnp.asarray(CLOCKS[model.loss] / 8), jnp.asarray(model.target_scale), _LINEAR * jnp.sqrt(tolerance)),
-        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=times), diffrax.SubSaveAt(t1=True)]),
-        stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance),
-        event=diffrax.Event(_is_nearly_learned),
-        max_steps=max_steps,
-        throw=False,
-    )
-    (during, last), (_, (when,)) = solution.ys, solution.ts
-    # An integration that took all its steps stands anywhere: what follows it is not known.
-    learned = solution.result == diffrax.RESULTS.event_occurred
-    after = jnp.where(learned, _linear_end(model, last[0], times - when), jnp.nan)
-    return jnp.where((times <= when)[:, None], during, after)
+    clock = CLOCKS[model.loss] / 8
+    return follow_traced(start, clock * times, jnp.asarray(model.target_scale), tolerance, max_steps)
 
 
-def _end(target: Array | float) -> Float[Array, "4"]:
-    """Where the flow ends: squared weights ``2 S``, as logarithms, and the offset ``-S``."""
-    return jnp.stack([*[jnp.log(2 * jnp.asarray(target))] * 3, -jnp.asarray(target)])
-
-
-def _is_nearly_learned(_: Any, state: Array, args: tuple[Array, Array, Array], **__: Any) -> Array:
-    """Whether the flow is linear to within the tolerance: the terms that are left out are squares of the distance."""
-    _, target, near = args
-    distance = state - _end(target)
-    return jnp.max(jnp.abs(distance / jnp.stack([*[jnp.ones(())] * 3, target]))) < near
-
-
-def _linear_end(model: ParityMode, state: Float[Array, "4"], spans: Float[Array, "time"]) -> Float[Array, "time 4"]:
-    """The flow linearised at its end, ``spans`` after the given state."""
-    target = jnp.asarray(model.target_scale)
-    end = _end(target)
-    args = (jnp.asarray(CLOCKS[model.loss] / 8), target, jnp.zeros(()))
-    pull = jax.jacfwd(lambda state: _rates(0.0, state, args))(end)
-
-    def at(span: Array) -> Array:
-        # Times before the given state are not asked for, but are computed, and would overflow.
-        return jax.scipy.linalg.expm(pull * jnp.maximum(span, 0.0), max_squarings=_SQUARINGS) @ (state - end)
-
-    return end + jax.vmap(at)(spans)
-
-
-def _rates(_: Any, state: Array, args: tuple[Array, Array, Array]) -> Array:
-    clock, target, _ = args
-    return clock * velocity(jnp.exp(state[:3]), state[3], target)
-
-
-def _check_finished(states: Array, times: np.ndarray, max_steps: int) -> None:
+def _check_finished(states: Any, times: np.ndarray, max_steps: int) -> None:
     lost = ~np.isfinite(np.asarray(states)).all(-1)
     if lost.any():
         raise ValueError(
@@ -312,37 +256,32 @@ def _check_finished(states: Array, times: np.ndarray, max_steps: int) -> None:
         )
 
 
-@jax.jit
-def _curves(model: ParityMode, states: Float[Array, "time 4"]) -> dict[str, Array]:
-    strength = _strengths(states, model)
+@numpy_unless_traced
+def _curves(xp: Any, model: ParityMode, states: Any) -> dict[str, Any]:
+    strength, weights = _strengths(xp, states, model), xp.exp(states[:, :3] / 2)
     return {
         "strength": strength,
         "total_strength": strength.sum(-1),
-        "weight": jnp.exp(states[:, :3] / 2),
+        "weight": weights,
         "offset": states[:, 3],
-        "test_loss": jax.vmap(partial(_flow_loss, model))(states),
+        "test_loss": _loss(xp.concatenate([weights, states[:, 3:]], -1), model, np.ones(8)),
     }
 
 
-def _strengths(states: Array, model: ParityMode) -> Array:
+def _strengths(xp: Any, states: Any, model: ParityMode) -> Any:
     """``Y . f_q / (8 S^2)``: alpha^2 / (4 S), beta^2 / (8 S), gamma^2 / (8 S)."""
-    return jnp.exp(states[:, :3]) / (jnp.array([4.0, 8.0, 8.0]) * model.target_scale)
+    return xp.exp(states[:, :3]) / (np.array([4.0, 8.0, 8.0]) * model.target_scale)
 
 
-def _flow_loss(model: ParityMode, state: Array) -> Array:
-    weights = jnp.concatenate([jnp.exp(state[:3] / 2), state[3:]])
-    return _loss(weights, model, jnp.ones(8))
-
-
-def _loss(weights: Array, model: ParityMode, counts: Array) -> Array:
+def _loss(weights: Any, model: ParityMode, counts: Any) -> Any:
     """Mean of halves over the inputs, each taken ``counts`` times."""
-    output = network(weights, jnp.asarray(BITS)).sum(-1) + weights[3]
-    return (counts * (output - model.target_scale * PARITY) ** 2).sum() / (2 * counts.sum())
+    output = network(weights, BITS).sum(-1) + weights[..., 3:]
+    return (counts * (output - model.target_scale * PARITY) ** 2).sum(-1) / (2 * counts.sum())
 
 
 @jax.jit
 def _curvatures(points: Float[Array, "point 4"], model: ParityMode) -> Float[Array, "point 4 4"]:
-    return jax.vmap(lambda weights: jax.hessian(_loss)(weights, model, jnp.ones(8)))(points)
+    return jax.vmap(lambda weights: jax.hessian(_loss)(weights, model, np.ones(8)))(points)
 
 
 def _draw(model: ParityMode, samples: int | None, key: Array) -> TrainingProblem:
@@ -357,7 +296,7 @@ def _draw(model: ParityMode, samples: int | None, key: Array) -> TrainingProblem
         return CLOCKS[model.loss] * slope(weights, model, counts)
 
     def measure(weights: Array) -> dict[str, Array]:
-        strengths = PARITY @ network(weights, jnp.asarray(BITS)) / (8 * model.target_scale)
+        strengths = PARITY @ network(weights, BITS) / (8 * model.target_scale)
         return {
             "strength": strengths,
             "total_strength": strengths.sum(),

@@ -17,6 +17,7 @@ from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models import scalar_network_story
 from solvable.numerics import layer_product
+from solvable.numerics.arrays import numpy_unless_traced
 from solvable.numerics.descent import (
     FOLLOWED,
     SIMULATED,
@@ -226,20 +227,7 @@ class ScalarNetwork(Model):
                 check_stable(training, self._stable_learning_rate(), times[-1])
             steps = follow_steps(_with_linearised, self, times, training, operations=40.0 * self._width)
             return self.dataset("theory", steps, coordinates, training=training, system={"samples": None})
-        aligned, opposed = self._sums()
-        clock = training.flow_time(times) * (self.input_power / self.output_scale)
-        flow = layer_product.flow(aligned, opposed, self.target, clock)
-        first, second = layer_product.layers_at(self.initial_first, self.initial_second, flow.growth[:, None])
-        gap = self.target - self.initial_output
-        variables = {
-            "growth": flow.growth,
-            "output": (first * second).sum(-1) / self.output_scale,
-            "first": first,
-            "second": second,
-            "test_loss": self.input_power * (gap * flow.remaining) ** 2 / 2,
-            "kernel": (first**2 + second**2).sum(-1) * (self.input_power / self.output_scale**2),
-            "linear_output": self.target - gap * jnp.exp(-(aligned + opposed) * clock),
-        }
+        variables = _flow_curves(self, training.flow_time(times))
         return self.dataset("theory", variables, coordinates, training=training, system={"samples": None})
 
     def distance_from_linear(self) -> xr.Dataset:
@@ -258,10 +246,7 @@ class ScalarNetwork(Model):
         aligned, opposed = self._sums()
         if not is_traced(aligned) and aligned + opposed == 0:
             raise ValueError("the kernel of layers that are all zero is zero at the start: give layers that are not")
-        square = aligned * opposed + self.target**2
-        # Nothing to learn and nothing opposed: the ratio is zero there, at the tip of a cone that has no derivative.
-        moves = square > 0
-        end = jnp.where(moves, 2 * jnp.sqrt(jnp.where(moves, square, 1.0)), 0.0)
+        end = _final_kernel(aligned, opposed, self.target)
         return self.dataset("theory", {"kernel_ratio": end / (aligned + opposed)})
 
     def simulate(
@@ -302,7 +287,7 @@ class ScalarNetwork(Model):
     def _width(self) -> int:
         return np.shape(self.initial_first)[0]
 
-    def _sums(self) -> tuple[Array, Array]:
+    def _sums(self) -> tuple[Any, Any]:
         """P and Q, from sums and differences of the layers."""
         return layer_product.aligned_and_opposed(self.initial_first, self.initial_second, self.output_scale, axis=0)
 
@@ -311,6 +296,33 @@ class ScalarNetwork(Model):
         aligned, opposed = self._sums()
         largest = max(float(aligned + opposed), 2 * float(np.sqrt(aligned * opposed + self.target**2)))
         return 2 * self.output_scale / (self.input_power * max(largest, 1e-300))
+
+
+@numpy_unless_traced
+def _flow_curves(xp: Any, model: ScalarNetwork, flow_time: Any) -> dict[str, Any]:
+    """The exact curves of gradient flow, and the output of the linearised network."""
+    aligned, opposed = model._sums()
+    clock = flow_time * (model.input_power / model.output_scale)
+    flow = layer_product.flow(aligned, opposed, model.target, clock)
+    first, second = layer_product.layers_at(model.initial_first, model.initial_second, flow.growth[:, None])
+    gap = model.target - (model.initial_first * model.initial_second).sum() / model.output_scale
+    return {
+        "growth": flow.growth,
+        "output": (first * second).sum(-1) / model.output_scale,
+        "first": first,
+        "second": second,
+        "test_loss": model.input_power * (gap * flow.remaining) ** 2 / 2,
+        "kernel": (first**2 + second**2).sum(-1) * (model.input_power / model.output_scale**2),
+        "linear_output": model.target - gap * xp.exp(-(aligned + opposed) * clock),
+    }
+
+
+@numpy_unless_traced
+def _final_kernel(xp: Any, aligned: Any, opposed: Any, target: Any) -> Any:
+    """``2 K``. Nothing to learn and nothing opposed: zero, at the tip of a cone that has no derivative."""
+    square = aligned * opposed + target**2
+    moves = square > 0
+    return xp.where(moves, 2 * xp.sqrt(xp.where(moves, square, 1.0)), 0.0)
 
 
 def _draw(model: ScalarNetwork, samples: int | None, key: Array | None) -> TrainingProblem:

@@ -11,7 +11,7 @@ array([1.    , 0.3679, 0.1353])
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int
 from solvable.checks import check_count
 from solvable.coverage import Covers
 from solvable.numerics.cost import STEP, check_cost
-from solvable.numerics.ensemble import ensemble
+from solvable.numerics.ensemble import Traceable, ensemble
 from solvable.precision import in_float64
 from solvable.training import GradientDescent, GradientFlow, Schedule, Training
 
@@ -85,13 +85,19 @@ def simulate_runs(
     label = options.get("label", "simulating")
     check_training_cost(label, times, training, stable_rate / excess, options["seeds"], operations)
 
-    def run(key: jax.Array) -> tuple[PyTree, PyTree]:
-        return train_with_error(*draw(key), times, training, stable_rate / excess)
-
-    values, errors = ensemble(run, **options)
+    plan = _plan(times, training, stable_rate / excess)
+    # What the function is made of are arguments, too: calls for other numbers then share a compiled program.
+    function, arguments = (draw.func, draw.args) if isinstance(draw, partial) and not draw.keywords else (draw, ())
+    values, errors = ensemble(Traceable(_train_once, function, arguments, plan, training), **options)
     if not all(np.isfinite(value).all() for value in values.values()):
         raise ValueError(f"training diverged with {training!r}: lower learning_rate, or raise samples")
     return values | {f"{name}_error": error for name, error in errors.items()}
+
+
+def _train_once(
+    draw: Callable[..., TrainingProblem], arguments: tuple[Any, ...], plan: "_Plan", training: Training, key: jax.Array
+) -> tuple[PyTree, PyTree]:
+    return _trained(*draw(*arguments, key), plan, training)
 
 
 def check_samples(samples: Any) -> int | None:
@@ -133,20 +139,43 @@ def train_with_error(
         adds up to at most N times the machine precision over N steps; its effect on the measured values is estimated by
         perturbing the states.
     """
+    return _trained(gradient, measure, state, _plan(times, training, stable_rate), training)
+
+
+class _Plan(NamedTuple):
+    """Steps that lead to each of the times, Runge-Kutta steps of a flow with their lengths; and how many there were."""
+
+    counts: Int[Any, "time"]
+    lengths: Float[Any, "time"] | None
+    taken: Float[Any, "time"]
+
+
+def _plan(times: Float[np.ndarray, "time"], training: Training, stable_rate: float) -> _Plan:
     if isinstance(training, GradientDescent):
-        states = _descended(gradient, state, times.astype(int), training)
+        return _Plan(times.astype(int), None, times)
+    counts, lengths = flow_steps(training.flow_time(times), _decayed_rate(stable_rate, training))
+    # A Runge-Kutta step evaluates the gradient four times.
+    return _Plan(counts, lengths, 8.0 * np.cumsum(counts))
+
+
+def _trained(
+    gradient: Callable[[PyTree], PyTree],
+    measure: Callable[[PyTree], PyTree],
+    state: PyTree,
+    plan: _Plan,
+    training: Training,
+) -> tuple[PyTree, PyTree]:
+    """:func:`train_with_error` in the steps of a plan."""
+    if plan.lengths is None:
+        states = _descended(gradient, state, plan.counts, cast(GradientDescent, training))
         values = jax.vmap(measure)(states)
-        errors, taken = jax.tree.map(jnp.zeros_like, values), times
+        errors = jax.tree.map(jnp.zeros_like, values)
     else:
-        clock = training.flow_time(times)
-        counts, lengths = flow_steps(clock, _decayed_rate(stable_rate, training))
         pull = _decayed(gradient, training)
-        states = _flowed(pull, state, 2 * counts, lengths / 2)
+        states = _flowed(pull, state, 2 * plan.counts, plan.lengths / 2)
         values = jax.vmap(measure)(states)
-        errors = _distance(values, jax.vmap(measure)(_flowed(pull, state, counts, lengths)))
-        # A Runge-Kutta step evaluates the gradient four times.
-        taken = 8 * np.cumsum(counts)
-    for moved in _rounded(states, np.finfo(float).eps * (taken + 1.0)):
+        errors = _distance(values, jax.vmap(measure)(_flowed(pull, state, plan.counts, plan.lengths)))
+    for moved in _rounded(states, np.finfo(float).eps * (plan.taken + 1.0)):
         errors = jax.tree.map(jnp.add, errors, _distance(values, jax.vmap(measure)(moved)))
     return values, errors
 
@@ -331,7 +360,7 @@ def _distance(one: PyTree, two: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: jnp.abs(a - b), one, two)
 
 
-def _rounded(states: PyTree, share: Float[np.ndarray, "time"]) -> Iterator[PyTree]:
+def _rounded(states: PyTree, share: Float[Any, "time"]) -> Iterator[PyTree]:
     """The states with every number changed by a fraction of itself: all upwards, then neighbours in turn.
 
     Products of two layers change by the first, differences of their squares by the second.

@@ -20,6 +20,7 @@ from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -179,13 +180,26 @@ def random_key(key: int) -> jax.Array:
         raise ValueError(f"key must be a whole number between -2^63 and 2^63 - 1, not {key}") from error
 
 
+class Traceable(partial):  # type: ignore[type-arg]
+    """A partial whose real numbers may be traced: one compiled program then serves every value of them."""
+
+
 def _vectorised(function: Callable[[Any], PyTree]) -> Callable[[Any], PyTree]:
     """The function over a leading axis, compiled; cached for partials of the same function with equal arguments."""
+    if isinstance(function, Traceable):
+        numbers, rest = eqx.partition((function.args, function.keywords), eqx.is_inexact_array_like)
+        return partial(_over_keys, function.func, jax.tree.map(np.asarray, numbers), rest)
     if isinstance(function, partial):
         # Arguments that cannot be hashed, such as arrays, cannot be looked up: compile again.
         with contextlib.suppress(TypeError):
             return _remembered(function.func, function.args, tuple(function.keywords.items()))
     return jax.jit(jax.vmap(function))
+
+
+@eqx.filter_jit
+def _over_keys(function: Callable[..., PyTree], numbers: PyTree, rest: PyTree, keys: Any) -> PyTree:
+    arguments, keywords = eqx.combine(numbers, rest)
+    return jax.vmap(partial(function, *arguments, **keywords))(keys)
 
 
 @lru_cache(maxsize=32)

@@ -18,6 +18,7 @@ The equation is solved in ``log kappa``, so that intensities of any size are han
 10.0
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -26,9 +27,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.checks import is_traced
+from solvable.numerics.arrays import array_module, numpy_unless_traced
 from solvable.precision import in_float64
 
-Bracket = tuple[Array, Array, Array, Array, Array]
+Bracket = tuple[Any, ...]
 
 _ITERATIONS = 200
 # Steps in log kappa below this, relative to its size, change nothing any more.
@@ -42,20 +44,26 @@ class Spectrum(NamedTuple):
     multiplicities: Float[np.ndarray, "mode"]
 
 
-@in_float64
-def effective_dimension(intensities: Any, multiplicities: Any = None, axis: int = -1) -> Float[Array, "..."]:
-    """Number of modes that matter: the exponential of the entropy of the normalised intensities (eq. 1.16)."""
-    intensities, multiplicities = map(_traceable, _checked(intensities, multiplicities))
-    scaled = intensities / jnp.max(intensities, axis=axis, keepdims=True)
-    weights = jnp.ones_like(scaled) if multiplicities is None else jnp.broadcast_to(multiplicities, scaled.shape)
-    total = jnp.sum(weights * scaled, axis=axis, keepdims=True)
-    shares = scaled / total
-    safe = jnp.where(shares > 0, shares, 1.0)
-    return jnp.exp(-jnp.sum(weights * shares * jnp.log(safe), axis=axis))
+def effective_dimension(intensities: Any, multiplicities: Any = None) -> Any:
+    """Number of modes that matter: the exponential of the entropy of the normalised intensities (eq. 1.16).
+
+    The modes are along the last axis.
+    """
+    return _exponential_of_entropy(*_checked(intensities, multiplicities))
+
+
+@numpy_unless_traced
+def _exponential_of_entropy(xp: Any, intensities: Any, multiplicities: Any) -> Any:
+    """Over the last axis."""
+    scaled = intensities / xp.max(intensities, axis=-1, keepdims=True)
+    weights = 1.0 if multiplicities is None else multiplicities
+    shares = scaled / xp.sum(weights * scaled, axis=-1, keepdims=True)
+    safe = xp.where(shares > 0, shares, 1.0)
+    return xp.exp(-xp.sum(weights * shares * xp.log(safe), axis=-1))
 
 
 @in_float64
-def kappa(intensities: Any, samples: Any, ridge: Any = 0.0, multiplicities: Any = None) -> Float[Array, ""]:
+def kappa(intensities: Any, samples: Any, ridge: Any = 0.0, multiplicities: Any = None) -> Any:
     """The constant of eq. 1.35 for one spectrum, differentiable in intensities, samples and ridge.
 
     Without a ridge it needs fewer samples than modes of positive intensity; at their number it vanishes, and with
@@ -65,81 +73,102 @@ def kappa(intensities: Any, samples: Any, ridge: Any = 0.0, multiplicities: Any 
     if intensities.ndim != 1:
         raise ValueError(f"intensities must be one-dimensional, not of shape {intensities.shape}: use jax.vmap")
     _check_samples(samples, ridge, intensities, multiplicities)
-    weights = np.ones(intensities.shape) if multiplicities is None else multiplicities
-    return _solve(
-        jnp.asarray(intensities), jnp.asarray(weights), jnp.asarray(samples, float), jnp.asarray(ridge, float)
-    )
+    weights = np.ones(np.shape(intensities)) if multiplicities is None else multiplicities
+    return solve(intensities, weights, samples, ridge)
 
 
 @in_float64
-def learnability(intensities: Any, kappa: Any) -> Float[Array, "..."]:
+def learnability(intensities: Any, kappa: Any) -> Any:
     """Fraction of each mode that is learned, ``rho / (rho + kappa)`` (eq. 1.35)."""
-    return shares(jnp.asarray(intensities, float), jnp.asarray(kappa))[0]
+    if is_traced(intensities, kappa):
+        return shares(jnp.asarray(intensities, float), jnp.asarray(kappa))[0]
+    return shares(np.asarray(intensities, float), np.asarray(kappa))[0]
 
 
-def shares(intensities: Array, kappa: Array) -> tuple[Array, Array]:
-    """``rho / (rho + kappa)`` and its complement, each to full relative precision; with both zero, 0 and 1."""
+def shares(intensities: Any, kappa: Any) -> tuple[Any, Any]:
+    """``rho / (rho + kappa)`` and ``kappa / (rho + kappa)`` in full relative precision; with both zero, 0 and 1."""
+    xp = array_module(intensities, kappa)
     total = intensities + kappa
-    safe = jnp.where(total == 0, 1.0, total)
-    return intensities / safe, jnp.where(total == 0, 1.0, kappa / safe)
+    safe = xp.where(total == 0, 1.0, total)
+    return intensities / safe, xp.where(total == 0, 1.0, kappa / safe)
+
+
+def solve(intensities: Any, weights: Any, samples: Any, ridge: Any) -> Any:
+    """:func:`kappa` without checks: zero where it does not exist. Unless traced, for one ridge or an array of them."""
+    if is_traced(intensities, weights, samples, ridge):
+        return _solve(*(jnp.asarray(values, float) for values in (intensities, weights, samples, ridge)))
+    with np.errstate(all="ignore"):
+        return _solved(np, *(np.asarray(values, float) for values in (intensities, weights, samples, ridge)))
 
 
 @jax.custom_jvp
 @jax.jit
 def _solve(intensities: Array, weights: Array, samples: Array, ridge: Array) -> Array:
-    log_intensities = jnp.log(intensities)
+    return _solved(jnp, intensities, weights, samples, ridge)
+
+
+def _solved(xp: Any, intensities: Any, weights: Any, samples: Any, ridge: Any) -> Any:
+    log_intensities = xp.log(intensities)
     present = intensities > 0
-    modes = jnp.sum(jnp.where(present, weights, 0.0))
+    modes = xp.sum(xp.where(present, weights, 0.0))
     # Taking the modes above kappa as learned and those below as not, what is left of the balance are two sums of
     # positive terms, ``gain`` and ``lack``. Neither loses digits, however flat the balance is between two groups.
 
-    def sides(log_kappa: Array) -> tuple[Array, Array, Array, Array]:
-        distance = log_intensities - log_kappa
+    def sides(log_kappa: Any) -> tuple[Any, Any, Any, Any]:
+        distance = log_intensities - log_kappa[..., None]
         above = distance >= 0
-        small = jnp.exp(-jnp.abs(distance))
+        small = xp.exp(-xp.abs(distance))
         minor = weights * small / (1 + small)
         slope = minor / (1 + small)
-        surplus = jnp.sum(jnp.where(above, weights, 0.0)) - samples
-        from_ridge = jnp.exp(jnp.log(ridge) - log_kappa)
-        gain = jnp.maximum(surplus, 0.0) + jnp.sum(jnp.where(above, 0.0, minor)) + from_ridge
-        lack = jnp.maximum(-surplus, 0.0) + jnp.sum(jnp.where(above, minor, 0.0))
-        gain_slope = jnp.sum(jnp.where(above, 0.0, slope)) + from_ridge
-        return gain, lack, gain_slope, jnp.sum(jnp.where(above, slope, 0.0))
+        surplus = xp.sum(xp.where(above, weights, 0.0), -1) - samples
+        from_ridge = xp.exp(xp.log(ridge) - log_kappa)
+        gain = xp.maximum(surplus, 0.0) + xp.sum(xp.where(above, 0.0, minor), -1) + from_ridge
+        lack = xp.maximum(-surplus, 0.0) + xp.sum(xp.where(above, minor, 0.0), -1)
+        gain_slope = xp.sum(xp.where(above, 0.0, slope), -1) + from_ridge
+        return gain, lack, gain_slope, xp.sum(xp.where(above, slope, 0.0), -1)
 
-    def unfinished(state: Bracket) -> Array:
+    def unfinished(state: Bracket) -> Any:
         low, high, point, step, count = state
-        small = _TOLERANCE * jnp.maximum(1.0, jnp.abs(point))
-        return (count < _ITERATIONS) & (jnp.abs(step) > small) & (high - low > small)
+        small = _TOLERANCE * xp.maximum(1.0, xp.abs(point))
+        return (count < _ITERATIONS) & (xp.abs(step) > small) & (high - low > small)
 
     def refine(state: Bracket) -> Bracket:
         low, high, point, step, count = state
         gain, lack, gain_slope, lack_slope = sides(point)
-        low, high = jnp.where(gain > lack, point, low), jnp.where(gain > lack, high, point)
+        low, high = xp.where(gain > lack, point, low), xp.where(gain > lack, high, point)
         both = (gain > 0) & (lack > 0)
-        newton = jnp.log(gain / lack) / (gain_slope / gain + lack_slope / lack)
-        good = both & (point + newton >= low) & (point + newton <= high) & (2 * jnp.abs(newton) <= jnp.abs(step))
+        newton = xp.log(gain / lack) / (gain_slope / gain + lack_slope / lack)
+        good = both & (point + newton >= low) & (point + newton <= high) & (2 * xp.abs(newton) <= xp.abs(step))
         # A converged point stays where it is, although rounding may put its last step outside the bracket.
-        move = jnp.where(good, newton, jnp.where(gain == lack, 0.0, (low + high) / 2 - point))
+        move = xp.where(good, newton, xp.where(gain == lack, 0.0, (low + high) / 2 - point))
         return low, high, point + move, move, count + 1
 
-    low, high = _bracket(log_intensities, present, weights, modes, samples, ridge)
+    low, high = _bracket(xp, log_intensities, present, weights, modes, samples, ridge)
     possible = (samples < modes) | (ridge > 0)
-    low, high = jnp.where(possible, low, 0.0), jnp.where(possible, high, 0.0)
-    state = (low, high, (low + high) / 2, jnp.full_like(low, jnp.inf), jnp.zeros((), int))
-    return jnp.where(possible, jnp.exp(jax.lax.while_loop(unfinished, refine, state)[2]), 0.0)
+    low, high = xp.where(possible, low, 0.0), xp.where(possible, high, 0.0)
+    state = (low, high, (low + high) / 2, xp.full_like(low, xp.inf), xp.zeros(low.shape, int))
+    last = jax.lax.while_loop(unfinished, refine, state) if xp is jnp else _repeated(unfinished, refine, state)
+    return xp.where(possible, xp.exp(last[2]), 0.0)
+
+
+def _repeated(unfinished: Callable[..., Any], refine: Callable[..., Any], state: Bracket) -> Bracket:
+    """A loop over many brackets at once; those that are finished stay as they are."""
+    while (going := unfinished(state)).any():
+        state = tuple(np.where(going, new, old) for new, old in zip(refine(state), state, strict=True))
+    return state
 
 
 def _bracket(
-    log_intensities: Array, present: Array, weights: Array, modes: Array, samples: Array, ridge: Array
-) -> tuple[Array, Array]:
+    xp: Any, log_intensities: Any, present: Any, weights: Any, modes: Any, samples: Any, ridge: Any
+) -> tuple[Any, Any]:
     """Bounds of ``log kappa``: every mode as the weakest one or the ridge alone, and ``rho / kappa`` for its share."""
-    weakest = jnp.min(jnp.where(present, log_intensities, jnp.inf))
-    missing = jnp.where(samples < modes, modes - samples, 1.0)
-    flat = jnp.where(samples < modes, weakest + jnp.log(missing / samples), -jnp.inf)
-    ridge_alone = jnp.log(ridge / samples)
-    strongest = jnp.max(log_intensities)
-    total = jnp.log(jnp.sum(weights * jnp.exp(log_intensities - strongest))) + strongest
-    return jnp.maximum(flat, ridge_alone) - 1e-9, jnp.logaddexp(total, jnp.log(ridge)) - jnp.log(samples) + 1e-9
+    weakest = xp.min(xp.where(present, log_intensities, xp.inf))
+    missing = xp.where(samples < modes, modes - samples, 1.0)
+    flat = xp.where(samples < modes, weakest + xp.log(missing / samples), -xp.inf)
+    ridge_alone = xp.log(ridge / samples)
+    strongest = xp.max(log_intensities)
+    total = xp.log(xp.sum(weights * xp.exp(log_intensities - strongest))) + strongest
+    return xp.maximum(flat, ridge_alone) - 1e-9, xp.logaddexp(total, xp.log(ridge)) - xp.log(samples) + 1e-9
 
 
 @_solve.defjvp
@@ -197,10 +226,6 @@ def _uniform_sum(length: float, order: int) -> tuple[np.ndarray, np.ndarray]:
     coupling = degree * np.sqrt((1 - (degree / length) ** 2) / (4 * (4 * degree**2 - 1)))
     positions, vectors = np.linalg.eigh(np.diag(coupling, 1) + np.diag(coupling, -1))
     return length * (positions + 0.5) - 0.5, length * vectors[0] ** 2
-
-
-def _traceable(values: Any) -> Any:
-    return None if values is None else jnp.asarray(values, float)
 
 
 def _checked(intensities: Any, multiplicities: Any) -> tuple[Any, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from solvable import compiler
 from solvable.sweeps.execution import READY, Compute, Job, Jobs, Outcome, Values, core_count, stack_rows
 from solvable.sweeps.grid import Tile
 
@@ -37,7 +38,7 @@ class Worker:
         ours, theirs = socket.socketpair()
         # One thread per worker, because workers share the cores. The first worker must not take all of a GPU's memory.
         limits = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ, **limits}
+        environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **compiler.environment(), **os.environ, **limits}
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         with theirs:
             descriptor = theirs.fileno()

@@ -13,11 +13,13 @@ import threading
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
+from solvable.compiler import collect_garbage_rarely
 from solvable.sweeps.execution import READY, CellList, Compute, evaluate
 from solvable.sweeps.schema import error_text
 
 
 def main(descriptor: int) -> None:
+    collect_garbage_rarely()
     # Ctrl-C reaches every process of the terminal; only the coordinator reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(descriptor, False)

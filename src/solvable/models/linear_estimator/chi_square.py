@@ -5,6 +5,8 @@
 0.95
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +19,7 @@ from solvable.precision import in_float64
 
 
 @in_float64
-def probability_below(threshold: Array | float, mean_square: Array | float, degrees: Array | float) -> Array:
+def probability_below(threshold: Any, mean_square: Any, degrees: Any) -> Any:
     """``Pr(q <= threshold)`` for ``q`` of mean ``mean_square`` distributed as chi-square with ``degrees`` of freedom.
 
     For ``degrees = n`` this is the chance that the mean of ``n`` squared Gaussian errors, each of variance
@@ -25,7 +27,7 @@ def probability_below(threshold: Array | float, mean_square: Array | float, degr
     """
     if not is_traced(threshold, mean_square, degrees):
         # SciPy needs no compilation, which for JAX's function takes a second.
-        return jnp.asarray(_on_the_host(*map(np.asarray, (threshold, mean_square, degrees))))
+        return _on_the_host(*map(np.asarray, (threshold, mean_square, degrees)))
     half = jnp.asarray(degrees, float) / 2
     mean_square = jnp.asarray(mean_square, float)
     positive = jnp.where(mean_square > 0, mean_square, 1.0)
@@ -36,7 +38,9 @@ def probability_below(threshold: Array | float, mean_square: Array | float, degr
 def _on_the_host(threshold: np.ndarray, mean_square: np.ndarray, degrees: np.ndarray) -> np.ndarray:
     half = degrees / 2
     positive = np.where(mean_square > 0, mean_square, 1.0)
-    return np.where(mean_square > 0, special.gammainc(half, half * threshold / positive), 1.0)
+    # The smallest numbers are far below any threshold.
+    with np.errstate(over="ignore"):
+        return np.where(mean_square > 0, special.gammainc(half, half * threshold / positive), 1.0)
 
 
 @in_float64

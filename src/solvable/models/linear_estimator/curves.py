@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # With a hidden layer, losses are differences of student and teacher, and float64 resolves them down to here.
 _TWO_LAYER_FLOOR = 1e-28
+# For more times a compiled program is faster, also the first time.
+_FEW_TIMES, _TIMES_AT_ONCE = 5000, 256
 
 
 def loss_curve(
@@ -48,7 +50,11 @@ def loss_curve(
         rates = jnp.asarray(training.learning_rates(0, steps))
         # Rates are numbers from here on, so that schedules share compiled code.
         training = training.replace(learning_rate=1.0)
-    one_layer = partial(_one_layer_curve, model, training, jnp.asarray(times), batch_ratio, rates)
+    closed = rates is None and not isinstance(training, SGD)
+    if closed and len(times) <= _FEW_TIMES and not is_traced(model, training):
+        one_layer = partial(_closed_curve, model, training, times)
+    else:
+        one_layer = partial(_one_layer_curve, model, training, jnp.asarray(times), batch_ratio, rates)
     curve = one_layer(theory.rule_for(training))
     if is_traced(model, training):
         return curve, None
@@ -73,6 +79,17 @@ def _check_step_cost(model: "LinearEstimator", training: AnyTraining, times: Flo
         operations=times[-1] * (1e4 if model.width is None else 1e6),
         remedy="ask for earlier times, or use GradientFlow",
     )
+
+
+def _closed_curve(
+    model: "LinearEstimator", training: AnyTraining, times: Float[np.ndarray, "time"], rule: TrapezoidRule
+) -> Losses:
+    """The losses of full batches at a few times, by NumPy: computing them takes milliseconds, compiling seconds."""
+    blocks = np.array_split(times, 1 + len(times) // _TIMES_AT_ONCE)
+    with np.errstate(all="ignore"):
+        spectrum = MarchenkoPastur(model.aspect_ratio, rule, np, in_rows=True)
+        found = [theory.losses_at(model, training, spectrum, block, np) for block in blocks]
+    return Losses(*map(np.concatenate, zip(*found, strict=True)))
 
 
 # The nodes are an argument, so that the grid of the error estimate needs no second compilation.
@@ -128,6 +145,6 @@ def _check_resolved(curve: Losses, times: Float[np.ndarray, "time"]) -> None:
 def _relative_error(curve: Losses, other: Losses) -> float:
     """Largest relative difference of the losses; where they are below 1e-300, of their logarithms."""
     return max(
-        float(jnp.max(jnp.abs(one - two) / jnp.maximum(1.0, jnp.abs(one) / 700)))
-        for one, two in ((curve.log_train, other.log_train), (curve.log_test, other.log_test))
+        float(np.max(np.abs(one - two) / np.maximum(1.0, np.abs(one) / 700)))
+        for one, two in (map(np.asarray, pair) for pair in zip(curve[:2], other[:2], strict=True))
     )

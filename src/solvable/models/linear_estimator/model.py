@@ -181,9 +181,10 @@ class LinearEstimator(Model):
             check_stable(plain, stable_rate(self, training, batch_ratio), times[-1])
         curve, error = loss_curve(self, training, times, batch_ratio)
         train_accuracy, test_accuracy = theory.accuracies(self, curve, dimension)
+        exp = jnp.exp if is_traced(curve) else np.exp
         variables = {
-            "train_loss": jnp.exp(curve.log_train),
-            "test_loss": jnp.exp(curve.log_test),
+            "train_loss": exp(curve.log_train),
+            "test_loss": exp(curve.log_test),
             "log_train_loss": curve.log_train,
             "log_test_loss": curve.log_test,
             "train_accuracy": train_accuracy,

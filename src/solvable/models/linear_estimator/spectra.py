@@ -18,7 +18,8 @@ every aspect ratio, which is what makes whole phase diagrams cheap.
 (1.0, 1.5)
 """
 
-from typing import NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,6 +27,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from solvable.precision import require_float64
+
+# Of JAX, or of NumPy; the type checker cannot tell which.
+if TYPE_CHECKING:
+    Numbers = Any
+else:
+    Numbers = Array | np.ndarray
 
 
 class TrapezoidRule(NamedTuple):
@@ -50,40 +57,51 @@ class MarchenkoPastur(eqx.Module):
     """The Marchenko-Pastur law as a discrete measure.
 
     ``average(f)`` is ``E[f(nu)] = null_mass * f(0) + sum_k weights_k f(nodes_k) / nodes_k``; ``weights`` alone average
-    ``nu * f``, which spares the division where the eigenvalue is wanted as a factor anyway.
+    ``nu * f``, which spares the division where the eigenvalue is wanted as a factor anyway. Nodes are the last axis of
+    what is averaged; with ``in_rows`` they are the first of two, and the columns are many functions at once.
     """
 
-    edge: Float[Array, ""]
-    offsets: Float[Array, "node"]
-    weights: Float[Array, "node"]
-    null_mass: Float[Array, ""]
+    edge: Float[Numbers, ""]
+    offsets: Float[Numbers, "node *column"]
+    weights: Float[Numbers, "node"]
+    null_mass: Float[Numbers, ""]
+    in_rows: bool = eqx.field(static=True)
 
-    def __init__(self, aspect_ratio: Float[Array, ""] | float, rule: TrapezoidRule | None = None):
+    def __init__(
+        self,
+        aspect_ratio: Float[Numbers, ""] | float,
+        rule: TrapezoidRule | None = None,
+        xp: ModuleType = jnp,
+        in_rows: bool = False,
+    ):
         require_float64()
         rule = trapezoid_rule() if rule is None else rule
-        root = jnp.sqrt(aspect_ratio)
+        root = xp.sqrt(aspect_ratio)
         # (1 - sqrt(lambda))^2 without the cancellation at lambda -> 1.
-        self.edge = jnp.asarray(((1 - aspect_ratio) / (1 + root)) ** 2)
-        self.offsets = 4 * root * rule.positions
-        self.weights = jnp.asarray(rule.weights)
-        self.null_mass = jnp.maximum(1 - 1 / jnp.asarray(aspect_ratio, float), 0.0)
+        self.edge = xp.asarray(((1 - aspect_ratio) / (1 + root)) ** 2)
+        self.offsets = 4 * root * (rule.positions[:, None] if in_rows else rule.positions)
+        self.weights = xp.asarray(rule.weights)
+        self.null_mass = xp.asarray(xp.maximum(1 - 1 / xp.asarray(aspect_ratio, float), 0.0))
+        self.in_rows = in_rows
 
     @property
-    def nodes(self) -> Float[Array, "node"]:
+    def nodes(self) -> Float[Numbers, "node *column"]:
         """The eigenvalues of the bulk."""
         return self.edge + self.offsets
 
-    def average(self, values: Float[Array, "... node"], at_zero: Float[Array, "..."] | float = 0.0) -> Array:
+    def average(self, values: Numbers, at_zero: Any = 0.0) -> Any:
         """``E[f]`` from the values of ``f`` at the nodes and at zero."""
         return self.bulk_average(values) + self.null_mass * at_zero
 
-    def bulk_average(self, values: Float[Array, "... node"]) -> Array:
+    def bulk_average(self, values: Numbers) -> Any:
         """``E[f; nu > 0]``: the part of the average without the mass at zero."""
+        if self.in_rows:
+            return (self.weights / self.nodes[:, 0]) @ values
         return values @ (self.weights / self.nodes)
 
-    def weighted_average(self, values: Float[Array, "... node"]) -> Array:
+    def weighted_average(self, values: Numbers) -> Any:
         """``E[nu f]``."""
-        return values @ self.weights
+        return self.weights @ values if self.in_rows else values @ self.weights
 
 
 def upper_edge(aspect_ratio: float) -> float:

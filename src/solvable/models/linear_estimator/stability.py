@@ -3,6 +3,8 @@
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from solvable.checks import check_count, is_traced
 from solvable.models.linear_estimator.spectra import MarchenkoPastur, upper_edge
 from solvable.models.linear_estimator.theory import AnyTraining
@@ -51,12 +53,12 @@ def _one_layer_rate(model: "LinearEstimator", training: AnyTraining, batch_ratio
     ``theory.minibatch_losses`` follows grows when
     ``kappa^2 (d_in / batch_size) E[nu^2 / (1 - (1 - kappa (nu+g))^2)] = 1``.
     """
-    from scipy.optimize import brentq
-
     shift = training.weight_decay / 2
     largest = 2 / (upper_edge(model.aspect_ratio) + shift)
     if batch_ratio > 0:
-        spectrum = MarchenkoPastur(model.aspect_ratio)
+        from scipy.optimize import brentq
+
+        spectrum = MarchenkoPastur(model.aspect_ratio, xp=np)
 
         def excess(kappa: float) -> float:
             lost = kappa * (spectrum.nodes + shift)

@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from solvable.checks import is_traced
 from solvable.models.linear_estimator.chi_square import probability_below
-from solvable.models.linear_estimator.spectra import MarchenkoPastur, TrapezoidRule, trapezoid_rule
+from solvable.models.linear_estimator.spectra import MarchenkoPastur, Numbers, TrapezoidRule, trapezoid_rule
+from solvable.numerics.arrays import stop_gradient
 from solvable.training import GradientDescent, GradientFlow
 
 if TYPE_CHECKING:
@@ -37,10 +40,10 @@ _LARGEST_EXPONENT = 700.0
 class Decay(NamedTuple):
     """``e(nu)`` at one time as ``sign * exp(reference + relative)``: late losses fall below the smallest float64."""
 
-    reference: Float[Array, ""]
-    relative: Float[Array, "node"]
-    sign: Float[Array, "node"]
-    at_zero: Float[Array, ""]
+    reference: Float[Numbers, "*time"]
+    relative: Float[Numbers, "node *time"]
+    sign: Float[Numbers, "node *time"]
+    at_zero: Float[Numbers, "*time"]
 
 
 class Losses(NamedTuple):
@@ -51,17 +54,17 @@ class Losses(NamedTuple):
     squared loss, over the squared mean, minus one.
     """
 
-    log_train: Float[Array, "*time"]
-    log_test: Float[Array, "*time"]
-    train_spread: Float[Array, "*time"]
-    test_spread: Float[Array, "*time"]
-    train_uneven: Float[Array, "*time"]
-    test_uneven: Float[Array, "*time"]
+    log_train: Float[Numbers, "*time"]
+    log_test: Float[Numbers, "*time"]
+    train_spread: Float[Numbers, "*time"]
+    test_spread: Float[Numbers, "*time"]
+    train_uneven: Float[Numbers, "*time"]
+    test_uneven: Float[Numbers, "*time"]
 
 
 def accuracies(
     model: "LinearEstimator", curve: Losses, dimension: int | None
-) -> tuple[Float[Array, "*time"], Float[Array, "*time"]]:
+) -> tuple[Float[Numbers, "*time"], Float[Numbers, "*time"]]:
     """Training and test accuracy (eq. 13): the chance that the mean square over outputs is within the threshold.
 
     The errors of the outputs act as ``degrees`` independent ones; at finite input dimension these are fewer than the
@@ -73,9 +76,10 @@ def accuracies(
         # The residuals of the training set are a fixed set of N numbers per output, hence - lambda / d_in = - 1 / N.
         train_inverse = train_inverse + (curve.train_spread - model.aspect_ratio) / dimension
         test_inverse = test_inverse + curve.test_spread / dimension
+    xp = jnp if is_traced(curve) else np
     return (
-        probability_below(model.threshold, jnp.exp(curve.log_train), 1 / train_inverse),
-        probability_below(model.threshold, jnp.exp(curve.log_test), 1 / test_inverse),
+        probability_below(model.threshold, xp.exp(curve.log_train), 1 / train_inverse),
+        probability_below(model.threshold, xp.exp(curve.log_test), 1 / test_inverse),
     )
 
 
@@ -92,116 +96,119 @@ def rate(model: "LinearEstimator", training: AnyTraining) -> Any:
     return 2 * training.learning_rate / model.outputs
 
 
-def losses_at(model: "LinearEstimator", training: AnyTraining, spectrum: MarchenkoPastur, time: Array) -> Losses:
-    """The losses at one time. Between two gradient-descent steps, they interpolate."""
+def losses_at(
+    model: "LinearEstimator", training: AnyTraining, spectrum: MarchenkoPastur, time: Any, xp: Any = jnp
+) -> Losses:
+    """The losses at one time, or at many with a spectrum in rows. They interpolate between gradient-descent steps."""
     decay = _flow_decay if isinstance(training, GradientFlow) else _descent_decay
     kappa, shift = rate(model, training), training.weight_decay / 2
-    return losses_of(model, shift, spectrum, decay(kappa, shift, spectrum, time))
+    return losses_of(model, shift, spectrum, decay(xp, kappa, shift, spectrum, time), xp)
 
 
-def _flow_decay(kappa: Any, shift: Any, spectrum: MarchenkoPastur, time: Array) -> Decay:
+def _flow_decay(xp: Any, kappa: Any, shift: Any, spectrum: MarchenkoPastur, time: Any) -> Decay:
     """Gradient flow (eq. 4)."""
     scaled_time = kappa * time
     return Decay(
         reference=-scaled_time * (spectrum.edge + shift),
         # The distance from the edge as such: forming it by subtraction would cost digits.
         relative=-scaled_time * spectrum.offsets,
-        sign=jnp.ones_like(spectrum.offsets),
-        at_zero=jnp.exp(-scaled_time * shift),
+        sign=xp.ones_like(spectrum.offsets),
+        at_zero=xp.exp(-scaled_time * shift),
     )
 
 
-def _descent_decay(kappa: Any, shift: Any, spectrum: MarchenkoPastur, time: Array) -> Decay:
+def _descent_decay(xp: Any, kappa: Any, shift: Any, spectrum: MarchenkoPastur, time: Any) -> Decay:
     """Gradient descent (eq. 3)."""
     moves = kappa * (spectrum.nodes + shift)
-    logs = _log_abs_one_minus(moves)
-    slowest = jax.lax.stop_gradient(jnp.max(logs))
-    odd = jnp.mod(time, 2) == 1
-    move_at_zero = jnp.asarray(kappa * shift, float)
+    logs = _log_abs_one_minus(xp, moves)
+    slowest = stop_gradient(xp, xp.max(logs))
+    odd = xp.mod(time, 2) == 1
+    move_at_zero = xp.asarray(kappa * shift, float)
     return Decay(
         reference=time * slowest,
         relative=time * (logs - slowest),
-        sign=jnp.where(odd & (moves > 1), -1.0, 1.0),
-        at_zero=jnp.where(odd & (move_at_zero > 1), -1.0, 1.0) * jnp.exp(time * _log_abs_one_minus(move_at_zero)),
+        sign=xp.where(odd & (moves > 1), -1.0, 1.0),
+        at_zero=xp.where(odd & (move_at_zero > 1), -1.0, 1.0) * xp.exp(time * _log_abs_one_minus(xp, move_at_zero)),
     )
 
 
-def _log_abs_one_minus(move: Array) -> Array:
+def _log_abs_one_minus(xp: Any, move: Any) -> Any:
     """``log|1 - move|``, exact for small moves and finite at ``move = 1``."""
     below = move < 1
-    small = jnp.log1p(-jnp.where(below, move, 0.0))
-    large = jnp.log(jnp.maximum(jnp.where(below, 1.0, move - 1), 1e-300))
-    return jnp.where(below, small, large)
+    small = xp.log1p(-xp.where(below, move, 0.0))
+    large = xp.log(xp.maximum(xp.where(below, 1.0, move - 1), 1e-300))
+    return xp.where(below, small, large)
 
 
-def losses_of(model: "LinearEstimator", shift: Any, spectrum: MarchenkoPastur, decay: Decay) -> Losses:
+def losses_of(model: "LinearEstimator", shift: Any, spectrum: MarchenkoPastur, decay: Decay, xp: Any = jnp) -> Losses:
     """The losses at one time, from what each mode has left."""
     nodes = spectrum.nodes
     # All modes share the factor scale^2, so that nothing underflows; no result depends on it, hence no gradient.
-    log_shift = jnp.where(shift > 0, jnp.log(jnp.where(shift > 0, shift, 1.0)), -jnp.inf)
-    log_scale = jax.lax.stop_gradient(jnp.maximum(decay.reference, log_shift))
-    start_left = decay.sign * jnp.exp(decay.reference - log_scale + decay.relative)
-    scaled_shift = shift * jnp.exp(jnp.minimum(-log_scale, _LARGEST_EXPONENT))
+    log_shift = xp.where(shift > 0, xp.log(xp.where(shift > 0, shift, 1.0)), -xp.inf)
+    log_scale = stop_gradient(xp, xp.maximum(decay.reference, log_shift))
+    start_left = decay.sign * xp.exp(decay.reference - log_scale + decay.relative)
+    scaled_shift = shift * xp.exp(xp.minimum(-log_scale, _LARGEST_EXPONENT))
     # ``b = e + g (1 - e) / (nu + g)``: written so, with 1 - e exact, its derivative in g is right also at g = 0 and
     # nu -> 0, where that of ``(e nu + g) / (nu + g)`` is the difference of two infinities.
     log_left = decay.reference + decay.relative
-    fitted = jnp.where(decay.sign > 0, -jnp.expm1(log_left), 1 + jnp.exp(log_left)) / (nodes + shift)
+    fitted = xp.where(decay.sign > 0, -xp.expm1(log_left), 1 + xp.exp(log_left)) / (nodes + shift)
     teacher_left = start_left + scaled_shift * fitted
     signal = (model.initial_scale**2 * start_left**2 + teacher_left**2) / 2
     null_signal = (model.initial_scale**2 * decay.at_zero**2 + 1) / 2
 
-    overfit, noise_left, noise_outside = _noise_parts(model, spectrum, fitted, teacher_left * jnp.exp(log_scale))
+    overfit, noise_left, noise_outside = _noise_parts(xp, model, spectrum, fitted, teacher_left * xp.exp(log_scale))
 
-    log_factor = 2 * log_scale - jnp.log(jnp.asarray(model.outputs, float))
+    log_factor = 2 * log_scale - xp.log(xp.asarray(model.outputs, float))
     log_test = _log_sum(
-        log_factor + jnp.log(spectrum.bulk_average(signal)),
+        xp,
+        log_factor + xp.log(spectrum.bulk_average(signal)),
         spectrum.null_mass * null_signal / model.outputs + spectrum.bulk_average(overfit),
     )
     log_train = _log_sum(
-        log_factor + jnp.log(spectrum.weighted_average(signal)), spectrum.bulk_average(noise_left) + noise_outside
+        xp, log_factor + xp.log(spectrum.weighted_average(signal)), spectrum.bulk_average(noise_left) + noise_outside
     )
 
     # Losses below exp(-300) have neither null modes nor noise: what is divided by them is zero, and must not overflow.
-    over_test, over_train = (jnp.exp(jnp.minimum(-log_loss, 300.0)) for log_loss in (log_test, log_train))
-    test_share = signal * jnp.exp(log_factor - log_test) + overfit * over_test
+    over_test, over_train = (xp.exp(xp.minimum(-log_loss, 300.0)) for log_loss in (log_test, log_train))
+    test_share = signal * xp.exp(log_factor - log_test) + overfit * over_test
     null_share = null_signal / model.outputs * over_test
-    train_share = nodes * signal * jnp.exp(log_factor - log_train) + noise_left * over_train
+    train_share = nodes * signal * xp.exp(log_factor - log_train) + noise_left * over_train
     outside_share = model.label_noise**2 * model.aspect_ratio * over_train
     return Losses(
         log_train,
         log_test,
         train_spread=spectrum.bulk_average(train_share**2)
-        + jnp.maximum(1 / model.aspect_ratio - 1, 0.0) * outside_share**2,
+        + xp.maximum(1 / model.aspect_ratio - 1, 0.0) * outside_share**2,
         test_spread=spectrum.average(test_share**2, null_share**2),
-        train_uneven=jnp.zeros_like(log_train),
-        test_uneven=jnp.zeros_like(log_test),
+        train_uneven=xp.zeros_like(log_train),
+        test_uneven=xp.zeros_like(log_test),
     )
 
 
 def _noise_parts(
-    model: "LinearEstimator", spectrum: MarchenkoPastur, fitted: Array, teacher_left: Array
-) -> tuple[Array, Array, Array]:
+    xp: Any, model: "LinearEstimator", spectrum: MarchenkoPastur, fitted: Any, teacher_left: Any
+) -> tuple[Any, Any, Any]:
     """What label noise adds: to the test loss of each mode, to the training loss of each mode, and outside of them.
 
     ``fitted`` is ``(1 - e) / (nu + g)``.
     """
     if isinstance(model.label_noise, float) and model.label_noise == 0:
-        nothing = jnp.zeros_like(spectrum.offsets)
-        return nothing, nothing, jnp.zeros(())
+        nothing = xp.zeros_like(spectrum.offsets)
+        return nothing, nothing, xp.zeros(())
     size = model.label_noise**2 * model.aspect_ratio
     overfit = size * spectrum.nodes * fitted**2
-    return overfit, size * teacher_left**2, model.label_noise**2 * jnp.maximum(1 - model.aspect_ratio, 0.0)
+    return overfit, size * teacher_left**2, model.label_noise**2 * xp.maximum(1 - model.aspect_ratio, 0.0)
 
 
-def _log_sum(log_first: Array, second: Array) -> Array:
+def _log_sum(xp: Any, log_first: Any, second: Any) -> Any:
     """``log(exp(log_first) + second)`` for ``second >= 0``, with the right derivatives also at ``second = 0``.
 
     A second part of zero may be about to grow, as the mass of the null modes is at aspect ratio 1: its derivative
     then counts, and is capped only where it would overflow.
     """
     positive = second > 0
-    at_zero = log_first + second * jax.lax.stop_gradient(jnp.exp(jnp.minimum(-log_first, _LARGEST_EXPONENT)))
-    return jnp.where(positive, jnp.logaddexp(log_first, jnp.log(jnp.where(positive, second, 1.0))), at_zero)
+    at_zero = log_first + second * stop_gradient(xp, xp.exp(xp.minimum(-log_first, _LARGEST_EXPONENT)))
+    return xp.where(positive, xp.logaddexp(log_first, xp.log(xp.where(positive, second, 1.0))), at_zero)
 
 
 @jax.jit

@@ -12,11 +12,18 @@ on the axis are: a dense spectrum, gaps and eigenvalues many decades apart cost 
 -0.0
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
+
+from solvable.numerics.arrays import array_module
+
+# Traced by JAX, or of NumPy; the type checker cannot tell which.
+if TYPE_CHECKING:
+    Numbers = Any
+else:
+    Numbers = Array | np.ndarray
 
 # The optimal hyperbola for functions with singularities on the whole negative axis: angle, step and scale.
 _ANGLE, _STEP, _SCALE = 1.172104229, 1.081792140, 4.492075287
@@ -32,37 +39,42 @@ class Contour(NamedTuple):
     ``crossing`` is where the contour meets the positive real axis.
     """
 
-    points: Complex[Array, "node"]
-    weights: Complex[Array, "node"]
-    crossing: Float[Array, ""]
+    points: Complex[Numbers, "*time node"]
+    weights: Complex[Numbers, "*time node"]
+    crossing: Float[Numbers, "*time"]
 
 
-def hyperbola(time: Float[Array, ""], nodes: Array | int = NODES, capacity: int | None = None) -> Contour:
-    """The contour for one positive time.
+def hyperbola(time: Any, nodes: Any = NODES, capacity: int | None = None) -> Contour:
+    """The contour for one positive time, or the contours of many.
 
     With a ``capacity``, the contour has that many points, and those beyond the first ``nodes`` have no weight: rules of
     different sizes then share one compiled program.
     """
+    xp = array_module(time, nodes)
+    time = xp.asarray(time)[..., None]
     count = np.arange(int(nodes) if capacity is None else capacity)
     step = _STEP / nodes
     position = (count + 0.5) * step
     scale = _SCALE * nodes / time
-    points = scale * (1 + jnp.sin(1j * position - _ANGLE))
-    weights = step / np.pi * jnp.exp(points * time) * scale * jnp.cos(1j * position - _ANGLE)
-    return Contour(points, jnp.where(count < nodes, weights, 0.0), scale * (1 - np.sin(_ANGLE)))
+    points = scale * (1 + xp.sin(1j * position - _ANGLE))
+    weights = step / np.pi * xp.exp(points * time) * scale * xp.cos(1j * position - _ANGLE)
+    return Contour(points, xp.where(count < nodes, weights, 0.0), scale[..., 0] * (1 - np.sin(_ANGLE)))
 
 
-def invert(contour: Contour, values: Complex[Array, "node ..."]) -> Float[Array, "..."]:
-    """The original at the contour's time of a transform with these values at its points, real on the real axis."""
-    return jnp.tensordot(contour.weights, values, axes=1).real
+def invert(contour: Contour, values: Any) -> Any:
+    """The original at the contour's time of a transform with these values at its points, real on the real axis.
+
+    The values may have one axis after that of the points.
+    """
+    if values.ndim == contour.weights.ndim:
+        return (contour.weights * values).sum(-1).real
+    return (contour.weights[..., None, :] @ values)[..., 0, :].real
 
 
-def invert_twice(
-    contour: Contour, same: Complex[Array, "node node"], mirrored: Complex[Array, "node node"]
-) -> Float[Array, ""]:
+def invert_twice(contour: Contour, same: Any, mirrored: Any) -> Any:
     """The original, at the same time twice, of a transform ``F(z, z')`` of two variables.
 
     ``same`` holds ``F(z_a, z_b)``, ``mirrored`` holds ``F(z_a, conj(z_b))``; the two other quadrants are conjugates.
     """
-    weights = contour.weights
-    return ((weights @ same @ weights + weights @ mirrored @ weights.conj()) / 2).real
+    row, column = contour.weights[..., None, :], contour.weights[..., None]
+    return ((row @ same @ column + row @ mirrored @ column.conj()) / 2).real[..., 0, 0]

@@ -18,10 +18,15 @@ from solvable.models.linear_features import story
 from solvable.models.linear_features.laplace import MORE_NODES, NODES
 from solvable.models.linear_features.regression_flow import FlowState, flow_state, kappa_or_zero
 from solvable.models.linear_features.simulation import Run, train_once
-from solvable.numerics.ensemble import ensemble, run_options
+from solvable.numerics.arrays import array_module
+from solvable.numerics.ensemble import Traceable, ensemble, run_options
 from solvable.numerics.kappa import kappa, learnability
 from solvable.training import Training
 
+# Times x modes that are computed at once, with the nodes of the contours.
+_TABLE = 2**14
+# Degree of the polynomial whose zero is the time of a crossing.
+_CHEBYSHEV = 24
 # 40 modes that fall as 1/k: with 30 noisy samples the test loss first falls, and then rises fivefold.
 _FALLING = tuple(round(1 / k, 4) for k in range(1, 41))
 _MEANINGS: Mapping[str, Meaning] = {
@@ -187,63 +192,65 @@ class LinearFeatures(Model):
 
     def _population(self, times: np.ndarray) -> dict[str, Any]:
         """Eq. 1.26: with infinitely many samples each mode decays by itself and noise averages out."""
-        target = jnp.asarray(self.target)
-        exponent = jnp.asarray(times)[:, None] * self.intensities
-        loss = jnp.sum(target**2 * jnp.exp(-2 * exponent), axis=1) / 2
-        coefficient = -target * jnp.expm1(-exponent)
+        xp = array_module(self, times)
+        target = self.target
+        exponent = xp.asarray(times)[:, None] * self.intensities
+        loss = xp.sum(target**2 * xp.exp(-2 * exponent), axis=1) / 2
+        coefficient = -target * xp.expm1(-exponent)
         return {
             "coefficient": coefficient,
             "test_loss": loss,
-            "train_loss": loss + jnp.asarray(self.noise) ** 2 / 2,
+            "train_loss": loss + self.noise**2 / 2,
             "bias": loss,
-            "variance": jnp.zeros_like(loss),
-            "noise_loss": jnp.zeros_like(loss),
-            "signal_fit": coefficient @ target / _power(target),
-            "noise_fit": jnp.zeros_like(loss),
+            "variance": xp.zeros_like(loss),
+            "noise_loss": xp.zeros_like(loss),
+            "signal_fit": coefficient @ target / _power(xp, target),
+            "noise_fit": xp.zeros_like(loss),
         }
 
     def _finite(self, times: np.ndarray) -> tuple[dict[str, Any], float | None]:
-        states = _states(*self._arrays(), jnp.asarray(times), NODES)
-        error = None
-        if not is_traced(states.train_loss):
-            other = _states(*self._arrays(), jnp.asarray(times), MORE_NODES)
+        xp = array_module(self, times)
+        states, error = _states(*self._arrays(), times, NODES), None
+        if xp is np:
+            other = _states(*self._arrays(), times, MORE_NODES)
             scale = (np.sum(self.target**2) + self.noise**2) / 2 or 1.0
             error = max(
-                float(jnp.max(jnp.abs(one - two))) / size
+                float(np.max(np.abs(one - two))) / size
                 for one, two, size in zip(states, other, (1.0, 1.0, scale, scale, scale), strict=True)
             )
-        target = jnp.asarray(self.target)
-        bias = jnp.sum(target**2 * states.missing**2, axis=1) / 2
+        target = self.target
+        bias = xp.sum(target**2 * states.missing**2, axis=1) / 2
         # Differences of what quadrature resolves to rounding only; none of these can be negative.
-        noise_loss, signal_loss = jnp.maximum(states.noise_loss, 0.0), jnp.maximum(states.signal_loss, bias)
+        noise_loss, signal_loss = xp.maximum(states.noise_loss, 0.0), xp.maximum(states.signal_loss, bias)
         variables = {
             "coefficient": target * (1 - states.missing),
             "test_loss": signal_loss + noise_loss,
-            "train_loss": jnp.maximum(states.train_loss, 0.0),
+            "train_loss": xp.maximum(states.train_loss, 0.0),
             "bias": bias,
             "variance": signal_loss - bias,
             "noise_loss": noise_loss,
-            "signal_fit": (1 - states.missing) @ target**2 / _power(target),
-            "noise_fit": jnp.clip(1 - states.noise_left, 0.0, 1.0),
+            "signal_fit": (1 - states.missing) @ target**2 / _power(xp, target),
+            "noise_fit": xp.clip(1 - states.noise_left, 0.0, 1.0),
         }
         return variables, error
 
     def _limit_variables(self, modes: int | None) -> dict[str, Any]:
-        target, rho, noise = jnp.asarray(self.target), jnp.asarray(self.intensities), jnp.asarray(self.noise)
+        xp = array_module(self)
+        target, rho, noise = self.target, self.intensities, self.noise
         present = rho > 0
         if self.samples is None:
-            learned, gamma, unfitted = jnp.where(present, 1.0, 0.0), jnp.zeros(()), jnp.ones(())
+            learned, gamma, unfitted = xp.where(present, 1.0, 0.0), xp.zeros(()), xp.ones(())
         else:
-            learned = learnability(rho, kappa_or_zero(rho, jnp.asarray(self.samples, float)))
-            gamma = jnp.sum(learned**2) / self.samples
-            unfitted = jnp.maximum(1 - jnp.sum(present) / self.samples, 0.0)
-        bias = jnp.sum(target**2 * (1 - learned) ** 2) / 2
+            learned = learnability(rho, kappa_or_zero(rho, self.samples))
+            gamma = xp.sum(learned**2) / self.samples
+            unfitted = xp.maximum(1 - xp.sum(present) / self.samples, 0.0)
+        bias = xp.sum(target**2 * (1 - learned) ** 2) / 2
         excess = gamma / (1 - gamma)
         parts = {"bias": bias, "variance": bias * excess, "noise_loss": noise**2 / 2 * excess}
         losses = {
             "test_loss": sum(parts.values()),
             # What modes of zero intensity add to the labels is noise to the others.
-            "train_loss": unfitted * (jnp.sum(jnp.where(present, 0.0, target**2)) + noise**2) / 2,
+            "train_loss": unfitted * (xp.sum(xp.where(present, 0.0, target**2)) + noise**2) / 2,
         }
         of_modes = {"coefficient": target * learned, "learnability": learned}
         return {**losses, **parts} | {name: (("mode",), values[:modes]) for name, values in of_modes.items()}
@@ -276,15 +283,15 @@ class LinearFeatures(Model):
         when = {"signal_time": signal_time, "noise_time": noise_time}
         return self.dataset("theory", when, settings={"fraction": fraction})
 
-    def _fits(self) -> Callable[[float], tuple[float, float]]:
-        """``signal_fit`` and ``noise_fit`` as a function of time."""
+    def _fits(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """``signal_fit`` and ``noise_fit`` as functions of time."""
         power = np.asarray(self.target) ** 2 / np.sum(self.target**2)
 
-        def at(time: float) -> tuple[float, float]:
+        def at(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             if self.samples is None:
-                return float(power @ -np.expm1(-self.intensities * time)), 0.0
-            state = _states(*self._arrays(), jnp.array([time]), NODES)
-            return float(power @ (1 - state.missing[0])), float(1 - state.noise_left[0])
+                return -np.expm1(-times[:, None] * self.intensities) @ power, np.zeros_like(times)
+            state = _states(*self._arrays(), times, NODES)
+            return (1 - state.missing) @ power, 1 - state.noise_left
 
         return at
 
@@ -319,10 +326,10 @@ class LinearFeatures(Model):
         if self.samples is None:
             raise ValueError("simulate needs a finite number of samples: build the model with samples=n")
         count, total = self.samples, len(self.intensities)
-        intensities, target, _, noise = self._arrays()
+        intensities, target, noise = map(jnp.asarray, (self.intensities, self.target, self.noise))
         clock = jnp.asarray(training.flow_time(times))
         numbers = self._numbers(modes)
-        run = partial(train_once, intensities, target, noise, clock, count, features, numbers.size)
+        run = Traceable(train_once, intensities, target, noise, clock, count, features, numbers.size)
         size = 8.0 * (5 * count * total + 3 * len(times) * total + 4 * min(count, total) ** 2)
         result: Run = ensemble(run, bytes_per_run=size, **options)
         dims: dict[str, tuple[str, ...]] = {"coefficient": ("time", "mode")}
@@ -340,9 +347,8 @@ class LinearFeatures(Model):
         about: dict[str, Any] = {"training": training, "system": {"features": features}, "error_scale": "maximum"}
         return self.dataset("simulation", variables, coordinates, {"key": key, "modes": modes}, error=error, **about)
 
-    def _arrays(self) -> tuple[Array, Array, Array, Array]:
-        samples = jnp.asarray(self.samples, float)
-        return jnp.asarray(self.intensities), jnp.asarray(self.target), samples, jnp.asarray(self.noise, float)
+    def _arrays(self) -> tuple[Any, Any, Any, Any]:
+        return self.intensities, self.target, self.samples, self.noise
 
     def _numbers(self, modes: int | None) -> np.ndarray:
         """The first ``modes`` modes, or all of them, counted from 1."""
@@ -362,40 +368,55 @@ class LinearFeatures(Model):
             )
 
 
-def _states(
-    intensities: Array, target: Array, samples: Array, noise: Array, times: Array, nodes: Array | int
-) -> FlowState:
-    """The flow at each time, one after the other: one time holds the modes at every node of its contour."""
-    at = partial(_state, intensities, target, samples, noise, nodes=nodes)
+def _states(intensities: Any, target: Any, samples: Any, noise: Any, times: Any, nodes: int) -> FlowState:
+    """The flow at each time. A traced one goes from time to time: each holds the modes at every node of its contour."""
     if is_traced(intensities, target, samples, noise):
-        return jax.lax.map(at, times)
-    # One compiled function for any number of times.
-    return jax.tree.map(lambda *values: jnp.stack(values), *(at(time) for time in times))
+        return jax.lax.map(partial(_state, intensities, target, samples, noise, nodes=nodes), jnp.asarray(times))
+    parts = np.array_split(times, 1 + len(times) * len(intensities) // _TABLE)
+    with np.errstate(all="ignore"):
+        found = [_state_at(np, intensities, target, samples, noise, part, nodes) for part in parts]
+    return FlowState(*map(np.concatenate, zip(*found, strict=True)))
 
 
 @jax.jit
 def _state(intensities: Array, target: Array, samples: Array, noise: Array, time: Array, nodes: Array) -> FlowState:
-    state = flow_state(intensities, target, samples, noise, jnp.where(time > 0, time, 1.0), nodes)
-    zero = jnp.zeros(())
-    start = FlowState(
-        jnp.ones_like(intensities), zero + 1, (jnp.sum(target**2) + noise**2) / 2, jnp.sum(target**2) / 2, zero
+    return _state_at(jnp, intensities, target, samples, noise, time, nodes)
+
+
+def _state_at(xp: Any, intensities: Any, target: Any, samples: Any, noise: Any, time: Any, nodes: Any) -> FlowState:
+    """The flow at one time, or at many; the start, where the transform has no meaning, by itself."""
+    state = flow_state(intensities, target, samples, noise, xp.where(time > 0, time, 1.0), nodes)
+    power = xp.sum(target**2)
+    start = (1.0, (power + noise**2) / 2, power / 2, 0.0)
+    late = time > 0
+    return FlowState(
+        xp.where(late[..., None], state.missing, 1.0),
+        *(xp.where(late, now, begin) for now, begin in zip(state[1:], start, strict=True)),
     )
-    return jax.tree.map(lambda now, begin: jnp.where(time > 0, now, begin), state, start)
 
 
-def _power(target: Array) -> Array:
+def _power(xp: Any, target: Any) -> Any:
     """Total power of the target; 1 where there is none, so that fractions of it are zero."""
-    power = jnp.sum(target**2)
-    return jnp.where(power > 0, power, 1.0)
+    power = xp.sum(target**2)
+    return xp.where(power > 0, power, 1.0)
 
 
-def _time_of(excess: Callable[[float], float], unit: float) -> float:
-    """When an increasing curve crosses zero, to 1e-10, by Brent's method in the logarithm of time."""
-    from scipy.optimize import brentq
+def _time_of(excess: Callable[[np.ndarray], np.ndarray], unit: float) -> float:
+    """When an increasing curve crosses zero, to 1e-10 in the logarithm of time.
 
-    low = high = np.log(unit)
-    while excess(np.exp(low)) > 0:
-        low -= 2.0
-    while excess(np.exp(high)) < 0:
-        high += 2.0
-    return float(np.exp(brentq(lambda y: excess(np.exp(y)), low, high, xtol=1e-10)))
+    In that logarithm every mode rises over a distance of order one, so that a polynomial through the curve at
+    Chebyshev points of an interval of two is as accurate as the curve.
+    """
+    steps = np.arange(-2.0, 11.0)
+    while (above := excess(unit * np.exp(2 * steps)) > 0)[0]:
+        steps = steps - len(steps) + 1
+    while not above[-1]:
+        steps = steps + len(steps) - 1
+        above = excess(unit * np.exp(2 * steps)) > 0
+    middle = np.log(unit) + 2 * steps[int(np.argmax(above))] - 1
+    curve = np.polynomial.Chebyshev.interpolate(lambda places: excess(np.exp(middle + places)), _CHEBYSHEV)
+    low, high = -1.0, 1.0
+    while high - low > 1e-11:
+        half = (low + high) / 2
+        low, high = (low, half) if curve(half) > 0 else (half, high)
+    return float(np.exp(middle + (low + high) / 2))

@@ -30,49 +30,56 @@ The equivalents are exact as n and the number of modes grow together; at finite 
 (4.0, 0.0)
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Complex, Float
+import numpy as np
+from jaxtyping import Float
 
-from solvable.models.linear_features.laplace import MORE_NODES, Contour, hyperbola, invert, invert_twice
-from solvable.numerics.kappa import kappa, shares
+from solvable.models.linear_features.laplace import (
+    MORE_NODES,
+    Contour,
+    Numbers,
+    hyperbola,
+    invert,
+    invert_twice,
+)
+from solvable.numerics.arrays import array_module, stop_gradient
+from solvable.numerics.kappa import shares, solve
 
 _NEWTON_STEPS = 40
 
 
 class FlowState(NamedTuple):
-    """What is expected of the flow at one time."""
+    """What is expected of the flow at each time."""
 
-    missing: Float[Array, "mode"]
-    noise_left: Float[Array, ""]
-    train_loss: Float[Array, ""]
-    signal_loss: Float[Array, ""]
-    noise_loss: Float[Array, ""]
+    missing: Float[Numbers, "*time mode"]
+    noise_left: Float[Numbers, "*time"]
+    train_loss: Float[Numbers, "*time"]
+    signal_loss: Float[Numbers, "*time"]
+    noise_loss: Float[Numbers, "*time"]
 
 
-def flow_state(
-    intensities: Float[Array, "mode"],
-    target: Float[Array, "mode"],
-    samples: Float[Array, ""],
-    noise: Float[Array, ""],
-    time: Float[Array, ""],
-    nodes: Array | int,
-) -> FlowState:
-    """The expected state of the flow at one positive time, by a quadrature of at most ``MORE_NODES`` nodes."""
+def flow_state(intensities: Any, target: Any, samples: Any, noise: Any, time: Any, nodes: Any) -> FlowState:
+    """The expected state of the flow at a positive time, or at many, by a quadrature of at most ``MORE_NODES`` nodes.
+
+    ``intensities`` and ``target`` have one entry per mode.
+    """
+    xp = array_module(intensities, target, samples, noise, time, nodes)
     # Only products of intensity and time matter: in units of the strongest mode nothing overflows.
-    unit = jax.lax.stop_gradient(jnp.max(intensities))
+    unit = stop_gradient(xp, xp.max(intensities))
     intensities, time = intensities / unit, time * unit
     power = target**2
     final = kappa_or_zero(intensities, samples)
-    once = hyperbola(time, nodes, MORE_NODES)
-    twice = hyperbola(2 * time, nodes, MORE_NODES)
+    # Compiled code has one size for all numbers of nodes.
+    capacity = None if xp is np else MORE_NODES
+    once, twice = hyperbola(time, nodes, capacity), hyperbola(2 * time, nodes, capacity)
     inner, outer = (kappa_along(intensities, samples, contour) for contour in (once, twice))
-    missing = inner[:, None] / (once.points[:, None] * (intensities + inner[:, None]))
-    unfitted = jnp.sum(power / (intensities + outer[:, None]), axis=1) + noise**2 / outer
+    missing = inner[..., None] / (once.points[..., None] * (intensities + inner[..., None]))
+    unfitted = xp.sum(power / (intensities + outer[..., None]), axis=-1) + noise**2 / outer
     growth, growth_twice = (
-        invert(contour, _rise(intensities, samples, values, final) / contour.points)
+        invert(contour, _rise(xp, intensities, samples, values, final) / contour.points)
         for contour, values in ((once, inner), (twice, outer))
     )
     return FlowState(
@@ -84,106 +91,101 @@ def flow_state(
     )
 
 
-def kappa_or_zero(intensities: Float[Array, "mode"], samples: Float[Array, ""]) -> Float[Array, ""]:
+def kappa_or_zero(intensities: Any, samples: Any) -> Any:
     """``kappa(0)``, which is zero where there are at least as many samples as modes."""
-    return jax.jit(kappa)(intensities, samples)
+    return solve(intensities, np.ones(np.shape(intensities)), samples, 0.0)
 
 
-def _signal_loss(
-    intensities: Float[Array, "mode"],
-    power: Float[Array, "mode"],
-    samples: Float[Array, ""],
-    contour: Contour,
-    kappas: Complex[Array, "node"],
-) -> Float[Array, ""]:
-    learned = intensities / (intensities + kappas[:, None])
-    missing = kappas[:, None] / (contour.points[:, None] * (intensities + kappas[:, None]))
+def _signal_loss(intensities: Any, power: Any, samples: Any, contour: Contour, kappas: Any) -> Any:
+    learned = intensities / (intensities + kappas[..., None])
+    missing = kappas[..., None] / (contour.points[..., None] * (intensities + kappas[..., None]))
 
-    def pairs(other_learned: Array, other_missing: Array) -> Array:
-        overlap = learned @ other_learned.T / samples
-        return (missing * power) @ other_missing.T / (1 - overlap)
+    def pairs(other_learned: Any, other_missing: Any) -> Any:
+        overlap = learned @ other_learned.swapaxes(-1, -2) / samples
+        return (missing * power) @ other_missing.swapaxes(-1, -2) / (1 - overlap)
 
     return invert_twice(contour, pairs(learned, missing), pairs(learned.conj(), missing.conj())) / 2
 
 
-def _rise(
-    intensities: Float[Array, "mode"],
-    samples: Float[Array, ""],
-    kappas: Complex[Array, "node"],
-    final: Float[Array, ""],
-) -> Complex[Array, "node"]:
+def _rise(xp: Any, intensities: Any, samples: Any, kappas: Any, final: Any) -> Any:
     """``(kappa(z) - kappa(0)) / z``, from the difference of the two equations rather than of the two values."""
-    column = kappas[:, None]
+    column = kappas[..., None]
     positive = intensities > 0
-    with_fewer = samples / kappas / jnp.sum(intensities / ((intensities + column) * _not_zero(intensities + final)), 1)
-    spare = samples - jnp.sum(positive) + _sum_beyond_absent(positive, column / (intensities + column))
-    return jnp.where(final > 0, with_fewer, samples / spare)
+    beyond = intensities + final
+    safe = xp.where(beyond == 0, 1.0, beyond)
+    with_fewer = samples / kappas / xp.sum(intensities / ((intensities + column) * safe), -1)
+    spare = samples - xp.sum(positive) + _sum_beyond_absent(xp, positive, column / (intensities + column))
+    return xp.where(final > 0, with_fewer, samples / spare)
 
 
-def kappa_along(
-    intensities: Float[Array, "mode"], samples: Float[Array, ""], contour: Contour
-) -> Complex[Array, "node"]:
+def kappa_along(intensities: Any, samples: Any, contour: Contour) -> Any:
     """``kappa(z)`` at the points of a contour, followed from its crossing of the real axis by Newton's method."""
-    values = _followed(*jax.lax.stop_gradient((intensities, samples, contour)))
+    xp = array_module(intensities, samples, contour)
+    values = _followed(xp, *stop_gradient(xp, (intensities, samples, contour)))
     # One step from the converged values changes nothing but carries their derivatives.
-    steps = jax.vmap(lambda point, value: _step(intensities, samples, point, value))(contour.points, values)
-    return values + steps
+    return values + _step(xp, intensities, samples, contour.points, values)
 
 
-def _followed(intensities: Array, samples: Array, contour: Contour) -> Array:
-    start = kappa(intensities, samples, ridge=samples * contour.crossing)
+def _followed(xp: Any, intensities: Any, samples: Any, contour: Contour) -> Any:
+    first = solve(intensities, np.ones(np.shape(intensities)), samples, samples * contour.crossing).astype(complex)
 
-    def advance(previous: tuple[Array, Array, Array], point: Array) -> tuple[tuple[Array, Array, Array], Array]:
+    def advance(previous: tuple[Any, Any, Any], point: Any) -> tuple[tuple[Any, Any, Any], Any]:
         last_point, last_value, last_slope = previous
         guess = last_value * (point / last_point) ** (last_point * last_slope / last_value)
-        value = _newton(intensities, samples, point, guess)
-        return (point, value, _slope(intensities, samples, value)), value
+        value = _newton(xp, intensities, samples, point, guess)
+        return (point, value, _slope(xp, intensities, samples, value)), value
 
-    first, crossing = start.astype(complex), contour.crossing.astype(complex)
-    state = (crossing, first, _slope(intensities, samples, first))
-    return jax.lax.scan(advance, state, contour.points)[1]
+    state = (contour.crossing.astype(complex), first, _slope(xp, intensities, samples, first))
+    if xp is jnp:
+        return jax.lax.scan(advance, state, contour.points)[1]
+    values = []
+    for point in np.moveaxis(contour.points, -1, 0):
+        state, value = advance(state, point)
+        values.append(value)
+    return np.stack(values, -1)
 
 
-def _newton(intensities: Array, samples: Array, point: Array, guess: Array) -> Array:
-    def unfinished(state: tuple[Array, Array, Array]) -> Array:
+def _newton(xp: Any, intensities: Any, samples: Any, point: Any, guess: Any) -> Any:
+    def unfinished(state: tuple[Any, Any, Any]) -> Any:
         value, step, count = state
-        return (count < _NEWTON_STEPS) & (jnp.abs(step) > 1e-15 * jnp.abs(value))
+        return (count < _NEWTON_STEPS) & (xp.abs(step) > 1e-15 * xp.abs(value))
 
-    def refine(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def refine(state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         value, _, count = state
-        step = _step(intensities, samples, point, value)
+        step = _step(xp, intensities, samples, point, value)
         # Never by more than half: the solution keeps its quadrant and zero is not crossed.
-        step = step * jnp.minimum(1.0, 0.5 * jnp.abs(value) / jnp.maximum(jnp.abs(step), 1e-300))
+        step = step * xp.minimum(1.0, 0.5 * xp.abs(value) / xp.maximum(xp.abs(step), 1e-300))
         return value + step, step, count + 1
 
-    return jax.lax.while_loop(unfinished, refine, (guess, jnp.full_like(guess, jnp.inf), jnp.zeros((), int)))[0]
+    state = (guess, xp.full_like(guess, xp.inf), xp.zeros((), int))
+    if xp is jnp:
+        return jax.lax.while_loop(unfinished, refine, state)[0]
+    while unfinished(state).any():
+        state = refine(state)
+    return state[0]
 
 
-def _step(intensities: Array, samples: Array, point: Array, value: Array) -> Array:
-    learned, left = shares(intensities, value)
+def _step(xp: Any, intensities: Any, samples: Any, point: Any, value: Any) -> Any:
+    learned, left = shares(intensities, value[..., None])
     positive = intensities > 0
     # Of the two ways to write 1 - sum(learned) / n, the one that keeps its digits where kappa goes to zero.
-    many = (samples - jnp.sum(positive) + _sum_beyond_absent(positive, left)) / samples
-    few = 1 - jnp.sum(learned) / samples
-    spare = jnp.where(samples >= jnp.sum(positive), many, few)
-    return (point - value * spare) * _slope(intensities, samples, value)
+    many = (samples - xp.sum(positive) + _sum_beyond_absent(xp, positive, left)) / samples
+    few = 1 - xp.sum(learned, -1) / samples
+    spare = xp.where(samples >= xp.sum(positive), many, few)
+    return (point - value * spare) * _slope(xp, intensities, samples, value)
 
 
-def _slope(intensities: Array, samples: Array, value: Array) -> Array:
+def _slope(xp: Any, intensities: Any, samples: Any, value: Any) -> Any:
     """``d kappa / d z = 1 / (1 - gamma(z, z))``."""
-    learned, left = shares(intensities, value)
+    learned, left = shares(intensities, value[..., None])
     positive = intensities > 0
     # 1 - gamma with samples at least modes: what is spare, and sum (1 - learned^2).
-    many = (samples - jnp.sum(positive) + _sum_beyond_absent(positive, left * (1 + learned))) / samples
-    few = 1 - jnp.sum(learned**2) / samples
-    return 1 / jnp.where(samples >= jnp.sum(positive), many, few)
+    many = (samples - xp.sum(positive) + _sum_beyond_absent(xp, positive, left * (1 + learned))) / samples
+    few = 1 - xp.sum(learned**2, -1) / samples
+    return 1 / xp.where(samples >= xp.sum(positive), many, few)
 
 
-def _sum_beyond_absent(positive: Array, left: Array) -> Array:
+def _sum_beyond_absent(xp: Any, positive: Any, left: Any) -> Any:
     """The sum over modes of positive intensity. Absent modes add nothing, yet a first bit of intensity would take it
     away: they count in the derivative."""
-    return jnp.sum(jnp.where(positive, left, left - jax.lax.stop_gradient(left)), axis=-1)
-
-
-def _not_zero(values: Array) -> Array:
-    return jnp.where(values == 0, 1.0, values)
+    return xp.sum(xp.where(positive, left, left - stop_gradient(xp, left)), axis=-1)

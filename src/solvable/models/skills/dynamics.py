@@ -27,6 +27,7 @@ from jaxtyping import Array
 
 from solvable.models.skills.binomial import gauss_rule, small_count_chances
 from solvable.models.skills.tail_sums import power_sum, rounded_up
+from solvable.numerics.arrays import numpy_unless_traced
 from solvable.training import Training
 
 if TYPE_CHECKING:
@@ -70,10 +71,10 @@ class Law(NamedTuple):
     """The numbers that decide how skills are learned."""
 
     exponent: Any
-    normalisation: Array
+    normalisation: Any
     """A of eq. 4.1: frequencies are ``A k^-(exponent + 1)``, normalised over the given number of skills."""
     growth: Any
-    log_odds: Array | None
+    log_odds: Any
     """log(S/R0 - 1), the midpoint of the sigmoid in e-folds; None for the linear model, which starts from zero."""
 
 
@@ -82,31 +83,35 @@ def law(model: "SkillParameters") -> Law:
     return _law(model)
 
 
-# Small functions are compiled as a whole: one operation at a time, compiling costs far more than computing.
-@jax.jit
-def _law(model: "SkillParameters") -> Law:
+@numpy_unless_traced
+def _law(xp: Any, model: "SkillParameters") -> Law:
     odds = None
     if model.kind == "multilinear":
-        odds = jnp.log(model.target_scale - model.initial_strength) - jnp.log(model.initial_strength)
+        odds = xp.log(model.target_scale - model.initial_strength) - xp.log(model.initial_strength)
     scale = 1 / power_sum(model.exponent + 1, 1, model.skills)
-    return Law(jnp.asarray(model.exponent, float), scale, jnp.asarray(growth(model), float), odds)
+    return Law(xp.asarray(model.exponent, float), scale, xp.asarray(growth(model), float), odds)
 
 
-@jax.jit
-def frequencies(rules: Law, skills: Any) -> Array:
+@numpy_unless_traced
+def frequencies(xp: Any, rules: Law, skills: Any) -> Any:
     """P(k) of eq. 4.1; also between whole numbers."""
-    return rules.normalisation * jnp.exp(-(rules.exponent + 1) * jnp.log(jnp.asarray(skills, float)))
+    return rules.normalisation * xp.exp(-(rules.exponent + 1) * xp.log(xp.asarray(skills, float)))
 
 
-@jax.jit
-def unlearned(rules: Law, progress: Any) -> Array:
+@numpy_unless_traced
+def unlearned(xp: Any, rules: Law, progress: Any) -> Any:
     """1 - R/S after ``progress = growth * frequency * time`` (eqs. 4.11, C.4); the loss is S^2/2 times its square."""
-    return jnp.exp(-progress) if rules.log_odds is None else jax.nn.sigmoid(rules.log_odds - progress)
+    return xp.exp(-progress) if rules.log_odds is None else _sigmoid(xp, rules.log_odds - progress)
 
 
-def midpoint(rules: Law) -> Any:
+def _sigmoid(xp: Any, values: Any) -> Any:
+    return 1 / (1 + np.exp(-values)) if xp is np else jax.nn.sigmoid(values)
+
+
+@numpy_unless_traced
+def midpoint(xp: Any, rules: Law) -> Any:
     """The progress at which a skill is half learned, or zero where it is from the start."""
-    return jnp.zeros(()) if rules.log_odds is None else jnp.maximum(rules.log_odds, 0.0)
+    return xp.zeros(()) if rules.log_odds is None else xp.maximum(rules.log_odds, 0.0)
 
 
 def plain(model: "SkillParameters", name: str) -> float:
@@ -126,7 +131,7 @@ def shares(model: "SkillParameters", skills: np.ndarray, basis: float | None = N
     return np.clip((basis - (np.asarray(skills) - 1.0) * each) / each, 0.0, 1.0)
 
 
-def strengths_and_losses(model: "SkillParameters", skills: np.ndarray, times: np.ndarray) -> tuple[Array, Array]:
+def strengths_and_losses(model: "SkillParameters", skills: np.ndarray, times: np.ndarray) -> tuple[Any, Any]:
     """Expected R_k and skill loss at each time (rows) for each skill (columns).
 
     A skill with a share ``r`` of its basis functions follows the sigmoid towards ``r S``, at a rate lower by
@@ -137,9 +142,8 @@ def strengths_and_losses(model: "SkillParameters", skills: np.ndarray, times: np
     chance = frequencies(rules, skills)
     samples = plain(model, "samples")
     if math.isinf(samples):
-        rest = rest_with_share(rules, chance, jnp.asarray(share), jnp.asarray(times, float))
-        squared = rest**2
-        learned = learned_with_share(rules, chance, jnp.asarray(share), jnp.asarray(times, float))
+        squared = rest_with_share(rules, chance, share, np.asarray(times, float)) ** 2
+        learned = learned_with_share(rules, chance, share, np.asarray(times, float))
     else:
         mean, square = expected_rest(rules, samples, chance, np.asarray(times))
         learned, squared = 1 - mean.T, square.T
@@ -158,33 +162,33 @@ def spreads(model: "SkillParameters", skills: np.ndarray, times: np.ndarray) -> 
     return scale * share * of_strength, scale**2 / 2 * share * of_loss
 
 
-@jax.jit
-def rest_with_share(rules: Law, chance: Array, share: Array, times: Array) -> Array:
+@numpy_unless_traced
+def rest_with_share(xp: Any, rules: Law, chance: Any, share: Any, times: Any) -> Any:
     """What skills (columns) that have a share of their basis functions have not learned of it, at each time."""
-    return unlearned(rules, _progress(rules, chance, share, times))
+    return unlearned(rules, _progress(xp, rules, chance, share, times))
 
 
-@jax.jit
-def learned_with_share(rules: Law, chance: Array, share: Array, times: Array) -> Array:
+@numpy_unless_traced
+def learned_with_share(xp: Any, rules: Law, chance: Any, share: Any, times: Any) -> Any:
     """One less :func:`rest_with_share`, with all digits also where next to nothing has been learned."""
-    progress = _progress(rules, chance, share, times)
-    return -jnp.expm1(-progress) if rules.log_odds is None else jax.nn.sigmoid(progress - rules.log_odds)
+    progress = _progress(xp, rules, chance, share, times)
+    return -xp.expm1(-progress) if rules.log_odds is None else _sigmoid(xp, progress - rules.log_odds)
 
 
-def _progress(rules: Law, chance: Array, share: Array, times: Array) -> Array:
-    slower = 1.0 if rules.log_odds is None else jnp.sqrt(share)
+def _progress(xp: Any, rules: Law, chance: Any, share: Any, times: Any) -> Any:
+    slower = 1.0 if rules.log_odds is None else xp.sqrt(share)
     return rules.growth * times[:, None] * (chance * slower)
 
 
-@jax.jit
-def _strengths_and_losses(scale: Any, share: Array, learned: Array, squared: Array) -> tuple[Array, Array]:
+@numpy_unless_traced
+def _strengths_and_losses(xp: Any, scale: Any, share: Any, learned: Any, squared: Any) -> tuple[Any, Any]:
     return scale * share * learned, scale**2 / 2 * (share * squared + (1 - share))
 
 
 def expected_rest(
     rules: Law,
     samples: float,
-    chance: Array,
+    chance: Any,
     times: np.ndarray,
     nodes: int = GAUSS_NODES,
     powers: tuple[int, ...] = (1, 2),

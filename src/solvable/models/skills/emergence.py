@@ -2,13 +2,14 @@
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from solvable.checks import is_traced
 from solvable.models.skills.binomial import expected_shortfall, small_count_chances
 from solvable.models.skills.dynamics import frequencies, growth, law, plain, shares
 
@@ -73,7 +74,7 @@ def learned_with_basis(model: "SkillParameters", basis: np.ndarray, skills: np.n
     return np.stack([shares(model, skills, float(count)) for count in basis])
 
 
-def times_to_reach(model: "SkillParameters", fraction: float, skills: np.ndarray) -> Array:
+def times_to_reach(model: "SkillParameters", fraction: float, skills: np.ndarray) -> Any:
     """Equation 5.2 (eq. C.4 for the linear model) solved for the time; infinite where the end is below ``fraction``.
 
     A skill with a share ``r`` of its basis functions reaches ``fraction / r`` of its own end, at a rate lower by
@@ -85,8 +86,9 @@ def times_to_reach(model: "SkillParameters", fraction: float, skills: np.ndarray
     own = np.where(reached, share, 1.0)
     relative = np.where(reached, fraction / own, 0.5)
     if rules.log_odds is None:
-        needed, slower = jnp.asarray(-np.log1p(-relative)), np.ones_like(own)
+        needed, slower = -np.log1p(-relative), np.ones_like(own)
     else:
         needed, slower = rules.log_odds + np.log(relative / (1 - relative)), np.sqrt(own)
     speed = growth(model) * frequencies(rules, skills) * slower
-    return jnp.where(reached, jnp.maximum(needed, 0.0) / speed, jnp.inf)
+    xp = jnp if is_traced(needed, speed) else np
+    return xp.where(reached, xp.maximum(needed, 0.0) / speed, xp.inf)

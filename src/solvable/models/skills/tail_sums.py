@@ -16,10 +16,11 @@ from fractions import Fraction
 from math import comb, factorial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+
+from solvable.checks import is_traced
+from solvable.numerics.arrays import numpy_unless_traced
 
 _PAIRS = 8
 _NODES = 16
@@ -80,9 +81,10 @@ class SumGrid(NamedTuple):
     """Where the panels end."""
 
     @property
-    def points(self) -> Array:
+    def points(self) -> Any:
         """All arguments at which the summand is needed."""
-        return jnp.concatenate([jnp.ravel(part) for part in (self.first, self.nodes, self.around)])
+        xp = jnp if is_traced(self.first, self.nodes, self.around) else np
+        return xp.concatenate([xp.ravel(part) for part in (self.first, self.nodes, self.around)])
 
     @property
     def size(self) -> int:
@@ -145,55 +147,57 @@ def _around(end: float) -> np.ndarray:
     return np.concatenate([end + 1 + np.arange(_PAIRS), end - np.arange(_PAIRS)])
 
 
-def _end_difference(values: Array) -> Array:
+def _end_difference(xp: Any, values: Any) -> Any:
     """The weighted differences of values at the points of :func:`_around`, which lie on the second-last axis."""
-    return jnp.einsum("j,...jt->...t", _WEIGHTS, values[..., :_PAIRS, :] - values[..., _PAIRS:, :])
+    return xp.einsum("j,...jt->...t", _WEIGHTS, values[..., :_PAIRS, :] - values[..., _PAIRS:, :])
 
 
-def partial_sums(grid: SumGrid, values: Array) -> tuple[Array, Array]:
+@numpy_unless_traced
+def partial_sums(xp: Any, grid: SumGrid, values: Any) -> tuple[Any, Any]:
     """Sums from the values at ``grid.points`` (points on the first axis, anything on the second).
 
     Gives the sum from 1 to each end, and the sum on to ``grid.reach``, to which what follows is to be added as an
     integral from there (no correction for an end is made).
     """
     head, columns = grid.first.size - _PAIRS, values.shape[-1]
-    direct = jnp.concatenate([jnp.zeros_like(values[:1]), jnp.cumsum(values[:head], axis=0)])
-    lower = jnp.concatenate([values[head : head + _PAIRS], values[head - _PAIRS : head][::-1]])
-    start = direct[head] + _end_difference(lower)
+    direct = xp.concatenate([xp.zeros_like(values[:1]), xp.cumsum(values[:head], axis=0)])
+    lower = xp.concatenate([values[head : head + _PAIRS], values[head - _PAIRS : head][::-1]])
+    start = direct[head] + _end_difference(xp, lower)
     split = grid.first.size + grid.nodes.size
     inner = values[grid.first.size : split].reshape(*grid.nodes.shape, columns)
-    panels = jnp.cumsum(jnp.einsum("pn,pnt->pt", grid.weights, inner), axis=0)
-    panels = start + jnp.concatenate([jnp.zeros_like(values[:1]), panels])
+    panels = xp.cumsum(xp.einsum("pn,pnt->pt", grid.weights, inner), axis=0)
+    panels = start + xp.concatenate([xp.zeros_like(values[:1]), panels])
     around = values[split:].reshape(*grid.around.shape, columns)
-    beyond = panels[grid.panels_to_end] - _end_difference(around)
-    return jnp.concatenate([direct, beyond])[grid.pick], panels[-1]
+    beyond = panels[grid.panels_to_end] - _end_difference(xp, around)
+    return xp.concatenate([direct, beyond])[grid.pick], panels[-1]
 
 
-def power_sum(power: Any, first: Any, last: Any = np.inf) -> Array:
+def power_sum(power: Any, first: Any, last: Any = np.inf) -> Any:
     """``sum k^-power`` for ``k`` from ``first`` to ``last`` (plain whole numbers or infinity; arrays are paired).
 
     The Hurwitz zeta function where ``last`` is infinite. Differentiable in ``power``, which must exceed one;
     empty where ``last`` is below ``first``. Accurate to rounding of the largest term.
     """
-    return _power_sum(power, *jnp.broadcast_arrays(jnp.asarray(first, float), jnp.asarray(last, float)))
+    return _power_sum(power, first, last)
 
 
-@jax.jit
-def _power_sum(power: Any, first: Array, last: Array) -> Array:
+@numpy_unless_traced
+def _power_sum(xp: Any, power: Any, first: Any, last: Any) -> Any:
+    first, last = xp.broadcast_arrays(xp.asarray(first, float), xp.asarray(last, float))
     # Where nothing is to be added both ends are put at the same place.
-    after = jnp.where(last < first, first, last + 1)
-    infinite = jnp.isinf(after)
-    after = jnp.where(infinite, first, after)
+    after = xp.where(last < first, first, last + 1)
+    infinite = xp.isinf(after)
+    after = xp.where(infinite, first, after)
     begin, end = first + _ZETA_HEAD - 0.5, after + _ZETA_HEAD - 0.5
-    share = jnp.where(infinite, 1.0, -jnp.expm1((1 - power) * jnp.log(end / begin)))
-    integral = jnp.exp((1 - power) * jnp.log(begin)) * share / (power - 1)
-    return integral + _without_integral(power, first) - jnp.where(infinite, 0.0, _without_integral(power, after))
+    share = xp.where(infinite, 1.0, -xp.expm1((1 - power) * xp.log(end / begin)))
+    integral = xp.exp((1 - power) * xp.log(begin)) * share / (power - 1)
+    return integral + _without_integral(xp, power, first) - xp.where(infinite, 0.0, _without_integral(xp, power, after))
 
 
-def _without_integral(power: Any, first: Array) -> Array:
+def _without_integral(xp: Any, power: Any, first: Any) -> Any:
     """The sum from ``first`` on, less its integral from ``first + _ZETA_HEAD - 1/2``."""
     below = first[..., None] + np.arange(_ZETA_HEAD)
     above = first[..., None] + _ZETA_HEAD + np.arange(_PAIRS)
-    terms = jnp.exp(-power * jnp.log(below))
+    terms = xp.exp(-power * xp.log(below))
     nearest = terms[..., ::-1][..., :_PAIRS]
-    return terms.sum(-1) + ((jnp.exp(-power * jnp.log(above)) - nearest) * _WEIGHTS).sum(-1)
+    return terms.sum(-1) + ((xp.exp(-power * xp.log(above)) - nearest) * _WEIGHTS).sum(-1)

@@ -24,6 +24,7 @@ from solvable.models.skills.dynamics import (
 )
 from solvable.models.skills.emergence import unseen
 from solvable.models.skills.tail_sums import SumGrid, partial_sums, power_sum, rounded_up, sum_grid
+from solvable.numerics.arrays import numpy_unless_traced
 
 if TYPE_CHECKING:
     from solvable.models.skills.parameters import SkillParameters
@@ -38,15 +39,16 @@ _LARGEST_TABLE = 2**23
 _COARSER = 1.3
 
 
-def with_error(values: Callable[[float], Array]) -> tuple[Array, float | None]:
+def with_error(values: Callable[[float], Any]) -> tuple[Any, float | None]:
     """Sums, and how much a coarser grid changes them; none where JAX traces them."""
     result = values(1.0)
     if isinstance(result, jax.core.Tracer):
         return result, None
-    return result, float(jnp.max(jnp.abs(values(_COARSER) - result) / jnp.maximum(result, 1e-300)))
+    result, coarser = np.asarray(result), np.asarray(values(_COARSER))
+    return result, float(np.max(np.abs(coarser - result) / np.maximum(result, 1e-300)))
 
 
-def time_losses(model: "SkillParameters", times: np.ndarray, basis: np.ndarray, coarser: float = 1.0) -> Array:
+def time_losses(model: "SkillParameters", times: np.ndarray, basis: np.ndarray, coarser: float = 1.0) -> Any:
     """Eq. 4.17 with its expectation over the data, at each time (rows) and number of basis functions (columns).
 
     ``coarser`` widens the grid, to see what that changes.
@@ -59,25 +61,25 @@ def time_losses(model: "SkillParameters", times: np.ndarray, basis: np.ndarray, 
     grid, endless = _grid(model, rules, whole, scale, coarser)
     nodes = GAUSS_NODES if coarser == 1 else 2 * GAUSS_NODES // 3
 
-    def learned(block: np.ndarray) -> Array:
+    def learned(block: np.ndarray) -> Any:
         if math.isinf(samples):
-            return _sums_of_unlimited(rules, grid, endless, jnp.asarray(block))
+            return _sums_of_unlimited(rules, grid, endless, block)
         chance = frequencies(rules, grid.points)
         left = expected_rest(rules, samples, chance, block, nodes)[1]
-        start = unlearned(rules, jnp.zeros(())) ** 2
-        slope = samples * (unlearned(rules, rules.growth * jnp.asarray(block) / samples) ** 2 - start)
+        start = unlearned(rules, np.zeros(())) ** 2
+        slope = samples * (unlearned(rules, rules.growth * block / samples) ** 2 - start)
         return _sums(rules, grid, endless, chance[:, None] * left, start, slope)
 
     size = max(1, _LARGEST_TABLE // grid.size)
     parts = [learned(rows[begin : begin + size]).T for begin in range(0, rows.size, size)]
-    total = parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+    total = parts[0] if len(parts) == 1 else (jnp if is_traced(parts) else np).concatenate(parts)
     if part.any():
         total = total + part * _partial_skill(rules, whole, part, rows)
     losses = _with_untaught(model, rules, whole, part, total)
     return losses[: times.size, : basis.size]
 
 
-def data_losses(model: "SkillParameters", samples: np.ndarray, coarser: float = 1.0) -> Array:
+def data_losses(model: "SkillParameters", samples: np.ndarray, coarser: float = 1.0) -> Any:
     """The loss after training on each number of samples, eq. 4.29 and, for more shots than one, B.42 averaged."""
     shots, rules = int(plain(model, "shots")), law(model)
     whole, part = _whole_skills(model, np.array([plain(model, "basis")]))
@@ -88,13 +90,13 @@ def data_losses(model: "SkillParameters", samples: np.ndarray, coarser: float = 
         grid, endless = _grid(model, rules, whole, count, coarser, steepest=SATURATED + 3 * math.sqrt(shots))
         chance = frequencies(rules, grid.points)
         left = unseen(count, chance, shots)
-        return _sums(rules, grid, endless, (chance * left)[:, None], jnp.ones(()), -count / shots)[0, 0]
+        return _sums(rules, grid, endless, (chance * left)[:, None], np.ones(()), -count / shots)[0, 0]
 
     total = jnp.asarray([learned(float(count)) for count in samples])
     return _with_untaught(model, rules, whole, part, total)
 
 
-def parameter_losses(model: "SkillParameters", basis: np.ndarray) -> Array:
+def parameter_losses(model: "SkillParameters", basis: np.ndarray) -> Any:
     """The loss after training on unlimited data: what the skills without basis functions leave (eqs. 4.35, 5.9)."""
     return _with_untaught(model, law(model), *_whole_skills(model, _padded(basis)), np.zeros(()))[: basis.size]
 
@@ -114,29 +116,29 @@ def _whole_skills(model: "SkillParameters", basis: np.ndarray) -> tuple[np.ndarr
     return np.minimum(whole, skills), part
 
 
-def _with_untaught(model: "SkillParameters", rules: Law, whole: Any, part: Any, taught: Any) -> Array:
+def _with_untaught(model: "SkillParameters", rules: Law, whole: Any, part: Any, taught: Any) -> Any:
     """The loss from that of the taught skills and of those without basis functions."""
     return _halved(model.target_scale, taught, _untaught(rules, plain(model, "skills"), whole, part))
 
 
-@jax.jit
-def _untaught(rules: Law, skills: Array, whole: Array, part: Array) -> Array:
+@numpy_unless_traced
+def _untaught(xp: Any, rules: Law, skills: Any, whole: Any, part: Any) -> Any:
     """Frequencies of all skills, or shares of them, that have no basis functions."""
-    finite = jnp.isfinite(whole)
-    first = jnp.where(finite, whole, 0.0) + 1
+    finite = xp.isfinite(whole)
+    first = xp.where(finite, whole, 0.0) + 1
     missing = rules.normalisation * power_sum(rules.exponent + 1, first, skills)
-    return jnp.where(finite, missing - part * frequencies(rules, first), 0.0)
+    return xp.where(finite, missing - part * frequencies(rules, first), 0.0)
 
 
-@jax.jit
-def _halved(scale: Any, taught: Array, untaught: Array) -> Array:
+@numpy_unless_traced
+def _halved(xp: Any, scale: Any, taught: Any, untaught: Any) -> Any:
     return scale**2 / 2 * (taught + untaught)
 
 
-def _partial_skill(rules: Law, whole: np.ndarray, part: np.ndarray, times: np.ndarray) -> Array:
+def _partial_skill(rules: Law, whole: np.ndarray, part: np.ndarray, times: np.ndarray) -> Any:
     """Frequency times relative loss of the skill that has only some of its basis functions."""
     chance = frequencies(rules, np.where(np.isfinite(whole), whole, 0.0) + 1)
-    return chance * rest_with_share(rules, chance, jnp.asarray(part), jnp.asarray(times)) ** 2
+    return chance * rest_with_share(rules, chance, part, times) ** 2
 
 
 def _grid(
@@ -164,24 +166,24 @@ def _grid(
     return sum_grid(ends[~endless], math.ceil(head), width, reach), endless
 
 
-@jax.jit
-def _sums_of_unlimited(rules: Law, grid: SumGrid, endless: np.ndarray, times: Array) -> Array:
+@numpy_unless_traced
+def _sums_of_unlimited(xp: Any, rules: Law, grid: SumGrid, endless: Any, times: Any) -> Any:
     """The sums of ``P_k φ(growth P_k t)``, rows for ends and columns for times."""
     chance = frequencies(rules, grid.points)
     summand = chance[:, None] * unlearned(rules, rules.growth * chance[:, None] * times) ** 2
-    start = unlearned(rules, jnp.zeros(()))
+    start = unlearned(rules, np.zeros(()))
     # Of the sigmoid's square, and of exp(-2 progress).
     slope = -2 * start**2 * (1.0 if rules.log_odds is None else 1 - start)
     return _sums(rules, grid, endless, summand, start**2, rules.growth * times * slope)
 
 
-@jax.jit
-def _sums(rules: Law, grid: SumGrid, endless: Any, summand: Array, start: Array, slope: Any) -> Array:
+@numpy_unless_traced
+def _sums(xp: Any, rules: Law, grid: SumGrid, endless: Any, summand: Any, start: Any, slope: Any) -> Any:
     """Sums to each end; to infinity the summand goes on as ``P (start + slope P)``, integrated from the reach."""
     finite, reached = partial_sums(grid, summand)
     scale, power, edge = rules.normalisation, rules.exponent + 1, grid.reach
     beyond = start * scale * edge ** (-rules.exponent) / rules.exponent
     beyond = beyond + slope * scale**2 * edge ** (1 - 2 * power) / (2 * power - 1)
     # Rows of the finite ends first, then the one of infinity, to be picked from.
-    rows = jnp.concatenate([finite, (reached + beyond)[None]])
-    return rows[jnp.where(endless, finite.shape[0], jnp.cumsum(~endless) - 1)]
+    rows = xp.concatenate([finite, (reached + beyond)[None]])
+    return rows[xp.where(endless, finite.shape[0], xp.cumsum(~endless) - 1)]

@@ -5,7 +5,6 @@ A file is read as plain arrays without unpickling, is verified by sha256 each ti
 
 import io
 import os
-import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from solvable.compiler import user_cache
 from solvable.files import write_atomically
 from solvable.networks.data.catalogue import ImageSet
 from solvable.networks.data.routes import PARTS, Arrays, Package, RouteError
@@ -36,13 +36,7 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     chosen = folder or os.environ.get("SOLVABLE_DATA")
     if chosen:
         return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        home = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    elif sys.platform == "darwin":
-        home = "~/Library/Caches"
-    else:
-        home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser() / "solvable"
+    return user_cache()
 
 
 def obtain(image_set: ImageSet, folder: str | os.PathLike[str] | None, say: Say) -> tuple[Arrays, str]:

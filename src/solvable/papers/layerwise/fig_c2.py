@@ -10,7 +10,8 @@ import numpy as np
 import xarray as xr
 from scipy.integrate import solve_ivp
 
-from solvable.models.parity_mode import BITS, PARITY, ParityMode, network, velocity
+from solvable.models.parity_mode import BITS, PARITY, ParityMode, network
+from solvable.models.parity_mode_flow import velocity
 from solvable.papers.claims import Claim, Scale
 from solvable.papers.layerwise._layer_reference import on_flow_time
 from solvable.papers.layerwise._variables import variable
