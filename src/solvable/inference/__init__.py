@@ -2,5 +2,6 @@
 
 from solvable.inference.law import Law, LawParameter
 from solvable.inference.runs import Run, check_runs
+from solvable.inference.thinning import thin
 
-__all__ = ["Law", "LawParameter", "Run", "check_runs"]
+__all__ = ["Law", "LawParameter", "Run", "check_runs", "thin"]
