@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from solvable.checks import check_choice, check_count
+from solvable.fits.scaling_allocation import directions
 from solvable.fits.scaling_objective import FORMS, HUBER, LOSSES, Fit, Robust
 from solvable.fits.scaling_report import ScalingLawReport
 from solvable.fits.scaling_table import Table, read_table
@@ -116,17 +117,12 @@ def scaling_law(
     runs = read_table(table, form, columns or {}, errors, group, drop_largest, flops)
     loss = Robust(robust, float(degrees), float(delta))
     found = fit_table(runs, loss)
-    # Exact data leave no residuals: their rounding errors are no likelihood.
-    exact = found.scale < 1e-9
-    cov = np.zeros((found.theta.size,) * 2) if exact else covariance(runs, found, loss)
-    if intervals == "bootstrap" and not exact:
+    if intervals == "bootstrap":
         draws = bootstrap(runs, found, loss, int(resamples), key)
     else:
-        draws = _normal_draws(found, cov, key)
+        draws = _normal_draws(found, covariance(runs, found, loss), key)
     back = rolling_origin(runs, loss) if discrepancy is None else None
-    profiles = {}
-    if intervals == "profile" and not exact:
-        profiles = _profiles(runs, found, loss)
+    profiles = _profiles(runs, found, loss) if intervals == "profile" else {}
     return ScalingLawReport(
         table=runs,
         theta=found.theta,
@@ -150,10 +146,9 @@ def _normal_draws(found: Fit, cov: np.ndarray, key: int) -> np.ndarray:
 
 def _profiles(table: Table, found: Fit, robust: Robust) -> dict[str, tuple[tuple[float, float], ...]]:
     """Intervals of all named parameters, at both levels."""
-    directions = ScalingLawReport.directions(table)
     return {
         name: tuple(profile(table, found, robust, direction, level) for level in _LEVELS)
-        for name, direction in directions.items()
+        for name, direction in directions(table).items()
     }
 
 

@@ -1,7 +1,7 @@
 """Robust fits of the logarithm of a sum of power laws: variable projection for a start, then a Newton method.
 
 Every form of a scaling law is a sum of terms ``exp(u_j)`` with ``u_j`` linear in the parameters, up to one parameter of
-data reuse. The logarithm of the loss is ``log sum_j exp(u_j)``, its gradient and Hessian are those of a softmax, and the
+data reuse. The logarithm of the loss is ``log sum_j exp(u_j)``, with the gradient and Hessian of a softmax, and the
 objective is minimised by the trust-region Newton method of SciPy.
 """
 
@@ -21,6 +21,8 @@ _SMALLEST_TERM = 1e-4
 # Coefficients below this fraction of the smallest loss count as zero, and their logarithms stay above it.
 NEGLIGIBLE = 1e-6
 _GRADIENT_TOLERANCE = 1e-3
+# Every residual counts as at least this large, so that the likelihood of exact data is bounded.
+_SMALLEST_SCALE = 1e-6
 STUDENT, HUBER, GAUSSIAN = "student", "huber", "none"
 LOSSES = (STUDENT, HUBER, GAUSSIAN)
 
@@ -124,7 +126,7 @@ class Points:
 
 
 class Law:
-    """Logarithm of the loss with derivatives, as a function of (log floor, log terms at the pivot, exponents, log R*)."""
+    """Logarithm of the loss with derivatives; parameters are log floor, log terms at the pivot, exponents, log R*."""
 
     def __init__(self, form: Form, points: Points) -> None:
         self.form, self.points = form, points
@@ -290,10 +292,11 @@ class Objective:
         hessian = (slope * bend[:, None]).T @ slope + np.tensordot(by_value, curve, 1)
         if not self.robust.estimates_scale:
             return total, gradient, hessian
-        total += counts.sum() * full[size]
-        by_scale = counts.sum() - counts @ (first * z)
+        resolution = counts.sum() * (_SMALLEST_SCALE / np.exp(full[size])) ** 2
+        total += counts.sum() * full[size] + resolution / 2
+        by_scale = counts.sum() - counts @ (first * z) - resolution
         cross = (counts * (first + second * z) / scale) @ slope
-        square = counts @ (second * z * z + first * z)
+        square = counts @ (second * z * z + first * z) + 2 * resolution
         hessian = np.block([[hessian, cross[:, None]], [cross[None, :], np.array([[square]])]])
         return total, np.append(gradient, by_scale), hessian
 
@@ -353,7 +356,7 @@ def fit(objective: Objective, starts: Sequence[np.ndarray]) -> Fit:
         if objective.robust.estimates_scale and start.size == size:
             residuals = objective.observed - objective.law.logs(start)
             spread = np.median(np.abs(residuals / objective.relative)) / 0.6745
-            full = np.append(start, np.log(max(float(spread), 1e-8)))
+            full = np.append(start, np.log(max(float(spread), _SMALLEST_SCALE)))
         if objective.robust.kind == HUBER:
             full = _descend_threshold(objective, start)
         results.append(objective.minimise(full))
@@ -365,7 +368,8 @@ def fit(objective: Objective, starts: Sequence[np.ndarray]) -> Fit:
         scale = float(np.exp(full[size]))
     else:
         # Huber has no scale of its own: the normal-consistent median of the residuals.
-        scale = float(np.median(np.abs(residuals / objective.relative)) / 0.6745)
+        spread = np.median(np.abs(residuals / objective.relative)) / 0.6745
+        scale = max(float(spread), _SMALLEST_SCALE)
     gradient = objective.parts(full)[1]
     unit = objective.robust.delta if objective.robust.kind == HUBER else 1.0
     converged = bool(np.abs(gradient).max() < _GRADIENT_TOLERANCE)
@@ -373,7 +377,7 @@ def fit(objective: Objective, starts: Sequence[np.ndarray]) -> Fit:
 
 
 def _descend_threshold(objective: Objective, start: np.ndarray) -> np.ndarray:
-    """Start of a Huber fit: a smooth likelihood, then thresholds that fall tenfold, because small ones are not smooth."""
+    """Start of a Huber fit: a smooth likelihood, then thresholds that fall tenfold, as small ones are not smooth."""
     smooth = Objective(objective.law, objective.observed, Robust(), objective.counts, objective.relative)
     theta = fit(smooth, [start]).theta
     delta = 1e-3

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
-from scipy.optimize import minimize_scalar
 from scipy.stats import t as student_t
 
 from solvable._version import __version__
 from solvable.dataset import Meaning, make_dataset
 from solvable.display import Report
-from solvable.fits.scaling_objective import FORMS, NEGLIGIBLE, Law, Robust
+from solvable.fits.scaling_allocation import directions, optimal_allocation
+from solvable.fits.scaling_objective import NEGLIGIBLE, Law, Robust
 from solvable.fits.scaling_table import Table
 from solvable.fits.scaling_uncertainty import Backtest
 
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LEVELS = (0.68, 0.95)
-# Few origins are independent, so that quantiles of Student's t with four degrees of freedom take the place of Gaussian ones.
+# Few origins are independent: quantiles of Student's t with four degrees of freedom replace Gaussian ones.
 _FACTORS = tuple(float(student_t.ppf((1 + level) / 2, 4)) for level in _LEVELS)
 # Without a known discrepancy there is no interval beyond this multiple of the largest compute.
 _FURTHEST = 3.0
-_COEFFICIENTS = ("A", "B")
 _SYMBOLS = {"parameters": "N", "tokens": "D", "compute": "C"}
 _MEANINGS = {
     "estimate": Meaning("estimate", "1"),
@@ -107,27 +106,10 @@ class ScalingLawReport(Report):
     discrepancy: float | None
     notes: tuple[str, ...] = ()
 
-    @staticmethod
-    def directions(table: Table) -> dict[str, np.ndarray]:
-        """Each parameter as a linear function of the centred ones; of E, A, B and R* the logarithm."""
-        form = table.form
-        terms = int(form.floor) + len(form.powers)
-        unit = np.eye(form.size)
-        found = {"E": unit[0]} if form.floor else {}
-        for name, place, (quantity, exponent) in zip(
-            _COEFFICIENTS, range(int(form.floor), terms), form.powers, strict=False
-        ):
-            slope = unit[terms + form.exponents.index(exponent)]
-            found[name] = unit[place] + math.log(table.pivots[quantity]) * slope
-        found |= {name: unit[terms + place] for place, name in enumerate(form.exponents)}
-        if form.reuse:
-            found["R*"] = unit[-1]
-        return found
-
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the parameters."""
-        return tuple(self.directions(self.table))
+        return tuple(directions(self.table))
 
     def __getitem__(self, name: str) -> float:
         if name not in self.names:
@@ -135,7 +117,7 @@ class ScalingLawReport(Report):
         return float(self._natural(name, self.theta))
 
     def _natural(self, name: str, theta: np.ndarray) -> Any:
-        value = theta @ self.directions(self.table)[name]
+        value = theta @ directions(self.table)[name]
         return value if name in self.table.form.exponents else np.exp(value)
 
     @functools.cached_property
@@ -228,7 +210,7 @@ class ScalingLawReport(Report):
             if "compute" not in known:
                 raise ValueError("a law in compute predicts from compute=, or from parameters and tokens")
         elif list(known) == ["compute"]:
-            best = self._optimum(np.atleast_1d(known["compute"]), self.theta)
+            best = optimal_allocation(self.table, self.theta, np.atleast_1d(known["compute"]))
             known["parameters"], known["tokens"] = best[:2]
         elif len(known) == 2:
             if "tokens" not in known:
@@ -249,19 +231,6 @@ class ScalingLawReport(Report):
         """Decades beyond the largest compute of the table; without compute, beyond the largest of each quantity."""
         name = "compute" if "compute" in self.table.values else self.table.form.quantities[0]
         return np.maximum(0.0, np.log10(values[name] / self.table.values[name].max()))
-
-    def _optimum(self, budgets: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Parameters, tokens and log loss that are best at each budget, without repeated data."""
-        form, flops = self.table.form, self.table.flops
-        directions = self.directions(self.table)
-        # Where both exponents differ, A alpha N^-alpha = B beta D^-beta at the optimum: solve in closed form.
-        alpha, beta = (theta @ directions[exponent] for _, exponent in form.powers)
-        log_a, log_b = (theta @ directions[name] for name in _COEFFICIENTS)
-        tokens_times_size = np.log(budgets / flops)
-        log_n = (log_a + math.log(alpha) - log_b - math.log(beta) + beta * tokens_times_size) / (alpha + beta)
-        n, d = np.exp(log_n), np.exp(tokens_times_size - log_n)
-        values = {"parameters": n, "tokens": d, "unique_tokens": d}
-        return n, d, Law(form, self.table.at(values)).logs(theta)
 
     def compute_optimal(self, budgets: Any, *, unique_tokens: float | None = None) -> xr.Dataset:
         """Divide a budget of compute optimally between parameters and tokens, with intervals of both and of the loss.
@@ -285,9 +254,7 @@ class ScalingLawReport(Report):
             raise ValueError("unique_tokens matters to form='data-reuse' only: fit that form, or leave it out")
 
         def optimum(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            if unique_tokens is None:
-                return self._optimum(budgets, theta)
-            return self._optimum_of_reuse(budgets, theta, float(unique_tokens))
+            return optimal_allocation(self.table, theta, budgets, unique_tokens)
 
         terms = int(self.table.form.floor) + len(self.table.form.powers)
         usable = (self.draws[:, terms : terms + len(self.table.form.exponents)] > 0).all(1)
@@ -311,26 +278,6 @@ class ScalingLawReport(Report):
             attributes,
             _MEANINGS,
         )
-
-    def _optimum_of_reuse(
-        self, budgets: np.ndarray, theta: np.ndarray, unique: float
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same with a bounded number of unique tokens, by a search over the logarithm of N."""
-        found = []
-        start, _, _ = self._optimum(budgets, theta)
-        for budget, centre in zip(budgets, start, strict=True):
-
-            def loss(log_n: float, budget: float = budget) -> float:
-                n = math.exp(log_n)
-                d = budget / (self.table.flops * n)
-                values = {"parameters": [n], "tokens": [d], "unique_tokens": [min(unique, d)]}
-                return float(Law(self.table.form, self.table.at(values)).logs(theta)[0])
-
-            middle = math.log(centre)
-            best = minimize_scalar(loss, bounds=(middle - 7, middle + 7), method="bounded", options={"xatol": 1e-6})
-            found.append((math.exp(best.x), budget / (self.table.flops * math.exp(best.x)), best.fun))
-        n, d, value = np.array(found).T
-        return n, d, value
 
     def compare(self, forms: Sequence[str] = ("equal-exponents", "without-floor", "compute")) -> xr.Dataset:
         """Compare with other forms of the law by how well they predict runs of larger compute.
@@ -356,7 +303,8 @@ class ScalingLawReport(Report):
         rows = [("law", f"{self.table.form.formula}   ({symbols})")]
         for name in self.names:
             row = self._row(name)
-            text = f"{row['estimate']:.5g} ± {row['standard_error']:.2g}   (95 %: {row['low95']:.4g} … {row['high95']:.4g})"
+            ends = f"95 %: {row['low95']:.4g} … {row['high95']:.4g}"
+            text = f"{row['estimate']:.5g} ± {row['standard_error']:.2g}   ({ends})"
             rows.append(
                 (name, text + ("" if row["identified"] == "yes" else f"   not determined: {row['identified']}"))
             )
@@ -438,7 +386,7 @@ class ScalingLawReport(Report):
         return from_dataset(load(path), str(path))
 
     def plot(self) -> "Figure":
-        """Measured against fitted losses with residuals, and the loss over compute with the forecast and its interval."""
+        """Losses over compute with the forecast and its interval, residuals, and draws of the exponents."""
         from solvable.fits.scaling_picture import draw
 
         return draw(self)
@@ -449,6 +397,3 @@ def _positive(name: str, value: Any) -> np.ndarray:
     if array.size == 0 or not (np.isfinite(array) & (array > 0)).all():
         raise ValueError(f"{name} must be positive and finite, not {value!r}")
     return array
-
-
-__all__ = ["FORMS", "ScalingLawReport"]

@@ -1,4 +1,4 @@
-"""Tables of training runs: columns by name or by alias, checks that name row and column, and what a fit could not see."""
+"""Tables of training runs: columns by name or by alias, and checks that name row and column."""
 
 import dataclasses
 import os
@@ -144,7 +144,8 @@ def as_columns(table: Any) -> dict[str, Any]:
             raise ValueError(f"columns of a table must be equally long, not of the shapes {lengths}")
         return columns
     raise ValueError(
-        f"a table is a data frame, a mapping of columns, a dataset or the path of a CSV file, not {type(table).__name__}"
+        "a table is a data frame, a mapping of columns, a dataset or the path of a CSV file, not "
+        f"{type(table).__name__}"
     )
 
 
@@ -226,9 +227,9 @@ def _quantities(
     known = [name for name in three if name in given]
     if len(known) == 2:
         (missing,) = set(three) - set(known)
-        n, d, c = (given.get(name) for name in three)
+        n, d, c = (given.get(name, np.ones(1)) for name in three)
         rule = {"compute": f"{flops:g} N D", "tokens": f"C / ({flops:g} N)", "parameters": f"C / ({flops:g} D)"}
-        given[missing] = flops * n * d if c is None else c / (flops * (d if n is None else n))  # type: ignore[operator]
+        given[missing] = flops * n * d if missing == "compute" else c / (flops * n * d)
         notes.append(f"{missing} computed as {rule[missing]}")
     elif len(known) == 3:
         off = np.abs(np.log(given["compute"] / (flops * given["parameters"] * given["tokens"])))

@@ -1,7 +1,6 @@
 """Uncertainty of a scaling law: resampled runs, profile likelihood, and the discrepancy found by rolling origin."""
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
@@ -111,20 +110,18 @@ def profile(table: Table, found: Fit, robust: Robust, direction: np.ndarray, con
     best = float(along @ full)
     threshold = float(chi2.ppf(confidence, 1)) / 2
 
-    def excess_from(start: np.ndarray) -> Callable[[float], float]:
-        current = start.copy()
-
-        def excess(value: float) -> float:
-            moved = current + unit * (value - along @ current)
-            _, total = objective.minimise(free.T @ moved, free, unit * value)
-            return total - found.objective - threshold
-
-        return excess
-
     scale = float(np.sqrt(along[:-1] @ covariance(table, found, robust) @ along[:-1]))
-    excess = excess_from(full)
+    # The other parameters of the last point, from which the next one starts.
+    others = free.T @ full
+
+    def excess(value: float) -> float:
+        nonlocal others
+        others, total = objective.minimise(others, free, unit * value)
+        return total - found.objective - threshold
+
     ends = []
     for sign in (-1, 1):
+        others = free.T @ full
         near, far = best, best + sign * 1.5 * scale
         for _ in range(8):
             if excess(far) > 0:
@@ -133,7 +130,7 @@ def profile(table: Table, found: Fit, robust: Robust, direction: np.ndarray, con
         else:
             ends.append(sign * np.inf)
             continue
-        ends.append(float(brentq(excess, near, far, xtol=1e-4 * scale, rtol=1e-10)))
+        ends.append(float(brentq(excess, near, far, xtol=2e-3 * scale, rtol=1e-10)))
     return ends[0], ends[1]
 
 
