@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from solvable.comparison import compare
     from solvable.explorer import explore
     from solvable.files import load, save
+    from solvable.inference.readers import read_curves
     from solvable.model import Model
     from solvable.models.committee import Algorithm, Committee
     from solvable.models.diagonal_network import DiagonalNetwork
@@ -70,6 +71,7 @@ _HOME = {
     "load": "solvable.files",
     "plot": "solvable.plotting",
     "plot_plane": "solvable.plotting",
+    "read_curves": "solvable.inference.readers",
     "save": "solvable.files",
     "sweep": "solvable.sweeps",
 }
@@ -123,6 +125,7 @@ __all__ = [
     "papers",
     "plot",
     "plot_plane",
+    "read_curves",
     "save",
     "solvers",
     "stories",

@@ -2,6 +2,20 @@
 
 from solvable.inference.examples import example_curves, example_table
 from solvable.inference.law import Law, LawParameter
+from solvable.inference.readers import Curves, CurveWarning, read_curves
 from solvable.inference.runs import Run, check_runs
+from solvable.inference.tidying import count_forks_once, thin
 
-__all__ = ["Law", "LawParameter", "Run", "check_runs", "example_curves", "example_table"]
+__all__ = [
+    "CurveWarning",
+    "Curves",
+    "Law",
+    "LawParameter",
+    "Run",
+    "check_runs",
+    "count_forks_once",
+    "example_curves",
+    "example_table",
+    "read_curves",
+    "thin",
+]
