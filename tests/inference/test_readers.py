@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import solvable
-from solvable.inference import CurveWarning, Run, count_forks_once, example_curves, read_curves, thin
+from solvable.inference import CurveWarning, Run, count_forks_once, example_curves, read_curves
 
 STEPS = np.arange(10, 510, 10.0)
 LOSS = 2 + 3 * STEPS**-0.4
@@ -204,16 +204,6 @@ def test_warm_up_delays_the_intrinsic_time_by_half_of_its_length() -> None:
     np.testing.assert_allclose(run.steps - run.flow_time, 40, atol=1)
     run = example_curves()[0]
     assert run.steps[0] - run.flow_time[0] == pytest.approx(1080, abs=2)
-
-
-def test_bins_hold_means_and_their_errors() -> None:
-    """Errors of bins from the spread in them: chi-square over 60 bins is 60 with a standard deviation of 11."""
-    steps = np.arange(1000, 30_000.0)
-    noise = np.random.default_rng(0).normal(size=steps.size) * 0.05
-    short = thin(Run("one", steps, steps**-0.2 * np.exp(noise)), 40)
-    truth = thin(Run("one", steps, steps**-0.2), 40).loss
-    assert short.errors is not None
-    assert np.sum(((short.loss - truth) / short.errors) ** 2) / short.size == pytest.approx(1, abs=0.6)
 
 
 def test_forks_are_noticed_and_can_count_once() -> None:

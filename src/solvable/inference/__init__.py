@@ -4,7 +4,8 @@ from solvable.inference.examples import example_curves, example_table
 from solvable.inference.law import Law, LawParameter
 from solvable.inference.readers import Curves, CurveWarning, read_curves
 from solvable.inference.runs import Run, check_runs
-from solvable.inference.tidying import count_forks_once, thin
+from solvable.inference.thinning import thin
+from solvable.inference.tidying import count_forks_once
 
 __all__ = [
     "CurveWarning",

@@ -168,13 +168,15 @@ class Law:
         """
         return []
 
-    def exact(self, theta: Mapping[str, float]) -> "Law | None":
-        """The same law computed without an emulator, for a last correction near ``theta``; None if it has none.
+    def exact(self, theta: Mapping[str, float], runs: Sequence[Run]) -> "Law | None":
+        """The same law corrected by the solver near ``theta``, if it is computed by an emulator; None if it is not.
 
         Parameters
         ----------
         theta
             The best nonlinear parameters by name.
+        runs
+            The runs that are fitted.
         """
         return None
 

@@ -15,7 +15,8 @@ from solvable.inference import formats
 from solvable.inference.columns import choose_columns, split_exports
 from solvable.inference.formats import MISSING, Columns
 from solvable.inference.runs import Run
-from solvable.inference.tidying import check_values, equal_prefixes, keep_latest, recorded, thin, with_warm_up
+from solvable.inference.thinning import thin
+from solvable.inference.tidying import check_values, equal_prefixes, keep_latest, recorded, with_warm_up
 
 _FEWEST_RECORDS = 5
 _LONGEST = 2000

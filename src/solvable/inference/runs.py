@@ -168,7 +168,8 @@ class Run:
         """
         fields = ("steps", "loss", "flow_time", "learning_rate", "errors")
         values = {name: getattr(self, name) for name in fields}
-        return dataclasses.replace(self, **{name: None if v is None else v[chosen] for name, v in values.items()})
+        parts: dict[str, Any] = {name: None if value is None else value[chosen] for name, value in values.items()}
+        return dataclasses.replace(self, **parts)
 
     def trained_by(self, training: Training) -> Self:
         """The run with the schedule, the peak rate and the batch size of a training.
@@ -183,8 +184,10 @@ class Run:
         batch = getattr(training, "batch_size", None)
         if batch is not None and not isinstance(batch, Schedule):
             sizes.setdefault("batch_size", float(batch))
+        # The flow time is computed again.
+        again: dict[str, Any] = {"sizes": sizes, "flow_time": None, "learning_rate": None}
         if not isinstance(rate, Schedule):
-            return dataclasses.replace(self, sizes=sizes, flow_time=None, learning_rate=None, peak=float(rate))
+            return dataclasses.replace(self, peak=float(rate), **again)
 
         def schedule(steps: np.ndarray) -> np.ndarray:
             import jax
@@ -193,7 +196,7 @@ class Run:
                 found = np.asarray(jax.vmap(rate)(np.atleast_1d(np.asarray(steps, float))))
             return found.reshape(np.shape(steps))
 
-        made = dataclasses.replace(self, sizes=sizes, schedule=schedule, flow_time=None, learning_rate=None)
+        made = dataclasses.replace(self, schedule=schedule, **again)
         return dataclasses.replace(made, peak=made._schedule_peak, learning_rate=made.rates(made.steps))
 
 

@@ -1,4 +1,4 @@
-"""Tidy records of one run: missing cells, spikes, restarts, duplicate steps, forks, warm-up, and bins of long logs."""
+"""Tidy records of one run: missing cells, spikes, restarts, duplicate steps, forks and warm-up."""
 
 import dataclasses
 import itertools
@@ -248,36 +248,3 @@ def with_warm_up(run: Run, steps: float) -> Run:
         return np.interp(at, times, rates) * np.clip((at + 1) / steps, 0.0, 1.0)
 
     return dataclasses.replace(run, schedule=schedule, flow_time=None, learning_rate=recorded_rates)  # type: ignore[arg-type]
-
-
-def thin(run: Run, per_decade: int = 40) -> Run:
-    """Average records in bins that are uniform in the logarithm of the step, with the error of each mean.
-
-    Parameters
-    ----------
-    run
-        The run.
-    per_decade
-        Number of bins per decade.
-    """
-    positive = np.maximum(run.steps, 1e-300)
-    bins = np.floor(per_decade * np.log10(positive)).astype(int)
-    starts = np.flatnonzero(np.append(True, np.diff(bins) > 0))
-    counts = np.diff(np.append(starts, run.size))
-
-    def mean(values: np.ndarray) -> np.ndarray:
-        return np.add.reduceat(values, starts) / counts
-
-    losses = mean(run.loss)
-    variance = np.maximum(mean(run.loss**2) - losses**2, 0.0) * counts / np.maximum(counts - 1, 1)
-    pooled = float(np.median(np.sqrt(variance[counts > 1]) / losses[counts > 1])) if (counts > 1).any() else 0.0
-    spread = np.where(counts > 2, np.sqrt(variance), pooled * losses)
-    errors = spread / np.sqrt(counts)
-    return dataclasses.replace(
-        run,
-        steps=mean(run.steps),
-        loss=losses,
-        flow_time=mean(run.flow_time),
-        learning_rate=None if run.learning_rate is None else mean(run.learning_rate),
-        errors=errors if (errors > 0).all() else None,
-    )
