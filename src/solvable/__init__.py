@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from solvable.explorer import explore
     from solvable.files import load, save
     from solvable.inference.inferring import infer
+    from solvable.inference.readers import read_curves
     from solvable.inference.report import InferenceReport
     from solvable.model import Model
     from solvable.models.committee import Algorithm, Committee
@@ -74,6 +75,7 @@ _HOME = {
     "load": "solvable.files",
     "plot": "solvable.plotting",
     "plot_plane": "solvable.plotting",
+    "read_curves": "solvable.inference.readers",
     "save": "solvable.files",
     "sweep": "solvable.sweeps",
 }
@@ -129,6 +131,7 @@ __all__ = [
     "papers",
     "plot",
     "plot_plane",
+    "read_curves",
     "save",
     "solvers",
     "stories",

@@ -11,7 +11,12 @@ from solvable.inference.theory_laws import FeatureScalingLaw, law_of_model
 _BoxesOf = Mapping[str, tuple[float, float] | None] | None
 
 # Where each law is made, loaded on first use.
-_HOMES: dict[str, str] = {}
+_HOMES: dict[str, str] = {
+    "broken-power-law": "solvable.inference.empirical_laws:BrokenPowerLaw",
+    "power-law": "solvable.inference.empirical_laws:PowerLaw",
+    "power-law-steps": "solvable.inference.empirical_laws:steps_power_law",
+    "schedule": "solvable.inference.empirical_laws:ScheduleLaw",
+}
 
 
 def register_law(name: str, home: str) -> None:
