@@ -9,8 +9,8 @@ from solvable.inference.fitting import Fit
 from solvable.inference.noise import autocorrelation, estimate
 
 # Smooth curves in the logarithm of time, up to this degree, per run.
-_DEGREE = 8
-_FEWEST_PER_DEGREE = 3
+_DEGREE = 16
+_FEWEST_PER_DEGREE = 4
 # The chance of a false alarm.
 FALSE_ALARM = 1e-3
 
