@@ -16,7 +16,7 @@ from solvable.inference.backtest import (
     early_to_late,
     forecast_end,
 )
-from solvable.inference.empirical_laws import BorrowedKernel, BrokenPowerLaw, PowerLaw
+from solvable.inference.empirical_laws import BrokenPowerLaw, PowerLaw, ScheduleLaw
 
 STEPS = np.geomspace(10, 10_000, 80)
 # Noise of models of 100M parameters, from their nine runs; docs/results/make/real_curves.py finds it.
@@ -59,7 +59,7 @@ def test_public_curves_under_decays_need_the_schedule() -> None:
     """Four runs from 30 % of their steps: the kernel of the other size is within 1.5 %, power laws miss by more."""
     names = ("cosine_24000", "wsd_20000_24000", "wsdld_20000_24000", "wsdcon_9")
     runs = [run for run in example_curves("schedules-25M") if run.name in names]
-    found = early_to_late(runs, {"borrowed": BorrowedKernel(KERNEL_100M)}, (0.3,), widths=True)
+    found = early_to_late(runs, {"borrowed": (ScheduleLaw(), KERNEL_100M)}, (0.3,), widths=True)
     errors = np.abs(found.error).sel(fraction=0.3)
     assert float(errors.sel(law="borrowed").median()) < 0.006
     assert float(errors.sel(law="borrowed").max()) < 0.015

@@ -10,7 +10,6 @@ from scipy.integrate import quad
 from solvable.inference import Run, count_forks_once, example_curves
 from solvable.inference.backtest import fit_part
 from solvable.inference.empirical_laws import (
-    BorrowedKernel,
     BrokenPowerLaw,
     PowerLaw,
     ScheduleLaw,
@@ -87,13 +86,13 @@ def test_noise_under_a_schedule_is_the_integral(schedule: object) -> None:
         (PowerLaw("steps"), {"exponent": 0.3}, [1.0, 2.0], [constant]),
         (
             BrokenPowerLaw(),
-            {"early_exponent": 0.2, "late_exponent": 1.0, "break_time": 1.5},
+            {"early_exponent": 0.2, "late_exponent": 1.0, "break_time": 2000.0},
             [1.0, 1.0],
             [constant],
         ),
         (
             ScheduleLaw(),
-            {"exponent": 0.5, "noise_time": 0.05, "noise_exponent": 1.6},
+            {"exponent": 0.5, "noise_time": 50.0, "noise_exponent": 1.6},
             [2.0, 0.4, 0.1],
             [cosine, constant, decayed],
         ),
@@ -144,16 +143,17 @@ def test_borrowed_kernel_predicts_the_end_of_a_decay() -> None:
     other = [dataclasses.replace(run, group="all") for run in count_forks_once(example_curves("schedules-100M"))]
     chosen = [run for run in other if run.name in ("cosine_24000", "wsd_20000_24000", "constant_24000")]
     found = fit_part(ScheduleLaw(), chosen)
-    theta = found.problem.theta(found.best.coordinates, "all")
-    kernel = borrowed_kernel({**theta, **coefficients(found), "unit": found.problem.law.unit})  # type: ignore[attr-defined]
+    kernel = borrowed_kernel(found)
+    with pytest.raises(ValueError, match="a fit of the law 'schedule', not of 'power-law'"):
+        borrowed_kernel(fit_part(PowerLaw(), chosen))
     run = next(run for run in example_curves("schedules-25M") if run.name == "cosine_24000")
     early = run.part(run.steps < 0.3 * run.steps[-1])
     errors = {}
-    for name, law in (("borrowed", BorrowedKernel(kernel)), ("steps", PowerLaw("steps"))):
+    for name, law in (("borrowed", (ScheduleLaw(), kernel)), ("steps", PowerLaw("steps"))):
         fitted = fit_part(law, [early])
         values = fitted.problem.law.basis(fitted.problem.theta(fitted.best.coordinates, run.group), run)
-        terms = coefficients(fitted)
-        predicted = values @ np.array([terms.get(term, 1.0) for term in fitted.problem.law.terms])
+        terms = {**kernel, **coefficients(fitted)}
+        predicted = values @ np.array([terms[term] for term in fitted.problem.law.terms])
         errors[name] = abs(np.log(run.loss[-1] / predicted[-1]))
     assert errors["borrowed"] < 0.01
     assert errors["steps"] > 0.02

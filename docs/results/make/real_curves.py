@@ -28,7 +28,7 @@ import solvable
 from solvable.fits import scaling_law
 from solvable.inference import Run, count_forks_once, example_curves, example_table
 from solvable.inference.backtest import FACTORS, conformal_factor, early_to_late, fit_part
-from solvable.inference.empirical_laws import BorrowedKernel, PowerLaw, ScheduleLaw, borrowed_kernel, schedule_warnings
+from solvable.inference.empirical_laws import PowerLaw, ScheduleLaw, borrowed_kernel, schedule_warnings
 from solvable.plotting import COLOURS, new_figure, save_figure
 
 DOCS = Path(__file__).parents[2]
@@ -164,16 +164,12 @@ def overtraining() -> dict[str, Any]:
 
 def kernel(runs: list[Run]) -> dict[str, float]:
     """Noise and its memory, from all runs of one size."""
-    found = fit_part(ScheduleLaw(), [dataclasses.replace(run, group="all") for run in runs])
-    theta = found.problem.theta(found.best.coordinates, "all")
-    terms = dict(zip([column.term for column in found.problem.columns], found.best.coefficients.tolist(), strict=True))
-    return borrowed_kernel({**theta, **terms, "unit": found.problem.law.unit})  # type: ignore[attr-defined]
+    return borrowed_kernel(fit_part(ScheduleLaw(), [dataclasses.replace(run, group="all") for run in runs]))
 
 
 def forecasts(runs: list[Run], borrowed: dict[str, float]) -> Any:
-    laws = {"schedule": ScheduleLaw(), "schedule-borrowed": BorrowedKernel(borrowed)}
-    with_widths = early_to_late(runs, {"schedule-borrowed": laws["schedule-borrowed"]}, FRACTIONS, widths=True)
-    free = early_to_late(runs, {"schedule": laws["schedule"]}, FRACTIONS)
+    with_widths = early_to_late(runs, {"schedule-borrowed": (ScheduleLaw(), borrowed)}, FRACTIONS, widths=True)
+    free = early_to_late(runs, {"schedule": ScheduleLaw()}, FRACTIONS)
     return with_widths, free.sel(law=["schedule"])
 
 
@@ -297,15 +293,17 @@ def _draw_forecast(ax: Any, run: Run, borrowed: dict[str, float]) -> None:
     chosen = {
         "power-law-steps": PowerLaw("steps"),
         "power-law": PowerLaw(),
-        "schedule-borrowed": BorrowedKernel(borrowed),
+        "schedule-borrowed": (ScheduleLaw(), borrowed),
     }
     for law, made in chosen.items():
         found = fit_part(made, [known])
         problem = found.problem
         theta = problem.theta(found.best.coordinates, known.group)
         values = problem.law.basis(theta, run)
-        amplitudes = dict(zip([column.term for column in problem.columns], found.best.coefficients, strict=True))
-        total = values @ np.array([amplitudes.get(term, 1.0) for term in problem.law.terms])
+        amplitudes = {
+            column.term: value for column, value in zip(problem.columns, found.best.coefficients, strict=True)
+        }
+        total = values @ np.array([{**borrowed, **amplitudes}[term] for term in problem.law.terms])
         ax.plot(run.steps, total, color=COLOURS[list(NAMES).index(law)], label=NAMES[law])
     ax.set(xlabel="step", ylabel="loss", title="100M parameters, cosine schedule", xscale="log", ylim=(2.8, 3.8))
     ax.legend(fontsize="x-small")

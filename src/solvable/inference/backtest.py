@@ -8,7 +8,7 @@ factor.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,8 @@ _MEANINGS = {
     "rms_error": Meaning("root-mean-square relative error of later records", "1"),
     "verdict": Meaning("best, undecided or worse", ""),
 }
-Maker = Callable[[Run], Law]
+# A law, or a law with values of parameters and terms that are fixed, such as a borrowed kernel.
+Candidate = Law | tuple[Law, Mapping[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,33 +93,27 @@ def later(found: Fit, runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
     return logs, np.sqrt(np.maximum(spread, 0.0))
 
 
-def fit_part(law: Law, runs: Sequence[Run], noise: str = _NOISE, starts: int = _STARTS, fixed: Any = None) -> Fit:
+def fit_part(law: Candidate, runs: Sequence[Run], noise: str = _NOISE, starts: int = _STARTS) -> Fit:
     """Fit a law whose boxes suit these runs.
 
     Parameters
     ----------
     law
-        The law.
+        The law, or a pair of a law and values of its parameters and terms that are fixed.
     runs
         The runs.
     noise
         Kind of the noise.
     starts
         Number of starts.
-    fixed
-        Values of parameters and terms that are not fitted.
     """
+    one, fixed = law if isinstance(law, tuple) else (law, {})
     # One exponent has one optimum, which the law's own start finds.
-    tried = starts if len(law.parameters) > 1 else 0
-    return fit(law.prepare(runs), runs, noise=noise, starts=tried, fixed=_known(law, fixed))
+    free = [parameter for parameter in one.parameters if parameter.name not in fixed]
+    return fit(one.prepare(runs), runs, noise=noise, starts=starts if len(free) > 1 else 0, fixed=fixed)
 
 
-def _known(law: Law, fixed: Mapping[str, float] | None) -> dict[str, float]:
-    # A borrowed kernel brings its own amplitude, which is known.
-    return {**({"borrowed_noise": 1.0} if "borrowed_noise" in law.terms else {}), **(fixed or {})}
-
-
-def discrepancy_per_decade(law: Law, run: Run, noise: str = _NOISE) -> float:
+def discrepancy_per_decade(law: Candidate, run: Run, noise: str = _NOISE) -> float:
     """Relative error of a law per decade of time beyond the fitted part, from rolling origins within one run.
 
     Parameters
@@ -138,7 +133,7 @@ def discrepancy_per_decade(law: Law, run: Run, noise: str = _NOISE) -> float:
         early, late = run.part(slice(count)), run.part(slice(count, None))
         found = fit_part(law, [early], noise)
         logs, spread = later(found, [late])
-        expected = found.problem.noise.deviation ** 2 + spread**2
+        expected = found.problem.noise.deviation**2 + spread**2
         squares.append((np.log(late.loss) - logs) ** 2 - expected)
         distances.append(np.log10(late.flow_time / early.flow_time[-1]) ** 2)
     if not squares:
@@ -147,7 +142,7 @@ def discrepancy_per_decade(law: Law, run: Run, noise: str = _NOISE) -> float:
     return math.sqrt(excess / float(np.concatenate(distances).mean()))
 
 
-def forecast_end(law: Law | str, run: Run, fraction: float, noise: str = _NOISE, widths: bool = True) -> Forecast:
+def forecast_end(law: Candidate | str, run: Run, fraction: float, noise: str = _NOISE, widths: bool = True) -> Forecast:
     """Fit the records up to a fraction of the last step, and predict the last record.
 
     Parameters
@@ -185,7 +180,7 @@ def forecast_end(law: Law | str, run: Run, fraction: float, noise: str = _NOISE,
 
 def early_to_late(
     runs: Sequence[Run],
-    laws: Mapping[str, Law | Maker] | None = None,
+    laws: Mapping[str, Candidate] | None = None,
     fractions: Sequence[float] = (0.2, 0.3, 0.5),
     *,
     widths: bool = False,
@@ -198,7 +193,7 @@ def early_to_late(
     runs
         Finished runs.
     laws
-        Laws by name, or functions that make the law of a run. The baselines (last value, power law with an offset in
+        Laws by name, or pairs of a law and what is fixed in it. The baselines (last value, power law with an offset in
         steps and in intrinsic time) are always there.
     fractions
         Fractions of the last step up to which records are known.
@@ -219,9 +214,8 @@ def early_to_late(
     parts = {name: np.full(shape, np.nan) for name in ("error", "noise", "parameter_error", "discrepancy")}
     for i, run in enumerate(runs):
         for j, law in enumerate(chosen.values()):
-            made = law if isinstance(law, Law | str) else law(run)
             for k, fraction in enumerate(fractions):
-                one = forecast_end(made, run, fraction, noise, widths)
+                one = forecast_end(law, run, fraction, noise, widths)
                 values = (one.error, one.noise, one.parameters, one.discrepancy)
                 for name, value in zip(parts, values, strict=True):
                     parts[name][i, j, k] = value
@@ -269,7 +263,7 @@ def conformal_factor(errors: Any, widths: Any, level: float) -> float:
     return float(ratios[place]) if place < ratios.size else math.inf
 
 
-def compare_laws(runs: Sequence[Run], laws: Mapping[str, Law | Maker] | None = None, noise: str = _NOISE) -> xr.Dataset:
+def compare_laws(runs: Sequence[Run], laws: Mapping[str, Candidate] | None = None, noise: str = _NOISE) -> xr.Dataset:
     """Compare laws by the expected log score of records that come later than those they were fitted to.
 
     Each run is fitted up to 50, 60, 70, 80 and 90 % of its records, and the next tenth is predicted.
@@ -279,7 +273,7 @@ def compare_laws(runs: Sequence[Run], laws: Mapping[str, Law | Maker] | None = N
     runs
         The runs; each is fitted alone.
     laws
-        Laws by name, or functions that make the law of a run, beside the baselines.
+        Laws by name, or pairs of a law and what is fixed in it, beside the baselines.
     noise
         Kind of the noise.
 
@@ -327,8 +321,7 @@ def _block_errors(law: Any, run: Run, noise: str) -> list[tuple[np.ndarray, np.n
             noise_width = float(np.std(np.diff(np.log(early.loss[-max(10, count // 4) :])))) + 1e-12
             found.append((np.log(late.loss / early.loss[-1]), np.full(late.size, noise_width)))
             continue
-        made = law if isinstance(law, Law) else law(run)
-        fitted = fit_part(made, [early], noise)
+        fitted = fit_part(law, [early], noise)
         logs, spread = later(fitted, [late])
         found.append((np.log(late.loss) - logs, np.hypot(spread, fitted.problem.noise.deviation)))
     return found
