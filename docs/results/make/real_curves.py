@@ -29,7 +29,7 @@ from solvable.fits import scaling_law
 from solvable.inference import Run, count_forks_once, example_curves, example_table
 from solvable.inference.backtest import FACTORS, conformal_factor, early_to_late, fit_part
 from solvable.inference.empirical_laws import PowerLaw, ScheduleLaw, borrowed_kernel, schedule_warnings
-from solvable.plotting import COLOURS, new_figure, save_figure
+from solvable.plotting import COLOURS, few_ticks, new_figure, save_figure
 
 DOCS = Path(__file__).parents[2]
 SIZES = ("25M", "100M")
@@ -271,7 +271,8 @@ def draw(results: dict[str, Any], curves: dict[str, list[Run]], kernels: dict[st
         errors = 100 * np.abs(errors_of(results, law))
         axes[1].plot([100 * f for f in FRACTIONS], np.median(errors, axis=0), "o-", label=label)
     axes[1].set(yscale="log", xlabel="known part of the steps (%)", ylabel="median error of the final loss (%)")
-    axes[1].legend(fontsize="x-small")
+    axes[1].set_ylim(0.1, 60)
+    axes[1].legend(fontsize="x-small", loc="upper right")
     names = [name for with_widths, _ in results.values() for name in with_widths.run.values.tolist()]
     width = 0.15
     for place, law in enumerate(NAMES):
@@ -305,8 +306,9 @@ def _draw_forecast(ax: Any, run: Run, borrowed: dict[str, float]) -> None:
         }
         total = values @ np.array([{**borrowed, **amplitudes}[term] for term in problem.law.terms])
         ax.plot(run.steps, total, color=COLOURS[list(NAMES).index(law)], label=NAMES[law])
-    ax.set(xlabel="step", ylabel="loss", title="100M parameters, cosine schedule", xscale="log", ylim=(2.8, 3.8))
-    ax.legend(fontsize="x-small")
+    ax.set(xlabel="step", ylabel="loss", xscale="log", ylim=(2.8, 3.8))
+    few_ticks(ax.xaxis)
+    ax.legend(fontsize="x-small", title="100M parameters, cosine", title_fontsize="small")
 
 
 def _plain(value: Any) -> Any:
