@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from solvable.comparison import compare
     from solvable.explorer import explore
     from solvable.files import load, save
+    from solvable.inference.inferring import infer
     from solvable.inference.readers import read_curves
+    from solvable.inference.report import InferenceReport
     from solvable.model import Model
     from solvable.models.committee import Algorithm, Committee
     from solvable.models.diagonal_network import DiagonalNetwork
@@ -55,6 +57,7 @@ _HOME = {
     "ForecastReport": "solvable.networks.forecast_report",
     "GradientDescent": "solvable.training",
     "GradientFlow": "solvable.training",
+    "InferenceReport": "solvable.inference.report",
     "LinearEstimator": "solvable.models.linear_estimator",
     "LinearFeatures": "solvable.models.linear_features",
     "LinearNetwork": "solvable.models.linear_network",
@@ -68,6 +71,7 @@ _HOME = {
     "explore": "solvable.explorer",
     "fit_source_capacity": "solvable.models.feature_scaling",
     "forecast": "solvable.networks.forecast",
+    "infer": "solvable.inference.inferring",
     "load": "solvable.files",
     "plot": "solvable.plotting",
     "plot_plane": "solvable.plotting",
@@ -101,6 +105,7 @@ __all__ = [
     "ForecastReport",
     "GradientDescent",
     "GradientFlow",
+    "InferenceReport",
     "LinearEstimator",
     "LinearFeatures",
     "LinearNetwork",
@@ -117,6 +122,7 @@ __all__ = [
     "fit_source_capacity",
     "fits",
     "forecast",
+    "infer",
     "inference",
     "load",
     "models",

@@ -241,6 +241,13 @@ class Problem:
             columns.append(matrix[:, number] * size / curve)
         return np.array(columns).T.reshape(self.points, -1)
 
+    def movable(self, point: Point) -> np.ndarray:
+        """Which coordinates and coefficients are inside of their limits; the others cannot follow the data."""
+        low, high = self.box
+        edge = 1e-4 * (high - low)
+        inside = (point.coordinates > low + edge) & (point.coordinates < high - edge)
+        return np.concatenate([inside, point.coefficients > 0])
+
     def minimise(
         self,
         start: np.ndarray,
@@ -306,9 +313,15 @@ class Fit:
     others: list[Point]
 
     @property
-    def freedom(self) -> int:
-        """Number of records minus number of fitted numbers."""
-        return max(1, self.problem.points - len(self.problem.labels))
+    def freedom(self) -> float:
+        """Degrees of freedom of the noise's scale: records minus fitted numbers, fewer where records are correlated.
+
+        The scale of the slow part of correlated noise is known from that many effectively independent records, ``(1 -
+        rho) / (1 + rho)`` of all; at least four, as for the noise of forecasts.
+        """
+        left = self.problem.points - len(self.problem.labels)
+        rho = self.problem.noise.correlation
+        return max(4.0, left * (1 - rho) / (1 + rho)) if left > 4 else max(1.0, float(left))
 
 
 def fit(
@@ -350,7 +363,7 @@ def fit(
         best = candidates[0]
         residuals = np.concatenate(problem.logs) - np.concatenate(best.logs)
         scaled = residuals / np.concatenate(problem.errors)
-        slopes = problem.jacobian(best) / np.concatenate(problem.errors)[:, None]
+        slopes = problem.jacobian(best)[:, problem.movable(best)] / np.concatenate(problem.errors)[:, None]
         before = problem.noise
         problem.with_noise(estimate(problem.runs, problem.split(scaled), problem.split(slopes), noise))
         # Optima that are far worse stay so.

@@ -48,7 +48,7 @@ def lack_of_fit(fit: Fit, kind: str) -> Misfit:
     problem = fit.problem
     errors = np.concatenate(problem.errors)
     residuals = (np.concatenate(problem.logs) - np.concatenate(fit.best.logs)) / errors
-    slopes = problem.jacobian(fit.best) / errors[:, None]
+    slopes = problem.jacobian(fit.best)[:, problem.movable(fit.best)] / errors[:, None]
     smooth = _polynomials(fit) / errors[:, None]
     whole = np.concatenate([slopes, smooth], axis=1)
     noise = estimate(problem.runs, problem.split(residuals), problem.split(whole), kind.replace("student", "gaussian"))
@@ -82,6 +82,8 @@ def _robust(white: np.ndarray) -> np.ndarray:
 
 def _left(values: np.ndarray, columns: np.ndarray) -> tuple[float, int]:
     """Sum of squares that columns leave, and their rank."""
+    if columns.shape[1] == 0:
+        return float(values @ values), 0
     norms = np.sqrt((columns**2).sum(0)) + 1e-300
     basis, strengths, _ = np.linalg.svd(columns / norms, full_matrices=False)
     kept = strengths > 1e-7 * strengths[0]

@@ -141,6 +141,18 @@ def gaps(steps: np.ndarray, clock: str) -> np.ndarray:
     return between / np.median(between)
 
 
+def clock_of(runs: Sequence[Run]) -> str:
+    """The clock on which the records are spaced more evenly.
+
+    Parameters
+    ----------
+    runs
+        The runs.
+    """
+    uneven = {clock: float(np.mean([np.std(gaps(run.steps, clock)) for run in runs])) for clock in CLOCKS}
+    return min(CLOCKS, key=lambda clock: uneven[clock])
+
+
 def estimate(runs: Sequence[Run], residuals: Sequence[np.ndarray], jacobians: Sequence[np.ndarray], kind: str) -> Noise:
     """Estimate the noise from the residuals of a fit by restricted maximum likelihood.
 
@@ -167,15 +179,22 @@ def estimate(runs: Sequence[Run], residuals: Sequence[np.ndarray], jacobians: Se
     best = _restricted(runs, scaled, Noise(relative=relative))
     noise = best[1]
     if kind.endswith("ar1"):
+        clock = clock_of(runs)
         trials = [
-            _restricted(runs, scaled, Noise(correlation=float(rho), clock=clock, relative=relative))
-            for clock in CLOCKS
-            for rho in _CORRELATIONS[1:]
+            _restricted(runs, scaled, Noise(correlation=float(rho), clock=clock, relative=relative))[0]
+            for rho in _CORRELATIONS
         ]
-        better = min(trials, key=lambda trial: trial[0])
-        if better[0] < best[0] - _GAIN:
-            noise = better[1]
+        if min(trials) < best[0] - _GAIN:
+            mean = _mean_correlation(np.array(trials))
+            noise = _restricted(runs, scaled, Noise(correlation=mean, clock=clock, relative=relative))[1]
     return _with_tail(noise, runs, scaled) if kind.startswith("student") else noise
+
+
+def _mean_correlation(deviances: np.ndarray) -> float:
+    """The mean over the restricted likelihood, which is skewed: its maximum is too small for few records."""
+    ends = np.concatenate([_CORRELATIONS[:1], (_CORRELATIONS[1:] + _CORRELATIONS[:-1]) / 2, _CORRELATIONS[-1:]])
+    weights = np.exp((deviances.min() - deviances) / 2) * np.diff(ends)
+    return float(weights @ _CORRELATIONS / weights.sum())
 
 
 def _restricted(
@@ -187,9 +206,9 @@ def _restricted(
     slopes = np.concatenate([noise.whiten(own, gap) for (_, own), gap in zip(scaled, spacing, strict=True)])
     determinant = sum(noise.log_determinant(gap) for gap in spacing)
     # The scale of the columns of the Jacobian does not depend on the correlation, but the rank must not either.
-    norms = np.concatenate([own for _, own in scaled]).std(axis=0) + 1e-300
+    norms = np.sqrt((np.concatenate([own for _, own in scaled]) ** 2).sum(axis=0)) + 1e-300
     basis, strengths, _ = np.linalg.svd(slopes / norms, full_matrices=False)
-    kept = strengths > _RANK * strengths[0]
+    kept = strengths > _RANK * np.max(strengths, initial=0.0)
     left = white - basis[:, kept] @ (basis[:, kept].T @ white)
     freedom = max(1, white.size - int(kept.sum()))
     square = float(left @ left) / freedom + 1e-300

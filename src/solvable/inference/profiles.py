@@ -48,13 +48,13 @@ class BetterOptimumError(Exception):
         self.point = point
 
 
-def thresholds(freedom: int) -> tuple[float, ...]:
+def thresholds(freedom: float) -> tuple[float, ...]:
     """The rise of the deviance at the ends of the intervals, with a scale of the noise that was estimated.
 
     Parameters
     ----------
     freedom
-        Number of records minus number of fitted numbers.
+        Degrees of freedom of the scale, :attr:`solvable.inference.fitting.Fit.freedom`.
     """
     from scipy.stats import t as student
 

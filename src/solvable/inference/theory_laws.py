@@ -260,6 +260,7 @@ class ModelLaw(TheoryLaw):
     variable: str = "test_loss"
     parameters: tuple[LawParameter, ...] = ()
     emulator: Emulator | None = None
+    _grid: Grid = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.parameters:
@@ -358,7 +359,7 @@ class ModelLaw(TheoryLaw):
             # Before the first time the curve is flat to a good approximation.
             memory[key] = Curve(
                 self._grid,
-                logs,  # type: ignore[attr-defined]
+                logs,
                 math.exp(float(logs[0])),
             )
         return memory[key]
@@ -367,7 +368,18 @@ class ModelLaw(TheoryLaw):
         """The model, its free fields and the error of the emulator."""
         boxes = {p.name: [p.low, p.high] for p in self.parameters if p.name != "time_unit"}
         error = None if self.emulator is None else self.emulator.error
-        return {"law": self.name, "free": boxes, "variable": self.variable, "emulator_error": error}
+        numbers = {
+            name: value
+            for name, value in self.model.parameters().items()
+            if isinstance(value, str | int | float) or value is None
+        }
+        return {
+            "law": self.name,
+            "model_parameters": numbers,
+            "free": boxes,
+            "variable": self.variable,
+            "emulator_error": error,
+        }
 
 
 _DEFAULT_FREE: Mapping[str, Mapping[str, tuple[float, float] | None]] = {

@@ -27,7 +27,7 @@ def thin(run: Run, per_decade: int = _PER_DECADE) -> Run:
     >>> from solvable.inference import Run, thin
     >>> steps = np.arange(1.0, 10_001)
     >>> thin(Run("long", steps, 1 + steps**-0.5)).size
-    137
+    128
     """
     steps = run.steps
     logs = np.log(np.where(steps > 0, steps, steps[steps > 0][0] if (steps > 0).any() else 1.0))
