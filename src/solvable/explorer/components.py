@@ -78,6 +78,9 @@ class Upload(JSComponent):
     """An upload of one file, in base64, of at most ``limit`` bytes."""
 
     limit = param.Integer(default=0)
+    label = param.String(default="Features file (.npz)")
+    ident = param.String(default="npz")
+    accept = param.String(default=".npz")
     file = param.Dict(default={})
 
     _esm = asset("upload.js")
