@@ -830,6 +830,12 @@ def test_an_array_that_says_it_is_huge_is_refused_unread() -> None:
 # Logs --------------------------------------------------------------------------------------------------------------
 
 
+def test_every_task_has_a_time_limit() -> None:
+    from solvable.settings.limits import SECONDS
+
+    assert set(tasks.TASKS) == set(SECONDS)
+
+
 def test_a_log_gives_the_librarys_report_and_forecast() -> None:
     import solvable
 

@@ -138,7 +138,7 @@ def beyond(rows: Any, cut: float, column: str = "loss", **options: Any) -> dict[
 def overtraining() -> dict[str, Any]:
     """Models of up to a tenth of the largest compute predict the others, one training set at a time."""
     frame = example_table("overtraining").to_dataframe()
-    frame["compute"] = 6 * frame.parameters * frame.tokens
+    frame["compute"] = 6.0 * frame.parameters * frame.tokens
     found = {}
     for name, rows in frame.groupby("train_set"):
         try:

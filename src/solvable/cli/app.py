@@ -268,6 +268,7 @@ def infer(
     drop_largest: Annotated[
         int, typer.Option(help="Leave out the runs of a table with the largest losses.", min=0)
     ] = 0,
+    resamples: Annotated[int, typer.Option(help="Resampled fits of a scaling law, for its intervals.", min=100)] = 1000,
     seed: Annotated[int, typer.Option(help="Random seed.", min=0, max=2**31 - 1)] = 0,
     json: Json = False,
     plot: Annotated[str | None, typer.Option(help="Draw data, fit and forecast here (.png, .svg, .pdf).")] = None,
@@ -288,6 +289,7 @@ def infer(
         "uncertainty": uncertainty,
         "form": form,
         "drop_largest": drop_largest,
+        "resamples": resamples,
         "seed": seed,
         "json": json,
         "plot": plot,

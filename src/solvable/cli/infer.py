@@ -23,6 +23,10 @@ def infer(source: list[str], model: str, options: Mapping[str, Any]) -> None:
     check_outputs({"plot": options["plot"]})
     if options["save"] is not None:
         checked("save", options["save"], check_data_path)
+    # What is wrong with the options is said before the work.
+    for part in _places(options["at"]):
+        _place(part)
+    _fixed(options["fixed"])
     if model == SCALING_LAW:
         report, forecast = _of_table(source, options)
     else:
@@ -30,7 +34,8 @@ def infer(source: list[str], model: str, options: Mapping[str, Any]) -> None:
     if options["save"] is not None:
         print_stderr(f"report: {report.save(options['save'])}")
     if options["plot"] is not None:
-        print_stderr(f"figure: {save_figure(report.plot(), options['plot'])}")
+        horizon = [] if model == SCALING_LAW or options["at"] is None else [_furthest(options["at"])]
+        print_stderr(f"figure: {save_figure(report.plot(*horizon), options['plot'])}")
     if options["json"]:
         print(json.dumps(_plain({**_content(report), "forecast": forecast})))
         return
@@ -48,14 +53,20 @@ def _of_table(source: list[str], options: Mapping[str, Any]) -> tuple[Any, list[
     _exists(source[0])
     chosen = {"loss": options["loss"]} if options["loss"] else {}
     report = scaling_law(
-        source[0], columns=chosen, form=options["form"], drop_largest=options["drop_largest"], key=options["seed"]
+        source[0],
+        columns=chosen,
+        form=options["form"],
+        drop_largest=options["drop_largest"],
+        resamples=options["resamples"],
+        key=options["seed"],
     )
     if options["at"] is None:
         return report, []
     largest = report.table.values.get("compute")
     if largest is None:
         raise ValueError("--at needs the compute of the runs: a column of it, or of parameters and tokens")
-    budgets = [_budget(part, float(largest.max())) for part in str(options["at"]).split(",")]
+    places = [_place(part) for part in _places(options["at"])]
+    budgets = [value * (float(largest.max()) if relative else 1.0) for value, relative in places]
     if report.table.form.name == "compute":
         found = report.predict(compute=np.array(budgets))
         names = {"loss": "loss"}
@@ -76,15 +87,20 @@ def _of_table(source: list[str], options: Mapping[str, Any]) -> tuple[Any, list[
     ]
 
 
-def _budget(text: str, largest: float) -> float:
-    """A multiple such as 10x of the largest compute, or compute itself."""
+def _places(text: str | None) -> list[str]:
+    return [] if text is None else [part.strip() for part in text.split(",")]
+
+
+def _place(text: str) -> tuple[float, bool]:
+    """A number, and whether it is a multiple such as 10x of the last step or of the largest compute."""
+    relative = text.lower().endswith("x")
     try:
-        value = float(text.strip().lower().removesuffix("x"))
+        value = float(text.lower().removesuffix("x"))
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
         raise ValueError(f"--at must be numbers or multiples such as 10x, separated by commas, not {text!r}")
-    return value * largest if text.strip().lower().endswith("x") else value
+    return value, relative
 
 
 def _of_curves(source: list[str], model: str, options: Mapping[str, Any]) -> tuple[Any, list[dict[str, Any]]]:
@@ -115,8 +131,9 @@ def _of_curves(source: list[str], model: str, options: Mapping[str, Any]) -> tup
         compared = report.compare(*(law for law in _COMPARED if law != report.law))
         print_stderr(_comparison(compared))
     rows = []
-    for part in str(options["at"]).split(",") if options["at"] is not None else []:
-        at: Any = part.strip() if part.strip().lower().endswith("x") else _steps(part)
+    for part in _places(options["at"]):
+        value, relative = _place(part)
+        at: Any = part if relative else [value]
         for run in report.runs:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -128,14 +145,11 @@ def _of_curves(source: list[str], model: str, options: Mapping[str, Any]) -> tup
     return report, rows
 
 
-def _steps(text: str) -> list[float]:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise ValueError(f"--at must be steps or multiples such as 10x, separated by commas, not {text!r}")
-    return [value]
+def _furthest(text: str) -> Any:
+    """How far a figure shows the forecast: the last of the places."""
+    last = _places(text)[-1]
+    value, relative = _place(last)
+    return last if relative else [value]
 
 
 def _fixed(texts: list[str]) -> dict[str, float]:
