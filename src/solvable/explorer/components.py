@@ -126,6 +126,11 @@ def choice(key: str, help: str, choices: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def number(key: str, help: str, allowed: str) -> dict[str, Any]:
+    """A box for a number that is not part of a setting; ``allowed`` says which."""
+    return {**choice(key, help, {}), "kind": "number", "allowed": allowed}
+
+
 def check(key: str, help: str) -> dict[str, Any]:
     """A check box."""
     return {**choice(key, help, {}), "kind": "check"}

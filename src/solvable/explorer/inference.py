@@ -48,12 +48,12 @@ def sample_log() -> io.BytesIO:
     return io.BytesIO("\n".join(lines).encode())
 
 
-def infer_log(path: str, name: str, law: str, horizon: str) -> str:
+def infer_log(path: str, name: str, law: str, horizon: str, warm_up: float = 0) -> str:
     """The report of a log, or of a table of runs, as HTML. The file is removed in any case."""
     try:
         with warnings.catch_warnings(record=True) as raised:
             warnings.simplefilter("always")
-            report, rows = (_table if law == "scaling-law" else _curves)(path, law, horizon)
+            report, rows = _table(path, horizon) if law == "scaling-law" else _curves(path, law, horizon, warm_up)
             picture = _picture(report.plot() if law == "scaling-law" else report.plot(horizon))
     except ValueError as error:
         # The visitor knows the file by its own name.
@@ -70,10 +70,10 @@ def infer_log(path: str, name: str, law: str, horizon: str) -> str:
     )
 
 
-def _curves(path: str, law: str, horizon: str) -> tuple[Any, list[str]]:
+def _curves(path: str, law: str, horizon: str, warm_up: float) -> tuple[Any, list[str]]:
     from solvable.inference import infer, read_curves
 
-    report = infer(read_curves(path), law)
+    report = infer(read_curves(path, warm_up=warm_up), law)
     rows = []
     for run in report.runs[:8]:
         found = report.predict(horizon, run=run.name).isel(time=-1)
@@ -85,7 +85,7 @@ def _curves(path: str, law: str, horizon: str) -> tuple[Any, list[str]]:
     return report, rows
 
 
-def _table(path: str, law: str, horizon: str) -> tuple[Any, list[str]]:
+def _table(path: str, horizon: str) -> tuple[Any, list[str]]:
     from solvable.fits import scaling_law
 
     report = scaling_law(path, resamples=200)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import panel as pn
 
-from solvable.explorer.components import Form, Runner, Upload, asset, choice
+from solvable.explorer.components import Form, Runner, Upload, asset, choice, number
 from solvable.explorer.inference import ENDINGS, HORIZONS, LAWS, received, sample_log
 from solvable.explorer.latest import Later, Latest
 from solvable.explorer.markup import notice
@@ -28,14 +28,18 @@ class InferencePart:
             accept=",".join(ENDINGS),
         )
         self.views = Form(
-            fields=[choice("law", "Law", LAWS), choice("horizon", "Forecast", HORIZONS)],
-            texts={"law": "power-law", "horizon": "10x"},
+            fields=[
+                choice("law", "Law", LAWS),
+                choice("horizon", "Forecast", HORIZONS),
+                number("warm_up", "Warm-up before the first record (steps)", "zero or more"),
+            ],
+            texts={"law": "power-law", "horizon": "10x", "warm_up": "0"},
             title="Law and forecast",
             prefix="i",
             layout="across",
         )
         self.sample = pn.widgets.FileDownload(
-            callback=sample_log, filename="sample-log.csv", label="Sample log to try it with (.csv)"
+            callback=sample_log, filename="sample-log.csv", label="Sample log to try it with (warm-up: 2160 steps)"
         )
         self.runner = Runner(label="")
         self.report = pn.pane.HTML("", stylesheets=[asset("shown.css")], sizing_mode="stretch_width", margin=0)
@@ -50,10 +54,16 @@ class InferencePart:
         self.runner.status = ""
 
     def _chosen(self, change: dict[str, Any]) -> None:
-        if change.get("key") in self.views.texts:
-            self.views.texts = {**self.views.texts, str(change["key"]): str(change["text"])}
-            if self._file:
-                self._uploaded(self._file)
+        key, text = str(change.get("key")), str(change.get("text"))
+        if key not in self.views.texts:
+            return
+        if key == "warm_up" and not text.strip().replace(".", "", 1).isdigit():
+            self.views.errors = {key: f"warm_up must be a number of steps, zero or more, not {text[:40]!r}"}
+            return
+        self.views.errors = {}
+        self.views.texts = {**self.views.texts, key: text.strip()}
+        if self._file:
+            self._uploaded(self._file)
 
     def _uploaded(self, file: dict[str, Any]) -> None:
         self.report.object, self.runner.error, self._file = "", "", {}
@@ -65,9 +75,8 @@ class InferencePart:
             self._failed(str(error))
             return
         self._file = dict(file)
-        law, horizon = (self.views.texts[key] for key in ("law", "horizon"))
         self.runner.status = f"fitting {name[:80]}"
-        payload = {"path": str(path), "name": name[:80], "law": law, "horizon": horizon}
+        payload = {"path": str(path), "name": name[:80], **self.views.texts}
         self.work.ask(payload, True, done=self._inferred, failed=self._failed)
 
     def _inferred(self, report: str, notes: list[str]) -> None:

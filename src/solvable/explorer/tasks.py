@@ -136,7 +136,8 @@ def _diagnosis(payload: dict[str, Any], send: Send) -> Any:
 def _inference(payload: dict[str, Any], send: Send) -> Any:
     from solvable.explorer.inference import infer_log
 
-    return infer_log(payload["path"], payload["name"], payload["law"], payload["horizon"])
+    warm_up = float(payload["warm_up"])
+    return infer_log(payload["path"], payload["name"], payload["law"], payload["horizon"], warm_up)
 
 
 def _scene(payload: dict[str, Any], send: Send) -> Any:
