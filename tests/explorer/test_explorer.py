@@ -1,6 +1,7 @@
 """The explorer without a browser: controls, addresses, code, planes, limits and files."""
 
 import ast
+import base64
 import functools
 import html
 import io
@@ -844,6 +845,8 @@ def test_a_log_gives_the_librarys_report_and_forecast() -> None:
     page = inference.infer_log(str(path), "mine.csv", "power-law-steps", "2x")
     assert not path.exists(), "uploads are not kept"
     assert path.stem not in page, "the visitor's own name of the file is shown"
+    picture = base64.b64decode(page.partition("base64,")[2].partition('"')[0]).decode()
+    assert path.stem not in picture
     rows = np.genfromtxt(io.BytesIO(content), delimiter=",", names=True)
     table = {"step": rows["step"], "loss": rows["loss"], "learning_rate": rows["learning_rate"]}
     forecast = solvable.infer(solvable.read_curves(table), "power-law-steps").predict("2x")

@@ -1,6 +1,7 @@
 """Uploaded training logs: the file is checked, its curves are read, and the law of them is inferred."""
 
 import base64
+import dataclasses
 import io
 import os
 import tempfile
@@ -12,12 +13,12 @@ from typing import Any
 # Files that a page takes; others are for Python and the command line.
 ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".json")
 LAWS = {
-    "power-law": "power law in intrinsic time",
-    "power-law-steps": "power law in steps",
+    "power-law": "power law, intrinsic time",
+    "power-law-steps": "power law, steps",
     "broken-power-law": "broken power law",
     "schedule": "law of schedules",
-    "feature-scaling": "feature scaling, lazy to rich",
-    "scaling-law": "scaling law of a table of runs",
+    "feature-scaling": "feature scaling",
+    "scaling-law": "scaling law (table)",
 }
 HORIZONS = {"2x": "twice the last step", "5x": "five times", "10x": "ten times"}
 _SAMPLE = "constant_24000"
@@ -53,7 +54,7 @@ def infer_log(path: str, name: str, law: str, horizon: str, warm_up: float = 0) 
     try:
         with warnings.catch_warnings(record=True) as raised:
             warnings.simplefilter("always")
-            report, rows = _table(path, horizon) if law == "scaling-law" else _curves(path, law, horizon, warm_up)
+            report, rows = _table(path, horizon) if law == "scaling-law" else _curves(path, name, law, horizon, warm_up)
             picture = _picture(report.plot() if law == "scaling-law" else report.plot(horizon))
     except ValueError as error:
         # The visitor knows the file by its own name.
@@ -70,10 +71,16 @@ def infer_log(path: str, name: str, law: str, horizon: str, warm_up: float = 0) 
     )
 
 
-def _curves(path: str, law: str, horizon: str, warm_up: float) -> tuple[Any, list[str]]:
+def _curves(path: str, name: str, law: str, horizon: str, warm_up: float) -> tuple[Any, list[str]]:
     from solvable.inference import infer, read_curves
 
-    report = infer(read_curves(path, warm_up=warm_up), law)
+    # A run without a name of its own has that of its file, which the visitor knows by another one.
+    stems = {Path(path).stem: Path(name).stem}
+    runs = [
+        dataclasses.replace(run, name=stems.get(run.name, run.name), group=stems.get(run.group, run.group))
+        for run in read_curves(path, warm_up=warm_up)
+    ]
+    report = infer(runs, law)
     rows = []
     for run in report.runs[:8]:
         found = report.predict(horizon, run=run.name).isel(time=-1)
