@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from solvable.inference.backtest import compare_laws, early_to_late, forecast_end
-    from solvable.inference.empirical_laws import BorrowedKernel, BrokenPowerLaw, PowerLaw, ScheduleLaw
+    from solvable.inference.empirical_laws import BrokenPowerLaw, PowerLaw, ScheduleLaw, borrowed_kernel
     from solvable.inference.examples import example_curves, example_table
     from solvable.inference.inferring import infer, run_of_dataset
     from solvable.inference.law import Law, LawParameter
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from solvable.inference.tidying import count_forks_once
 
 _HOME = {
-    "BorrowedKernel": "empirical_laws",
     "BrokenPowerLaw": "empirical_laws",
     "CurveWarning": "readers",
     "Curves": "readers",
@@ -30,6 +29,7 @@ _HOME = {
     "PowerLaw": "empirical_laws",
     "Run": "runs",
     "ScheduleLaw": "empirical_laws",
+    "borrowed_kernel": "empirical_laws",
     "check_runs": "runs",
     "compare_laws": "backtest",
     "count_forks_once": "tidying",
@@ -46,7 +46,6 @@ _HOME = {
 }
 
 __all__ = [
-    "BorrowedKernel",
     "BrokenPowerLaw",
     "CurveWarning",
     "Curves",
@@ -58,6 +57,7 @@ __all__ = [
     "PowerLaw",
     "Run",
     "ScheduleLaw",
+    "borrowed_kernel",
     "check_runs",
     "compare_laws",
     "count_forks_once",

@@ -8,7 +8,7 @@ factor.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ _FEWEST = 5
 _BLOCKS = (0.5, 0.6, 0.7, 0.8, 0.9)
 _NOISE = "gaussian"
 _STARTS = 8
+# Scores that differ by less than this are equal: laws that coincide differ by rounding errors.
+_EQUAL_SCORES = 0.01
 _MEANINGS = {
     "error": Meaning("logarithm of the measured over the predicted final loss", "1"),
     "noise": Meaning("relative standard deviation from noise", "1"),
@@ -46,7 +48,8 @@ _MEANINGS = {
     "rms_error": Meaning("root-mean-square relative error of later records", "1"),
     "verdict": Meaning("best, undecided or worse", ""),
 }
-Maker = Callable[[Run], Law]
+# A law, or a law with values of parameters and terms that are fixed, such as a borrowed kernel.
+Candidate = Law | tuple[Law, Mapping[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,31 +93,27 @@ def later(found: Fit, runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
     return logs, np.sqrt(np.maximum(spread, 0.0))
 
 
-def fit_part(law: Law, runs: Sequence[Run], noise: str = _NOISE, starts: int = _STARTS, fixed: Any = None) -> Fit:
+def fit_part(law: Candidate, runs: Sequence[Run], noise: str = _NOISE, starts: int = _STARTS) -> Fit:
     """Fit a law whose boxes suit these runs.
 
     Parameters
     ----------
     law
-        The law.
+        The law, or a pair of a law and values of its parameters and terms that are fixed.
     runs
         The runs.
     noise
         Kind of the noise.
     starts
         Number of starts.
-    fixed
-        Values of parameters and terms that are not fitted.
     """
-    return fit(law.prepare(runs), runs, noise=noise, starts=starts, fixed=_known(law, fixed))
+    one, fixed = law if isinstance(law, tuple) else (law, {})
+    # One exponent has one optimum, which the law's own start finds.
+    free = [parameter for parameter in one.parameters if parameter.name not in fixed]
+    return fit(one.prepare(runs), runs, noise=noise, starts=starts if len(free) > 1 else 0, fixed=fixed)
 
 
-def _known(law: Law, fixed: Mapping[str, float] | None) -> dict[str, float]:
-    # A borrowed kernel brings its own amplitude, which is known.
-    return {**({"borrowed_noise": 1.0} if "borrowed_noise" in law.terms else {}), **(fixed or {})}
-
-
-def discrepancy_per_decade(law: Law, run: Run, noise: str = _NOISE) -> float:
+def discrepancy_per_decade(law: Candidate, run: Run, noise: str = _NOISE) -> float:
     """Relative error of a law per decade of time beyond the fitted part, from rolling origins within one run.
 
     Parameters
@@ -143,7 +142,7 @@ def discrepancy_per_decade(law: Law, run: Run, noise: str = _NOISE) -> float:
     return math.sqrt(excess / float(np.concatenate(distances).mean()))
 
 
-def forecast_end(law: Law | str, run: Run, fraction: float, noise: str = _NOISE, widths: bool = True) -> Forecast:
+def forecast_end(law: Candidate | str, run: Run, fraction: float, noise: str = _NOISE, widths: bool = True) -> Forecast:
     """Fit the records up to a fraction of the last step, and predict the last record.
 
     Parameters
@@ -181,7 +180,7 @@ def forecast_end(law: Law | str, run: Run, fraction: float, noise: str = _NOISE,
 
 def early_to_late(
     runs: Sequence[Run],
-    laws: Mapping[str, Law | Maker] | None = None,
+    laws: Mapping[str, Candidate] | None = None,
     fractions: Sequence[float] = (0.2, 0.3, 0.5),
     *,
     widths: bool = False,
@@ -194,7 +193,7 @@ def early_to_late(
     runs
         Finished runs.
     laws
-        Laws by name, or functions that make the law of a run. The baselines (last value, power law with an offset in
+        Laws by name, or pairs of a law and what is fixed in it. The baselines (last value, power law with an offset in
         steps and in intrinsic time) are always there.
     fractions
         Fractions of the last step up to which records are known.
@@ -215,9 +214,8 @@ def early_to_late(
     parts = {name: np.full(shape, np.nan) for name in ("error", "noise", "parameter_error", "discrepancy")}
     for i, run in enumerate(runs):
         for j, law in enumerate(chosen.values()):
-            made = law if isinstance(law, Law | str) else law(run)
             for k, fraction in enumerate(fractions):
-                one = forecast_end(made, run, fraction, noise, widths)
+                one = forecast_end(law, run, fraction, noise, widths)
                 values = (one.error, one.noise, one.parameters, one.discrepancy)
                 for name, value in zip(parts, values, strict=True):
                     parts[name][i, j, k] = value
@@ -265,7 +263,7 @@ def conformal_factor(errors: Any, widths: Any, level: float) -> float:
     return float(ratios[place]) if place < ratios.size else math.inf
 
 
-def compare_laws(runs: Sequence[Run], laws: Mapping[str, Law | Maker] | None = None, noise: str = _NOISE) -> xr.Dataset:
+def compare_laws(runs: Sequence[Run], laws: Mapping[str, Candidate] | None = None, noise: str = _NOISE) -> xr.Dataset:
     """Compare laws by the expected log score of records that come later than those they were fitted to.
 
     Each run is fitted up to 50, 60, 70, 80 and 90 % of its records, and the next tenth is predicted.
@@ -275,7 +273,7 @@ def compare_laws(runs: Sequence[Run], laws: Mapping[str, Law | Maker] | None = N
     runs
         The runs; each is fitted alone.
     laws
-        Laws by name, or functions that make the law of a run, beside the baselines.
+        Laws by name, or pairs of a law and what is fixed in it, beside the baselines.
     noise
         Kind of the noise.
 
@@ -303,7 +301,7 @@ def compare_laws(runs: Sequence[Run], laws: Mapping[str, Law | Maker] | None = N
         values = (scores[name].mean(), difference.mean(), error, math.sqrt(squares[name].mean()))
         for column, value in zip(variables.values(), values, strict=True):
             column.append(float(value))
-        close = -float(difference.mean()) < 2 * error
+        close = -float(difference.mean()) < max(2 * error, _EQUAL_SCORES)
         verdicts.append("best" if name == best else "undecided" if close else "worse")
     described: dict[str, Any] = {name: (("law",), np.array(values)) for name, values in variables.items()}
     described["verdict"] = (("law",), np.array(verdicts))
@@ -323,8 +321,7 @@ def _block_errors(law: Any, run: Run, noise: str) -> list[tuple[np.ndarray, np.n
             noise_width = float(np.std(np.diff(np.log(early.loss[-max(10, count // 4) :])))) + 1e-12
             found.append((np.log(late.loss / early.loss[-1]), np.full(late.size, noise_width)))
             continue
-        made = law if isinstance(law, Law) else law(run)
-        fitted = fit_part(made, [early], noise)
+        fitted = fit_part(law, [early], noise)
         logs, spread = later(fitted, [late])
         found.append((np.log(late.loss) - logs, np.hypot(spread, fitted.problem.noise.deviation)))
     return found

@@ -84,6 +84,7 @@ def choose_columns(name: str, columns: Columns, chosen: Mapping[str, str | None]
         if not matches:
             raise ValueError(f"{name!r} has no column of steps; it has {_some(columns)}: name one with step=")
         found["step"] = matches[0]
+        _refuse_tables(name, columns, plain, matches[0], found["run"])
         if found["step"] != "step":
             guesses.append(f"time is {found['step']!r}")
     if found["run"] is None:
@@ -98,6 +99,19 @@ def choose_columns(name: str, columns: Columns, chosen: Mapping[str, str | None]
     if _words(str(found["loss"])) & _BITS:
         notes.append(f"{name!r}: {found['loss']!r} is in bits, and so are the floor and amplitude of its law")
     return found, notes
+
+
+def _refuse_tables(name: str, columns: Columns, plain: Mapping[str, str], step: str, run: str | None) -> None:
+    """A table of finished runs has sizes that vary from row to row, and no run has two rows."""
+    sizes = plain.get("parameters") or plain.get("params") or plain.get("n_params")
+    told_apart = run is not None or any(alias in plain for alias in _RUNS)
+    if sizes is None or told_apart or _plain(step) in _STEPS:
+        return
+    if len({str(value) for value in columns[sizes]}) > 3:
+        raise ValueError(
+            f"{name!r} looks like a table of finished runs ({sizes}, {step}), not like a curve over time: fit it with "
+            "solvable.fits.scaling_law (--model scaling-law), or name the columns with run= and step="
+        )
 
 
 def _loss(name: str, columns: Columns) -> str:

@@ -10,6 +10,7 @@ The integral is the memory of the gradient noise: at a constant rate it tends to
 it has accumulated is lost again when the rate decays.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,6 +55,15 @@ class _ClockLaw(Law):
 
     def _with_unit(self, unit: float) -> "Law":
         return type(self)(self.clock, unit)
+
+    def _scaled(self, parameters: Sequence[LawParameter], *times: str) -> tuple[LawParameter, ...]:
+        """The parameters, those of ``times`` in units of time."""
+        return tuple(
+            dataclasses.replace(p, low=p.low * self.unit, high=p.high * self.unit, start=p.start * self.unit)
+            if p.name in times
+            else p
+            for p in parameters
+        )
 
     def check(self, runs: Sequence[Run]) -> list[str]:
         """Warn of schedules that this law cannot follow, and of records that feel the warm-up.
@@ -135,10 +145,14 @@ class BrokenPowerLaw(_ClockLaw):
         LawParameter("late_exponent", 0.02, 3.0, 0.5, log=True, natural_step=0.2, help="exponent after the break",
                      remedy="a longer run, or a known floor", open_high=False),
         LawParameter("break_time", 0.03, 30.0, 1.0, log=True, natural_step=0.5,
-                     help="time of the break, in units of the geometric mean of the times",
+                     help="time of the break", unit="steps",
                      remedy="records on both sides of the break"),
     )  # fmt: skip
     term_help: Mapping[str, str] = {"floor": "loss after infinite time", "amplitude": "excess at the break"}
+
+    def __init__(self, clock: str = "flow", unit: float = 1.0) -> None:
+        super().__init__(clock, unit)
+        self.parameters = self._scaled(type(self).parameters, "break_time")
 
     def basis(self, theta: Mapping[str, float], run: Run) -> np.ndarray:
         """A constant and a broken power.
@@ -150,7 +164,7 @@ class BrokenPowerLaw(_ClockLaw):
         run
             The run.
         """
-        x = np.log(self._times(run) / theta["break_time"])
+        x = np.log(self._times(run) * self.unit / theta["break_time"])
         bend = _BEND_WIDTH * (np.logaddexp(0.0, x / _BEND_WIDTH) - np.log(2.0))
         change = theta["late_exponent"] - theta["early_exponent"]
         return np.column_stack([np.ones(run.size), np.exp(-theta["early_exponent"] * x - change * bend)])
@@ -173,7 +187,7 @@ class ScheduleLaw(_ClockLaw):
         LawParameter("exponent", 0.02, 3.0, 0.4, log=True, natural_step=0.1, help="exponent of the decay of the loss",
                      remedy="a longer run, or a known floor", open_high=False),
         LawParameter("noise_time", 3e-4, 0.3, 0.02, log=True, natural_step=0.5,
-                     help="memory of the noise, in units of the geometric mean of the times",
+                     help="memory of the noise, in intrinsic time", unit="steps",
                      remedy="a run whose learning rate decays, or the kernel of finished runs"),
         LawParameter("noise_exponent", 1.05, 3.0, 1.5, natural_step=0.3, help="exponent of the memory of the noise",
                      remedy="runs with several schedules, or the kernel of finished runs", open_low=False,
@@ -189,6 +203,12 @@ class ScheduleLaw(_ClockLaw):
         "floor": "a run whose learning rate decays, or the kernel of finished runs",
     }
 
+    def __init__(self, clock: str = "flow", unit: float = 1.0) -> None:
+        if clock != "flow":
+            raise ValueError(f"the law of schedules is one of the intrinsic time, clock='flow', not {clock!r}")
+        super().__init__(clock, unit)
+        self.parameters = self._scaled(type(self).parameters, "noise_time")
+
     def basis(self, theta: Mapping[str, float], run: Run) -> np.ndarray:
         """A constant, a power, and the accumulated noise.
 
@@ -200,7 +220,7 @@ class ScheduleLaw(_ClockLaw):
             The run, with its schedule.
         """
         times = self._times(run)
-        noise = accumulated_noise(run, theta["noise_time"] * self.unit, theta["noise_exponent"])
+        noise = accumulated_noise(run, theta["noise_time"], theta["noise_exponent"])
         return np.column_stack([np.ones(run.size), times ** -theta["exponent"], noise])
 
     def check(self, runs: Sequence[Run]) -> list[str]:
@@ -270,77 +290,29 @@ def accumulated_noise(run: Run, time: float, exponent: float) -> np.ndarray:
 def borrowed_kernel(report: Any) -> dict[str, float]:
     """Noise and its memory from a finished fit of the law of schedules, to be fixed in the fit of an unfinished run.
 
-    A constant rate cannot tell noise from the floor; runs of another size that have finished can.
+    A constant rate cannot tell noise from the floor; runs of another size that have finished can:
+    ``infer(run, "schedule", fixed=borrowed_kernel(report))``.
 
     Parameters
     ----------
     report
-        A report of ``infer(..., model="schedule")``, or a mapping of its parameters with ``unit``.
+        A report of ``infer(..., model="schedule")``, its fit, or a mapping of its parameters.
 
     Returns
     -------
     dict
-        ``noise``, ``noise_time`` (in steps of intrinsic time) and ``noise_exponent``; see :func:`schedule_law_with`.
+        ``noise``, ``noise_time`` in units of the intrinsic time, and ``noise_exponent``.
     """
     names = ("noise", "noise_time", "noise_exponent")
     if isinstance(report, Mapping):
-        values, unit = {name: float(report[name]) for name in names}, float(report.get("unit", 1.0))
-    else:
-        table = report.parameters["estimate"]
-        values = {name: float(table.sel(parameter=name)) for name in names}
-        unit = float(getattr(report.law, "unit", 1.0))
-    return {**values, "noise_time": values["noise_time"] * unit}
-
-
-class BorrowedKernel(ScheduleLaw):
-    """The law of schedules with the noise of finished runs: only floor, amplitude and exponent are fitted.
-
-    Parameters
-    ----------
-    kernel
-        What :func:`borrowed_kernel` returns: noise, its memory in intrinsic time, and the exponent of the memory.
-    unit
-        The time at which the amplitude is stated; set by :meth:`prepare`.
-    """
-
-    name = "schedule-borrowed"
-    terms = ("floor", "amplitude", "borrowed_noise")
-    parameters = ScheduleLaw.parameters[:1]
-
-    def __init__(self, kernel: Mapping[str, float], unit: float = 1.0) -> None:
-        super().__init__("flow", unit)
-        self.kernel = dict(kernel)
-
-    def _with_unit(self, unit: float) -> "Law":
-        return type(self)(self.kernel, unit)
-
-    def basis(self, theta: Mapping[str, float], run: Run) -> np.ndarray:
-        """A constant, a power, and the accumulated noise with the borrowed amplitude.
-
-        Parameters
-        ----------
-        theta
-            The exponent.
-        run
-            The run, with its schedule.
-        """
-        times = self._times(run)
-        noise = accumulated_noise(run, self.kernel["noise_time"], self.kernel["noise_exponent"])
-        return np.column_stack([np.ones(run.size), times ** -theta["exponent"], self.kernel["noise"] * noise])
-
-    def check(self, runs: Sequence[Run]) -> list[str]:
-        """Warn of records that feel the warm-up.
-
-        Parameters
-        ----------
-        runs
-            The runs that will be fitted.
-        """
-        return warm_up_warnings(runs)
-
-    def settings(self) -> dict[str, object]:
-        """The kernel and the unit of time."""
-        return {"law": self.name, "kernel": self.kernel, "unit": self.unit}
+        return {name: float(report[name]) for name in names}
+    fit = getattr(report, "fit", report)
+    problem = fit.problem
+    found = problem.theta(fit.best.coordinates, problem.runs[0].group)
+    found |= {column.term: value for column, value in zip(problem.columns, fit.best.coefficients, strict=True)}
+    if not set(names) <= set(found):
+        raise ValueError(f"a kernel is borrowed from a fit of the law 'schedule', not of {problem.law.name!r}")
+    return {name: float(found[name]) for name in names}
 
 
 def schedule_warnings(name: str, runs: Sequence[Run]) -> list[str]:
