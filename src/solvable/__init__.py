@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         activations,
         diagnostics,
         fits,
+        inference,
         models,
         networks,
         numerics,
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from solvable.comparison import compare
     from solvable.explorer import explore
     from solvable.files import load, save
+    from solvable.inference.inferring import infer
+    from solvable.inference.readers import read_curves
+    from solvable.inference.report import InferenceReport
     from solvable.model import Model
     from solvable.models.committee import Algorithm, Committee
     from solvable.models.diagonal_network import DiagonalNetwork
@@ -53,6 +57,7 @@ _HOME = {
     "ForecastReport": "solvable.networks.forecast_report",
     "GradientDescent": "solvable.training",
     "GradientFlow": "solvable.training",
+    "InferenceReport": "solvable.inference.report",
     "LinearEstimator": "solvable.models.linear_estimator",
     "LinearFeatures": "solvable.models.linear_features",
     "LinearNetwork": "solvable.models.linear_network",
@@ -66,9 +71,11 @@ _HOME = {
     "explore": "solvable.explorer",
     "fit_source_capacity": "solvable.models.feature_scaling",
     "forecast": "solvable.networks.forecast",
+    "infer": "solvable.inference.inferring",
     "load": "solvable.files",
     "plot": "solvable.plotting",
     "plot_plane": "solvable.plotting",
+    "read_curves": "solvable.inference.readers",
     "save": "solvable.files",
     "sweep": "solvable.sweeps",
 }
@@ -76,6 +83,7 @@ _ROOMS = (
     "activations",
     "diagnostics",
     "fits",
+    "inference",
     "models",
     "networks",
     "numerics",
@@ -97,6 +105,7 @@ __all__ = [
     "ForecastReport",
     "GradientDescent",
     "GradientFlow",
+    "InferenceReport",
     "LinearEstimator",
     "LinearFeatures",
     "LinearNetwork",
@@ -113,6 +122,8 @@ __all__ = [
     "fit_source_capacity",
     "fits",
     "forecast",
+    "infer",
+    "inference",
     "load",
     "models",
     "networks",
@@ -120,6 +131,7 @@ __all__ = [
     "papers",
     "plot",
     "plot_plane",
+    "read_curves",
     "save",
     "solvers",
     "stories",

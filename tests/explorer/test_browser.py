@@ -509,7 +509,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(visit: Callable) ->
     canvas, sheet = (page.locator(one).first.bounding_box() for one in ("#panel-curves canvas", "aside"))
     assert -1 < canvas["y"] < canvas["y"] + canvas["height"] <= sheet["y"] + 40
     shot(page, "phone")
-    for tab in ("Phase diagram", "Code and files", "Diagnose a network", "Curves"):
+    for tab in ("Phase diagram", "Code and files", "Diagnose a network", "Infer a law", "Curves"):
         page.get_by_role("tab", name=tab).click()
         assert page.evaluate("document.documentElement.scrollWidth") == 390, tab
 
@@ -539,6 +539,32 @@ def test_features_are_diagnosed_and_what_are_none_is_refused(visit: Callable) ->
     send("features.npz", buffer.getvalue())
     expect(page.get_by_text(re.compile("^Features: (minimum|extended)-feature"))).to_be_visible(timeout=PATIENCE)
     shot(page, "diagnose", whole=True)
+
+
+@pytest.mark.slow
+def test_a_log_is_fitted_and_forecast_and_what_is_none_is_refused(visit: Callable) -> None:
+    from solvable.explorer.inference import sample_log
+
+    page = visit("/?tab=infer")
+    upload = page.locator("#log")
+
+    def send(name: str, content: bytes) -> None:
+        upload.set_input_files({"name": name, "mimeType": "text/csv", "buffer": content})
+
+    send("weights.pt", b"PK")
+    expect(page.get_by_role("alert").filter(has_text="must end in one of .csv")).to_be_visible()
+    send("words.csv", b"<html>sign in</html>")
+    refused = page.get_by_role("alert").filter(has_text="words.csv is a page of markup")
+    expect(refused).to_be_visible(timeout=PATIENCE)
+    send("mine.csv", sample_log().getvalue())
+    expect(page.get_by_role("heading", name="Forecast")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text(re.compile("mine, step 2.394e\\+05: loss"))).to_be_visible()
+    expect(page.get_by_alt_text("Measured losses, the fitted law and its forecast")).to_be_visible()
+    # The warm-up is not in the log, and changes the law; the page fits again.
+    page.locator("#panel-infer").get_by_label("Warm-up before the first record").fill("2160")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text(re.compile("9 records lie within twice the warm-up"))).to_be_visible(timeout=PATIENCE)
+    shot(page, "infer", whole=True)
 
 
 def test_only_visitors_who_came_by_our_name_are_answered(server: Server) -> None:

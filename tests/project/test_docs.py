@@ -25,7 +25,7 @@ PAGES = [
     *sorted((ROOT / "docs/diagnostics").glob("*.md")),
     *(page for page in sorted((ROOT / "docs/networks").glob("*.md")) if "```python" in page.read_text("utf-8")),
     *sorted((ROOT / "docs/primer").glob("[1-9]*.md")),
-    *sorted((ROOT / "docs/tutorials").glob("[1-5]*.md")),
+    *sorted((ROOT / "docs/tutorials").glob("[1-57]*.md")),
     ROOT / "docs" / "numerics" / "streaming-statistics.md",
     ROOT / "docs" / "sweeps" / "fits.md",
     ROOT / "docs" / "sweeps" / "index.md",

@@ -232,6 +232,72 @@ def forecast(
     run(model, data, checkpoint, options, json, plot)
 
 
+@app.command(
+    help="Infer the law of a training log, or of a table of runs, with intervals and a forecast.\n\n"
+    "LOG is a CSV, JSON lines or Parquet file, a TensorBoard event file or folder, or an export of Weights & Biases; "
+    "columns are guessed, and the guess is printed. With --model scaling-law it is a table with one row per run: "
+    "parameters, tokens (or compute) and final loss. Nothing is unpickled."
+)
+def infer(
+    log: Annotated[list[str], typer.Argument(help="Log of one or more runs, or a table of runs.", metavar="LOG")],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Law: power-law, power-law-steps, broken-power-law, schedule, feature-scaling, feature-scaling-lazy, "
+            "skills, or scaling-law for a table."
+        ),
+    ] = "power-law",
+    at: Annotated[
+        str | None, typer.Option(help="Forecast there: steps (compute of a table), or multiples such as 2x,10x.")
+    ] = None,
+    loss: Annotated[str | None, typer.Option(help="Column of the loss.")] = None,
+    step: Annotated[str | None, typer.Option(help="Column of the time.")] = None,
+    run: Annotated[str | None, typer.Option(help="Column that tells runs apart.")] = None,
+    learning_rate: Annotated[str | None, typer.Option(help="Column of the learning rate.")] = None,
+    warm_up: Annotated[float, typer.Option(help="Steps of warm-up before the first record.", min=0)] = 0,
+    fixed: Annotated[list[str] | None, typer.Option(help="Known value, as name=value; may be repeated.")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare with the empirical laws by prediction.")] = False,
+    mask_spikes: Annotated[bool, typer.Option("--mask-spikes", help="Leave out records that are not finite.")] = False,
+    uncertainty: Annotated[str, typer.Option(help="Intervals: profile, nuts or none.")] = "profile",
+    form: Annotated[
+        str,
+        typer.Option(
+            help="Form of the scaling law: parameters-tokens, equal-exponents, without-floor, compute, data-reuse."
+        ),
+    ] = "parameters-tokens",
+    drop_largest: Annotated[
+        int, typer.Option(help="Leave out the runs of a table with the largest losses.", min=0)
+    ] = 0,
+    resamples: Annotated[int, typer.Option(help="Resampled fits of a scaling law, for its intervals.", min=100)] = 1000,
+    seed: Annotated[int, typer.Option(help="Random seed.", min=0, max=2**31 - 1)] = 0,
+    json: Json = False,
+    plot: Annotated[str | None, typer.Option(help="Draw data, fit and forecast here (.png, .svg, .pdf).")] = None,
+    save: Annotated[str | None, typer.Option(help="Save the report here (.nc, .zarr, .npz, .csv).")] = None,
+) -> None:
+    from solvable.cli.infer import infer as run_command
+
+    options: dict[str, Any] = {
+        "at": at,
+        "loss": loss,
+        "step": step,
+        "run": run,
+        "learning_rate": learning_rate,
+        "warm_up": warm_up,
+        "fixed": fixed or [],
+        "compare": compare,
+        "mask_spikes": mask_spikes,
+        "uncertainty": uncertainty,
+        "form": form,
+        "drop_largest": drop_largest,
+        "resamples": resamples,
+        "seed": seed,
+        "json": json,
+        "plot": plot,
+        "save": save,
+    }
+    run_command(log, model, options)
+
+
 @app.command(help="Compare theory and simulation for the linear estimator at three aspect ratios.")
 def demo(out: Annotated[str, typer.Option(help="Folder for the figure and the data.")] = "demo") -> None:
     from solvable.cli.demo import run_demo

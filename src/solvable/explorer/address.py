@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from solvable import models
 from solvable.settings import FieldError, Setting
 
-TABS = ("curves", "phase", "code", "diagnose")
+TABS = ("curves", "phase", "code", "diagnose", "infer")
 THEMES = ("light", "dark")
 # Longer values are cut, and further pairs ignored, before anything is parsed.
 _LONGEST = 4200

@@ -78,6 +78,9 @@ class Upload(JSComponent):
     """An upload of one file, in base64, of at most ``limit`` bytes."""
 
     limit = param.Integer(default=0)
+    label = param.String(default="Features file (.npz)")
+    ident = param.String(default="npz")
+    accept = param.String(default=".npz")
     file = param.Dict(default={})
 
     _esm = asset("upload.js")
@@ -121,6 +124,11 @@ def choice(key: str, help: str, choices: dict[str, str]) -> dict[str, Any]:
         "suggestions": [],
         "stops": None,
     }
+
+
+def number(key: str, help: str, allowed: str) -> dict[str, Any]:
+    """A box for a number that is not part of a setting; ``allowed`` says which."""
+    return {**choice(key, help, {}), "kind": "number", "allowed": allowed}
 
 
 def check(key: str, help: str) -> dict[str, Any]:

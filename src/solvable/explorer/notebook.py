@@ -31,13 +31,16 @@ def notebook_page(model: str | None) -> Any:
     curves = (part.views, part.upper, part.upper_legend, part.lower, part.lower_legend, part.sentence)
     network = view.diagnosis
     diagnosis = (network.upload, network.sample, network.runner, network.report)
+    law = view.inference
+    inference = (law.upload, law.views, law.sample, law.runner, law.report)
     tabs = pn.Tabs(
         ("Curves", pn.Column(*curves)),
         ("Phase diagram", pn.Column(view.plane.views, view.plane.runner, view.plane.words, view.plane.pane)),
         ("Code and files", pn.Column(view.python, view.command, view.downloads)),
         ("Diagnose a network", pn.Column(*diagnosis)),
+        ("Infer a law", pn.Column(*inference)),
     )
-    names = ("curves", "phase", "code", "diagnose")
+    names = ("curves", "phase", "code", "diagnose", "infer")
     tabs.param.watch(lambda event: view.open_tab(names[event.new]), "active")
     controls = pn.Column(view.form, view.compare, view.form_b, width=320)
     shown = pn.Column(view.notice, view.cards, view.runner, view.progress, tabs, sizing_mode="stretch_width")

@@ -13,7 +13,13 @@ from solvable.explorer.presets import presets_of
 from solvable.explorer.view import View
 from solvable.stories.scene import names, story_of
 
-_TABS = {"curves": "Curves", "phase": "Phase diagram", "code": "Code and files", "diagnose": "Diagnose a network"}
+_TABS = {
+    "curves": "Curves",
+    "phase": "Phase diagram",
+    "code": "Code and files",
+    "diagnose": "Diagnose a network",
+    "infer": "Infer a law",
+}
 _PARTS = "form compare form_b notice cards runner progress actions python command downloads address"
 _CURVES = "views upper upper_legend lower lower_legend sentence"
 
@@ -24,13 +30,20 @@ def make_page(view: View) -> Any:
     template = pn.Template(asset("page.html"))
     parts = {part: getattr(view, part) for part in _PARTS.split()}
     parts |= {part: getattr(view.curves, part) for part in _CURVES.split()}
-    plane, diagnosis = view.plane, view.diagnosis
+    plane, diagnosis, inference = view.plane, view.diagnosis, view.inference
     parts |= {"plane_views": plane.views, "plane_runner": plane.runner, "plane_words": plane.words}
     parts |= {
         "plane_pane": plane.pane,
         "upload": diagnosis.upload,
         "sample": diagnosis.sample,
         "diagnosis_runner": diagnosis.runner,
+    }
+    parts |= {
+        "log_upload": inference.upload,
+        "log_views": inference.views,
+        "log_sample": inference.sample,
+        "inference_runner": inference.runner,
+        "inference": inference.report,
     }
     for name, part in {**parts, "diagnosis": diagnosis.report}.items():
         template.add_panel(name, part)

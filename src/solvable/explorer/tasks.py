@@ -133,6 +133,13 @@ def _diagnosis(payload: dict[str, Any], send: Send) -> Any:
     return diagnose(payload["path"])
 
 
+def _inference(payload: dict[str, Any], send: Send) -> Any:
+    from solvable.explorer.inference import infer_log
+
+    warm_up = float(payload["warm_up"])
+    return infer_log(payload["path"], payload["name"], payload["law"], payload["horizon"], warm_up)
+
+
 def _scene(payload: dict[str, Any], send: Send) -> Any:
     from solvable.stories import build
 
@@ -158,6 +165,7 @@ TASKS: dict[str, Callable[[dict[str, Any], Send], Any]] = {
     "simulation": _simulation,
     "plane": _plane,
     "diagnosis": _diagnosis,
+    "inference": _inference,
     "scene": _scene,
     "warm-up": _warm_up,
 }

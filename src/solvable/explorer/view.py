@@ -16,6 +16,7 @@ from solvable.explorer.components import Actions, Address, CodeBox, Form, Runner
 from solvable.explorer.curves_part import CurvesPart
 from solvable.explorer.diagnosis_part import DiagnosisPart
 from solvable.explorer.history import History
+from solvable.explorer.inference_part import InferencePart
 from solvable.explorer.latest import Later, Latest
 from solvable.explorer.markup import card_list, notice, queue_words, run_words, setting_words
 from solvable.explorer.plane_part import PlanePart
@@ -67,6 +68,7 @@ class View:
         self._simulation = Latest(workers, later, "simulation", self._simulation_share, self._simulation_waits)
         self.plane = PlanePart(self, workers, later)
         self.diagnosis = DiagnosisPart(self, workers, later)
+        self.inference = InferencePart(self, workers, later)
         self.watch(self.address, "tab", self.open_tab)
         self._enable_downloads()
 
@@ -179,7 +181,7 @@ class View:
 
     def close(self) -> None:
         """Stop all computations, because the page has been closed. Nothing on the page is changed any more."""
-        parts = (self.plane.work, self.diagnosis.work)
+        parts = (self.plane.work, self.diagnosis.work, self.inference.work)
         for work in (*self._theory.values(), *self._looks.values(), *self._cards.values(), self._simulation, *parts):
             work.close()
 

@@ -33,6 +33,7 @@ SECONDS: Mapping[str, float] = {
     "plane": 180.0,
     "simulation": 600.0,
     "diagnosis": 120.0,
+    "inference": 180.0,
     "scene": 3600.0,
     "warm-up": 300.0,
 }

@@ -3,12 +3,12 @@ export function render({ model }) {
   const root = document.createElement("div");
   root.className = "drop";
   const label = document.createElement("label");
-  label.textContent = "Features file (.npz)";
-  label.htmlFor = "npz";
+  label.textContent = model.label;
+  label.htmlFor = model.ident;
   const input = document.createElement("input");
   input.type = "file";
-  input.id = "npz";
-  input.accept = ".npz";
+  input.id = model.ident;
+  input.accept = model.accept;
   const wrong = document.createElement("p");
   wrong.className = "complaint";
   wrong.setAttribute("role", "alert");
