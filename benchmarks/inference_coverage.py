@@ -20,7 +20,7 @@ import numpy as np
 from solvable.inference import feature_curves
 from solvable.inference.fitting import Fit, fit
 from solvable.inference.misfit import lack_of_fit
-from solvable.inference.profiles import covariance, profile, rise_at, thresholds
+from solvable.inference.profiles import BetterOptimumError, covariance, profile, rise_at, thresholds
 from solvable.inference.runs import Run
 from solvable.inference.splines import Grid
 from solvable.inference.theory_laws import Curve, FeatureScalingLaw
@@ -62,8 +62,8 @@ def noisy(clean: list[np.ndarray], widths: tuple[float, ...], rho: float, seed: 
     return runs
 
 
-def flagged(found: Fit) -> list[str]:
-    """Parameters whose 95 % profile interval is open on a side."""
+def flagged(found: Fit) -> tuple[Fit, list[str]]:
+    """Parameters whose 95 % profile interval is open on a side; the fit, which a profile may have improved."""
     spread = covariance(found)
     errors, names = np.sqrt(np.diag(spread)), []
     low, high = found.problem.box
@@ -71,20 +71,24 @@ def flagged(found: Fit) -> list[str]:
         at = found.best.coordinates[number]
         if min(at - low[number], high[number] - at) > _CLEAR * errors[number]:
             continue
-        if profile(found, number, spread).identified != "yes":
+        try:
+            identified = profile(found, number, spread).identified
+        except BetterOptimumError as better:
+            return flagged(Fit(found.problem, found.problem.minimise(better.point.coordinates), []))
+        if identified != "yes":
             names.append(one.label)
-    return names
+    return found, names
 
 
 def replicate(law: FeatureScalingLaw, runs: list[Run], truth: dict[str, float], starts: int = 16) -> dict[str, object]:
     """Fit one set of runs; whether each interval holds the truth, what is flagged, and the misfit test."""
-    found = fit(law, runs, starts=starts)
+    found, open_ones = flagged(fit(law, runs, starts=starts))
     limits = thresholds(found.freedom)
     rises = {name: rise_at(found, name, value) for name, value in truth.items()}
     return {
         "covered95": {name: bool(rise < limits[1]) for name, rise in rises.items()},
         "covered68": {name: bool(rise < limits[0]) for name, rise in rises.items()},
-        "flagged": flagged(found),
+        "flagged": open_ones,
         "misfit": lack_of_fit(found, "student-ar1").chance,
         "correlation": found.problem.noise.correlation,
     }

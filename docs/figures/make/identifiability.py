@@ -1,7 +1,8 @@
-"""Figure of the page on identifiability: two sets of parameters with one curve, and profiles of one and three curves."""
+"""Figure of the page on identifiability: two sets of parameters with one curve, and profiles."""
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,10 +39,9 @@ def profiles(found: Fit) -> dict[str, object]:
 
 def main() -> None:
     figure, axes = new_figure(3, width=4.4)
-    single = fit(law := FeatureScalingLaw().prepare(runs((math.inf,), 4)), runs((math.inf,), 4))
+    single = fit(FeatureScalingLaw().prepare(runs((math.inf,), 1)), runs((math.inf,), 1))
     several = fit(FeatureScalingLaw().prepare(runs(WIDTHS, 5)), runs(WIDTHS, 5))
-    held = single.problem.minimise(single.best.coordinates, frozen={0: law.parameters[0].low})
-    _draw_two(axes[0], single, held.coordinates, held.coefficients)
+    _draw_two(axes[0], single)
     for ax, name in zip(axes[1:], ("capacity", "source"), strict=True):
         for number, (label, found) in enumerate((("one curve", single), ("three widths", several))):
             one = profiles(found)[name]
@@ -53,16 +53,18 @@ def main() -> None:
     save_figure(figure, str(Path(__file__).parents[1] / "identifiability.png"))
 
 
-def _draw_two(ax: object, found: Fit, other: np.ndarray, coefficients: np.ndarray) -> None:
+def _draw_two(ax: Any, found: Fit) -> None:
+    """Fits with two values of the capacity, continued to a width that was not measured."""
     run = found.problem.runs[0]
     ax.plot(run.steps, run.loss, ".", color="grey", markersize=4, label="one run, N = ∞")
-    sets = ((found.best.coordinates, found.best.coefficients), (other, coefficients))
+    points = [found.problem.minimise(found.best.coordinates, frozen={0: value}) for value in (1.25, 1.7)]
+    sets = [(point.coordinates, point.coefficients) for point in points]
     for number, (coordinates, scales) in enumerate(sets):
         theta = found.problem.theta(coordinates, "all")
         label = f"α = {theta['capacity']:.2f}, γ = {theta['richness']:.2g}"
         for width, style in ((math.inf, "-"), (32.0, "--")):
             own = curve(theta["capacity"], theta["source"], theta["richness"], width, theta["time_unit"] * TIMES)
-            text = label if math.isinf(width) else f"the same, N = 32"
+            text = label if math.isinf(width) else "the same, N = 32"
             ax.plot(TIMES, scales[0] * own + scales[1], style, color=COLOURS[number], label=text, linewidth=1.3)
     ax.set(xscale="log", xlabel="time", ylabel="loss", title="one curve, two explanations")
     log_losses(ax)

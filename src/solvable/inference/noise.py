@@ -24,8 +24,8 @@ from solvable.inference.runs import Run
 CLOCKS = ("log", "steps")
 _CORRELATIONS = np.concatenate([np.linspace(0.0, 0.8, 17), np.linspace(0.82, 0.98, 9), [0.99, 0.995]])
 _FREEDOMS = (2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0)
-# A correlation or a heavy tail must improve twice the log-likelihood by this much to be believed.
-_GAIN = 2.0
+# A correlation, and a heavy tail, must improve twice the log-likelihood by this much to be believed.
+_GAIN, _TAIL_GAIN = 2.0, 6.0
 # Directions of parameter space that are this much weaker than the strongest are not counted as fitted.
 _RANK = 1e-9
 _MOST_RATIO, _FEWEST_IN_GROUP = 1.5, 15
@@ -230,7 +230,7 @@ def _with_tail(noise: Noise, runs: Sequence[Run], scaled: Sequence[tuple[np.ndar
         return -2 * float(student.logpdf(white / scale, freedom).sum()) + 2 * white.size * math.log(scale)
 
     gaussian = white.size * (math.log(2 * math.pi * noise.scale**2) + 1)
-    found = (gaussian - _GAIN, math.inf, noise.scale)
+    found = (gaussian - _TAIL_GAIN, math.inf, noise.scale)
     for freedom in _FREEDOMS:
         scale = noise.scale
         for _ in range(30):

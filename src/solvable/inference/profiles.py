@@ -12,6 +12,8 @@ _MOST_STEPS = 14
 # A profile that falls this far below the best fit has found a better one.
 _BETTER = 0.05
 _CLOSE = 0.03
+# A rise this many times the expected one is looked at again.
+_JUMP = 2.0
 
 
 class Side(NamedTuple):
@@ -161,6 +163,11 @@ class _Walker:
             guess = warm + self.slope * (x - places[-1]) if len(roots) < 3 else warm
             point = self.deviance(x, guess)
             rise = point.deviance - best.deviance
+            if rise > goal**2 and rise > _JUMP * self._expected(places, roots, x):
+                # A rise that is too steep may be a search that was stuck: try again from elsewhere.
+                retries = [self.deviance(x, start.coordinates) for start in (best, *self.fit.others)]
+                point = min([point, *retries], key=lambda one: one.deviance)
+                rise = point.deviance - best.deviance
             if rise < -_BETTER:
                 raise BetterOptimumError(point)
             root = math.sqrt(max(rise, 0.0))
@@ -179,6 +186,13 @@ class _Walker:
         ends = tuple(self._crossing(places, roots, math.sqrt(limit), furthest) for limit in limits)
         tried = {place: root**2 for place, root in zip(places, roots, strict=True)}
         return Side(tuple(self.outward(end) if math.isfinite(end) else end for end in ends), not closed), tried
+
+    def _expected(self, places: list[float], roots: list[float], x: float) -> float:
+        """The rise of the deviance if its root went on as a straight line, or as the standard error says at first."""
+        if len(roots) < 2:
+            return ((x - self.start) / self.step) ** 2
+        slope = max(roots[-1] - roots[-2], 0.2) / abs(places[-1] - places[-2])
+        return (roots[-1] + slope * abs(x - places[-1])) ** 2
 
     def _refine(self, places: list[float], roots: list[float], goal: float, warm: np.ndarray) -> None:
         """One more point at the end of the interval, where the last step went far beyond it."""
