@@ -162,7 +162,7 @@ def rolling_origin(whole: Fit, noise: str, cuts: Sequence[float] = CUTS) -> Back
         early = [run.part(mask) for run, mask in zip(problem.runs, masks, strict=True)]
         late = [run.part(~mask) for run, mask in zip(problem.runs, masks, strict=True)]
         found = fit(
-            problem.law, early, fixed=problem.fixed, separate=problem.separate, noise=noise, starts=8,
+            problem.law, early, fixed=problem.fixed, separate=problem.separate, noise=noise, starts=0,
             near=dict(zip(names, values, strict=True)),
         )  # fmt: skip
         slopes = gradient(found, late, used)

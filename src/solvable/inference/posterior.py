@@ -1,4 +1,4 @@
-"""The posterior by the No-U-Turn sampler of BlackJAX, for any law: gradients are differences, taken outside of JAX."""
+"""The posterior by the No-U-Turn sampler of BlackJAX, for any law: density and gradient are computed outside of JAX."""
 
 import math
 
@@ -108,34 +108,39 @@ class _Posterior:
         share = 1 / (1 + np.exp(-position[: self.count]))
         return low + (high - low) * share, np.exp(position[self.count : -1]), float(position[-1])
 
-    def _data(self, position: np.ndarray) -> np.ndarray:
-        """Whitened residuals."""
-        coordinates, coefficients, _ = self.outward(position)
-        matrix, known = self.fit.problem.design(coordinates)
-        curve = np.maximum(matrix @ coefficients + known, 1e-300)
-        return self.fit.problem.whiten(self.logs - np.log(curve))
+    def value_and_gradient(self, scaled: np.ndarray) -> np.ndarray:
+        """The log-density at a scaled position, and its gradient.
 
-    def _density(self, position: np.ndarray, white: np.ndarray) -> float:
-        noise, stretch = self.fit.problem.noise, float(position[-1])
-        standard = white / (noise.scale * math.exp(stretch))
+        Derivatives by the nonlinear coordinates are differences of the law; all others are in closed form.
+        """
+        problem, noise = self.fit.problem, self.fit.problem.noise
+        position = np.asarray(scaled, float) * self.unit + self.centre
+        coordinates, coefficients, stretch = self.outward(position)
+        low, high = problem.box
+        share = 1 / (1 + np.exp(-position[: self.count]))
+        matrix, known = problem.design(coordinates)
+        curve = np.maximum(matrix @ coefficients + known, 1e-300)
+        columns = []
+        for number in range(self.count):
+            step = _DIFFERENCE * problem.steps[number]
+            moved = coordinates.copy()
+            moved[number] += step if moved[number] + step <= high[number] else -step
+            other, rest = problem.design(moved)
+            ahead = np.log(np.maximum(other @ coefficients + rest, 1e-300)) - np.log(curve)
+            slope = (high[number] - low[number]) * share[number] * (1 - share[number])
+            columns.append(ahead / (moved[number] - coordinates[number]) * slope)
+        columns += [matrix[:, number] * value / curve for number, value in enumerate(coefficients)]
+        slopes = problem.whiten(np.array(columns).T)
+        scale = noise.scale * math.exp(stretch)
+        standard = problem.whiten(self.logs - np.log(curve)) / scale
         if math.isinf(noise.freedom):
-            value = -0.5 * float(standard @ standard)
+            value, pull = -0.5 * float(standard @ standard), standard
         else:
             value = -(noise.freedom + 1) / 2 * float(np.log1p(standard**2 / noise.freedom).sum())
-        share = 1 / (1 + np.exp(-position[: self.count]))
+            pull = standard * (noise.freedom + 1) / (noise.freedom + standard**2)
         # Flat in the box, in the coefficients themselves, and in the logarithm of the scale.
-        prior = float(np.log(np.maximum(share * (1 - share), 1e-300)).sum()) + float(position[self.count : -1].sum())
-        return value - white.size * stretch + prior
-
-    def value_and_gradient(self, scaled: np.ndarray) -> np.ndarray:
-        position = np.asarray(scaled, float) * self.unit + self.centre
-        value = self._density(position, self._data(position))
-        gradient = np.empty(self.size)
-        for number in range(self.size):
-            ends = []
-            for sign in (-1, 1):
-                moved = position.copy()
-                moved[number] += sign * _DIFFERENCE * self.unit[number]
-                ends.append(self._density(moved, self._data(moved)))
-            gradient[number] = (ends[1] - ends[0]) / (2 * _DIFFERENCE)
-        return np.concatenate([[value], gradient])
+        value += float(np.log(np.maximum(share * (1 - share), 1e-300)).sum() + position[self.count : -1].sum())
+        gradient = np.append(slopes.T @ pull / scale, float(pull @ standard) - standard.size)
+        gradient[: self.count] += 1 - 2 * share
+        gradient[self.count : -1] += 1
+        return np.concatenate([[value - standard.size * stretch], gradient * self.unit])
