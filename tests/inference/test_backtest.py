@@ -83,7 +83,7 @@ def test_conformal_factor_is_the_quantile_of_finite_samples() -> None:
 
 def test_laws_are_told_apart_by_prediction() -> None:
     bend = curve(1 + 2 * STEPS**-0.2 * (1 + (STEPS / 300) ** 3) ** -0.3, 1e-3)
-    others = [dataclasses.replace(curve(bend.loss, 1e-3, seed), name=f"run {seed}") for seed in (1, 2)]
+    others = [dataclasses.replace(curve(bend.loss, 1e-3, seed), name=f"run {seed}") for seed in (1,)]
     found = compare_laws([bend, *others], {"broken": BrokenPowerLaw()})
     verdicts = dict(zip(found.law.values.tolist(), found.verdict.values.tolist(), strict=True))
     assert verdicts["broken"] == "best"
@@ -93,4 +93,4 @@ def test_laws_are_told_apart_by_prediction() -> None:
     # Where the simple law is true, the richer one is not better by two errors.
     assert again.verdict.sel(law="power-law").item() in ("best", "undecided")
     with pytest.raises(ValueError, match="too few to fit early ones"):
-        compare_laws([straight.part(slice(6))])
+        compare_laws([straight.part(slice(5))])

@@ -30,6 +30,7 @@ _LEVELS = (0.68, 0.95)
 _FACTORS = tuple(float(student_t.ppf((1 + level) / 2, 4)) for level in _LEVELS)
 # Without a known discrepancy there is no interval beyond this multiple of the largest compute.
 _FURTHEST = 3.0
+_REUSE_DRAWS = 200
 _SYMBOLS = {"parameters": "N", "tokens": "D", "compute": "C"}
 _MEANINGS = {
     "estimate": Meaning("estimate", "1"),
@@ -258,7 +259,9 @@ class ScalingLawReport(Report):
 
         terms = int(self.table.form.floor) + len(self.table.form.powers)
         usable = (self.draws[:, terms : terms + len(self.table.form.exponents)] > 0).all(1)
-        drawn = [optimum(theta) for theta in self.draws[usable]]
+        # With repeated data every draw is a search of its own.
+        chosen = self.draws[usable][: None if unique_tokens is None else _REUSE_DRAWS]
+        drawn = [optimum(theta) for theta in chosen]
         best = optimum(self.theta)
         variables: dict[str, Any] = {}
         for place, name in enumerate(("optimal_parameters", "optimal_tokens")):

@@ -97,7 +97,7 @@ class PowerLaw(_ClockLaw):
     """
 
     terms = ("floor", "amplitude")
-    parameters = (
+    parameters: tuple[LawParameter, ...] = (
         LawParameter(
             "exponent", 0.02, 3.0, 0.4, log=True, natural_step=0.1, help="exponent of the decay of the loss",
             remedy="a longer run, or a known floor", open_low=True, open_high=False,
@@ -139,7 +139,7 @@ class BrokenPowerLaw(_ClockLaw):
 
     name = "broken-power-law"
     terms = ("floor", "amplitude")
-    parameters = (
+    parameters: tuple[LawParameter, ...] = (
         LawParameter("early_exponent", 0.02, 3.0, 0.3, log=True, natural_step=0.2, help="exponent before the break",
                      remedy="records from earlier times", open_high=False),
         LawParameter("late_exponent", 0.02, 3.0, 0.5, log=True, natural_step=0.2, help="exponent after the break",
@@ -183,7 +183,7 @@ class ScheduleLaw(_ClockLaw):
 
     name = "schedule"
     terms = ("floor", "amplitude", "noise")
-    parameters = (
+    parameters: tuple[LawParameter, ...] = (
         LawParameter("exponent", 0.02, 3.0, 0.4, log=True, natural_step=0.1, help="exponent of the decay of the loss",
                      remedy="a longer run, or a known floor", open_high=False),
         LawParameter("noise_time", 3e-4, 0.3, 0.02, log=True, natural_step=0.5,

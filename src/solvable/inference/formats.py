@@ -317,31 +317,24 @@ def _read_events(path: Path) -> Columns:
             series[tag] = [(step, float(value)) for step, value in values]
     if not series:
         raise ValueError(f"{path} holds no scalars: is it a TensorBoard event file of a training?")
-    rows = [(step, tag, value) for tag, records in series.items() for step, value in records]
-    columns = {"step": np.array([step for step, _, _ in rows], float)}
-    for tag in series:
-        column = np.full(len(rows), MISSING, object)
-        for place, (_, name, value) in enumerate(rows):
-            if name == tag:
-                column[place] = float(value)
+    return _by_step(series)
+
+
+def _by_step(series: Mapping[str, list[tuple[int, float]]]) -> Columns:
+    """One row per step where each metric of that step was recorded once; repeated records have rows of their own."""
+    keyed: dict[str, dict[tuple[int, int], float]] = {}
+    for tag, records in series.items():
+        seen: dict[int, int] = {}
+        own = keyed.setdefault(tag, {})
+        for step, value in records:
+            own[step, seen.get(step, 0)] = float(value)
+            seen[step] = seen.get(step, 0) + 1
+    order = sorted({key for own in keyed.values() for key in own})
+    places = {key: place for place, key in enumerate(order)}
+    columns: Columns = {"step": np.array([step for step, _ in order], float)}
+    for tag, own in keyed.items():
+        column = np.full(len(order), MISSING, object)
+        for key, value in own.items():
+            column[places[key]] = value
         columns[tag] = column
-    return _merge_steps(columns)
-
-
-def _merge_steps(columns: Columns) -> Columns:
-    """One row per step where each metric of that step was recorded once; repeated records keep rows of their own."""
-    merged: dict[tuple[float, int], dict[str, Any]] = {}
-    seen: dict[tuple[str, float], int] = {}
-    for place, step in enumerate(columns["step"]):
-        for name, column in columns.items():
-            if name != "step" and column[place] is not MISSING:
-                number = seen.get((name, step), 0)
-                seen[name, step] = number + 1
-                merged.setdefault((step, number), {})[name] = column[place]
-    order = sorted(merged, key=lambda key: (key[0], key[1]))
-    found: Columns = {"step": np.array([step for step, _ in order], float)}
-    for name in columns:
-        if name != "step":
-            values = [merged[key].get(name, MISSING) for key in order]
-            found[name] = _with_missing(values, [value is MISSING for value in values])
-    return found
+    return columns

@@ -130,6 +130,8 @@ class FeatureScalingLaw(TheoryLaw):
         Where capacity, source and richness start.
     corrections
         Differences of the solver from the tables, by width; see :meth:`exact`.
+    parameters
+        The fitted parameters with their boxes; set by the law itself.
     """
 
     regime: str = "rich"
@@ -253,6 +255,10 @@ class ModelLaw(TheoryLaw):
         positive numbers of the model that change the shape of its curve and have a slider, at most four.
     variable
         The curve of the theory.
+    parameters
+        The fitted parameters with their boxes; made from ``free`` by default.
+    emulator
+        The solved curves over the box; computed, or read from the cache, by default.
     """
 
     model: "Model"
