@@ -32,6 +32,8 @@ from solvable.progress import progress_bar
 # The noise-driven drift of a step, beyond which the equations of a row have wrong solutions, too. With a constant noise
 # and new samples longer steps start near enough to the right one.
 _LARGEST_DRIFT = 0.3
+# To what residual a row is solved, with and without noise.
+_NOISY_TOLERANCE, _TOLERANCE = 1e-8, 1e-10
 # The network is at rest where so little drives it that the loss changes no more, or that rounding is all there is.
 _QUIET, _SILENT, _UNCHANGED = 1e-8, 1e-15, 1e-9
 _LOST = 1e-13
@@ -93,20 +95,22 @@ def slot_march(
     noisy = noise.largest > 0
     fast_modes = FastModes(rates, counts, signal + flow.label_noise)
     # Extrapolated rows need steps of equal ratios; reused samples were not tried.
-    late = noisy and noise.is_constant and flow.richness > 0 and flow.samples == math.inf
-    rows = Rows(modes, flow.richness, flow.features, flow.samples, flow.label_noise)
+    late = noisy and noise.is_constant and flow.richness > 0
+    tolerance = _NOISY_TOLERANCE if noisy else _TOLERANCE
+    rows = Rows(modes, flow.richness, flow.features, flow.samples, flow.label_noise, tolerance)
     # Only the kernel of finitely many features has a finite number of modes that fluctuate.
     shares: np.ndarray | float | None = None
     if late:
         shares = fast_modes.shares() if fast is not None else 0.0
     records = [(0.0, signal, signal + flow.label_noise, eigenvalues * modes.targets, 1.0)]
-    now, earlier, growth, worst, at_rest = 0.0, 0.0, 1.0, 0.0, False
+    now, earlier, growth, worst, at_rest, equal = 0.0, 0.0, 1.0, 0.0, False, 0
     first_drive: float | None = None
     with progress_bar("marching", math.log1p(last_time / begin), progress) as advance:
         while now < last_time * (1 - 1e-12):
             train = records[-1][2]
             step = _step(now, begin, growth_of_step, last_time, noise)
             long_step = False
+            full_step = step
             if noisy and flow.richness > 0:
                 strongest = max(noise.after(now), noise.before(now + step))
                 drift = flow.richness * strongest / 2 * train * trace
@@ -115,6 +119,8 @@ def slot_march(
                 if not late or strong:
                     step = min(step, _LARGEST_DRIFT / drift)
                 long_step = drift * step > _LARGEST_DRIFT * (1 + 1e-9)
+            # How many steps in a row have grown by the same ratio.
+            equal = equal + 1 if noise.is_constant and step == full_step else 0
             if rows.count + 3 > limit:
                 raise ValueError(
                     f"the march needs more than {limit} slots to reach time {last_time:g} (it is at {now:g}): the "
@@ -130,7 +136,7 @@ def slot_march(
                 own_weights = (step * STAGE, step * (1 - STAGE if stage == 0 else STAGE))
                 rows.begin_stage(*own_weights)
                 correct = _correction(fast_modes, stage, step, noises, flow.richness, shares) if noisy else _quiet
-                residual = rows.solve(correct, long_step)
+                residual = rows.solve(correct, long_step, equal >= 2)
                 row = rows.finish()
                 worst = max(worst, residual)
             if noisy:
@@ -147,10 +153,12 @@ def slot_march(
             records.append((now, row.test_loss, row.train_loss, row.node_loss, 1 + flow.richness * row.weight_norm))
             _check(records[-1], row, now)
             first_drive = row.drive if first_drive is None else first_drive
-            left = min(row.drive / first_drive, row.train_loss / records[0][2])
+            # Noise drives it as long as there is a training loss; what that can still do to the test loss is its root.
+            left = row.train_loss / records[0][2]
+            left = left if noisy else min(row.drive / first_drive, left)
             recent = [record[1] for record in records[-3:]]
             still = left < _QUIET and max(recent) - min(recent) < _UNCHANGED * recent[-1]
-            if not noisy and (still or left < _SILENT):
+            if still or left < (_QUIET if noisy else _SILENT):
                 at_rest = True
                 break
             if row.test_loss < _LOST * records[0][1]:
