@@ -170,5 +170,10 @@ def test_damped_anderson_stays_where_it_may() -> None:
 
 
 def test_the_march_says_when_noise_keeps_its_steps_too_short() -> None:
+    """A noise that changes limits the steps; one that is too strong on the plateau is refused before the march."""
+    profile = NoiseProfile(np.array([0.0, 1e6]), np.array([0.1, 0.05]), np.zeros(0))
     with pytest.raises(ValueError, match="slots to reach time"):
-        slot_march(coarse_modes(0.4, 40), Flow(2.0, features=16, noise=0.2), 1e6, per_decade=4, limit=60)
+        slot_march(coarse_modes(0.4, 40), Flow(2.0, features=16, noise=profile), 1e6, per_decade=4, limit=0)
+    fast = (np.ones(16), np.ones(16))
+    with pytest.raises(ValueError, match=r"above 0.2. Raise batch_size 1.*-fold, or choose flow times up to"):
+        slot_march(coarse_modes(0.4, 40), Flow(2.0, features=16, noise=0.2), 1e6, per_decade=4, fast=fast)

@@ -9,6 +9,7 @@ import numpy as np
 
 from solvable.checks import is_traced
 from solvable.models.feature_scaling import kernel_flow
+from solvable.models.feature_scaling.march_cost import check_slots
 from solvable.models.feature_scaling.mode_quadrature import Modes, listed, nodes_until
 from solvable.models.feature_scaling.noise_profile import NoiseProfile
 from solvable.models.feature_scaling.prediction import Curves, batch_size, batch_sizes
@@ -136,12 +137,13 @@ def slot_curves(model: "FeatureScaling", times: np.ndarray, training: Training, 
     fast = _fast_modes(model) if noise.largest > 0 and model.features <= _MOST_FEATURES else None
     per_decade, progress = options["per_decade"], options["progress"]
     rough = per_decade // 2
+    begin = 0.3 / float(np.max(modes.eigenvalues))
+    check_slots(per_decade, np.log1p(last / begin) / np.log(10), 3 if noise.largest > 0 else 2, len(modes.ranks))
     runs = [
         slot_march(modes, plan, last, per_decade=count, fast=fast, progress=progress) for count in (per_decade, rough)
     ]
     # Without noise the scheme is of second order: this fraction of the difference is left in the finer run.
     left = 1 / ((per_decade / rough) ** 2 - 1)
-    begin = 0.3 / float(np.max(modes.eigenvalues))
 
     # Where noise jumps the loss has a kink, which a smooth interpolation would overshoot.
     through = _cubic if noise.is_constant else _monotone

@@ -60,6 +60,17 @@ class Resolvents:
             np.matmul(fed[:, None, :], self._diagonal[place][:, :size, :size], out=found[:, None, begin:end])
         return found
 
+    def from_left(self, vector: Float[np.ndarray, "time"]) -> Float[np.ndarray, "node time"]:
+        """``v Z_k`` of every mode, for the rows that are kept."""
+        t, lam = self.count, self._eigenvalues
+        found = np.empty((lam.size, t))
+        for place in range(len(self._diagonal) - 1, -1, -1):
+            begin, end = place * BLOCK, min((place + 1) * BLOCK, t)
+            size = end - begin
+            fed = vector[begin:end] - lam[:, None] * (found[:, end:] @ self.kernel[end:t, begin:end])
+            found[:, begin:end] = np.matmul(fed[:, None, :], self._diagonal[place][:, :size, :size])[:, 0]
+        return found
+
     def append(self, row: Float[np.ndarray, "node time"]) -> None:
         """Keep the last row that :meth:`row` gave."""
         place, inside = divmod(self.count, BLOCK)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from solvable.models.feature_scaling import exponents
 from solvable.models.feature_scaling.mode_quadrature import Modes
 from solvable.models.feature_scaling.noise_profile import NoiseProfile
 from solvable.models.feature_scaling.slot_noise import STAGE, FastModes, impulse_share
@@ -83,8 +84,8 @@ def slot_march(
 ) -> Curve:
     """March to ``last_time``. ``fast`` are eigenvalues and counts of the modes that carry noise (default: the modes).
 
-    Steps are ``ln(10) / per_decade`` of the time; with reused samples and with schedules shorter where the noise would
-    move the weights too far in one.
+    Steps are ``ln(10) / per_decade`` of the time; with schedules shorter where the noise would move the weights too far
+    in one. ``limit`` is how many slots there may be beyond those of the grid.
     """
     eigenvalues, trace = np.asarray(modes.eigenvalues, float), float(modes.trace)
     begin = 0.3 / float(eigenvalues.max())
@@ -94,7 +95,7 @@ def slot_march(
     noise = flow.noise if isinstance(flow.noise, NoiseProfile) else NoiseProfile.constant(flow.noise)
     noisy = noise.largest > 0
     fast_modes = FastModes(rates, counts, signal + flow.label_noise)
-    # Extrapolated rows need steps of equal ratios; reused samples were not tried.
+    # Extrapolated rows need steps of equal ratios.
     late = noisy and noise.is_constant and flow.richness > 0
     tolerance = _NOISY_TOLERANCE if noisy else _TOLERANCE
     rows = Rows(modes, flow.richness, flow.features, flow.samples, flow.label_noise, tolerance)
@@ -102,6 +103,8 @@ def slot_march(
     shares: np.ndarray | float | None = None
     if late:
         shares = fast_modes.shares() if fast is not None else 0.0
+        _check_plateau(modes, flow, noise.largest, fast is not None, last_time, limit)
+    limit += 3 * math.ceil(math.log1p(last_time / begin) / growth_of_step)
     records = [(0.0, signal, signal + flow.label_noise, eigenvalues * modes.targets, 1.0)]
     now, earlier, growth, worst, at_rest, equal = 0.0, 0.0, 1.0, 0.0, False, 0
     first_drive: float | None = None
@@ -168,6 +171,23 @@ def slot_march(
                 )
     times, test, training, node, growths = (np.array(column) for column in zip(*records, strict=True))
     return Curve(times, test, training, node, growths, worst, rows.passes, at_rest)
+
+
+def _check_plateau(modes: Modes, flow: Flow, noise: float, finite: bool, last_time: float, limit: int) -> None:
+    """Refuse a noise whose fluctuations of the weights are too strong for long steps, and stay so on the plateau."""
+    if not finite or flow.features == flow.samples:
+        return
+    rest = exponents.limit(modes, flow.features, flow.samples, flow.label_noise)
+    loss = rest.train_loss if flow.samples < math.inf else rest.test_loss + flow.label_noise
+    drift = flow.richness * noise / 2 * loss * float(modes.trace)
+    strength = drift * noise / 2 * flow.features
+    if strength > _MOST_NOISE and 3 * last_time * drift / _LARGEST_DRIFT > limit:
+        raise ValueError(
+            "on its plateau the noise of the batches moves the weights further than the theory carries: richness * "
+            f"(learning_rate / 2 batch_size)^2 * features * loss * Tr(Lambda) = {strength:.2g} is above "
+            f"{_MOST_NOISE:g}. Raise batch_size {math.sqrt(strength / _MOST_NOISE):.2g}-fold, or choose flow times up "
+            f"to {limit * _LARGEST_DRIFT / (3 * drift):.2g}"
+        )
 
 
 def _step(now: float, begin: float, growth: float, last_time: float, noise: NoiseProfile) -> float:

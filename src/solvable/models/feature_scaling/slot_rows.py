@@ -426,8 +426,8 @@ class Rows:
     def _noisy_correlation(self) -> np.ndarray:
         """C0 with the variance of the label noise, which is the same at all stages."""
         size = self.count + 1
-        stage = self._is_stage[:size]
-        return self._known.error_correlation[:size, :size] + self._label_noise * np.outer(stage, stage)
+        correlation, stage = self._known.error_correlation[:size, :size], self._is_stage[:size]
+        return correlation + self._label_noise * np.outer(stage, stage) if self._label_noise else correlation
 
     def _second_row(self) -> None:
         """Rows of F and C3."""
