@@ -116,7 +116,8 @@ def _variables(found: Curves, times: np.ndarray, traced: bool) -> dict[str, Any]
     """What goes into the dataset of a prediction."""
     counts = found.modes.counts if traced else np.asarray(found.modes.counts)
     # Tail nodes stand for no number of modes: theirs is what all together add.
-    weight = jnp.where(counts > 0, counts, 1.0)
+    library: Any = jnp if traced else np
+    weight = library.where(counts > 0, counts, 1.0)
     variables: dict[str, Any] = {
         "test_loss": found.test_loss,
         "kernel_growth": found.growth,
