@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
+from scipy.linalg import solve_continuous_lyapunov
 
 from solvable.models.feature_scaling import exponents
 from solvable.models.feature_scaling.anderson import anderson, damped_anderson
@@ -140,8 +141,19 @@ def test_random_features_keep_the_trace() -> None:
     assert found.sum() / 4 == pytest.approx(eigenvalues.sum(), rel=1e-12)
 
 
+def stationary_share(rates: np.ndarray, counts: np.ndarray, noise: float, growth: float, drift: float) -> float:
+    """The share of the loss that noise of that loss makes in equilibrium, from Lyapunov's equation of each mode."""
+    found, moved = 0.0, np.array([1.0, growth - 1])
+    for rate, count in zip(rates, counts, strict=True):
+        pull = np.array([[drift + rate, rate], (growth - 1) * np.array([rate, rate])])
+        # Without drift nothing moves along (1, -1), which is no error.
+        pull += 1e-12 * np.eye(2)
+        found += count * rate * solve_continuous_lyapunov(pull, noise * rate * np.outer(moved, moved)).sum()
+    return found
+
+
 def test_rich_networks_with_noise_reach_late_times() -> None:
-    """On the plateau every mode is in equilibrium with the noise: ``L = L_inf + (epsilon / 2) M Tr(Lambda) L``.
+    """On the plateau every mode is in equilibrium with noise and drift: ``L = L_inf + sum_k mu_k V_k``.
 
     With steps of equal ratio throughout; early, those that the noise keeps short have the same loss.
     """
@@ -152,7 +164,9 @@ def test_rich_networks_with_noise_reach_late_times() -> None:
     curve = slot_march(modes, Flow(2.0, features=16.0, noise=noise), last, per_decade=4, fast=fast)
     assert len(curve.times) < 4 * np.log10(last / 0.3) + 4
     assert curve.residual < 1e-5
-    share = noise / 2 * curve.growth[-1] * modes.trace
+    share = stationary_share(*fast, noise, curve.growth[-1], 2.0 * noise / 2 * curve.test_loss[-1] * modes.trace)
+    # Of one mode alone without drift it is (epsilon / 2) M mu.
+    assert stationary_share(np.ones(1), np.ones(1), 0.1, 3.0, 0.0) == pytest.approx(0.05 * 3, rel=1e-9)
     expected = exponents.limit(modes, 16.0, np.inf).test_loss / (1 - share)
     assert curve.test_loss[-1] == pytest.approx(expected, rel=5e-4)
     # The noise is the same here, but as a schedule it keeps steps short, and they shrink towards the end.

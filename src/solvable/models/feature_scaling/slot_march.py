@@ -94,7 +94,7 @@ def slot_march(
     signal = float(modes.signal)
     noise = flow.noise if isinstance(flow.noise, NoiseProfile) else NoiseProfile.constant(flow.noise)
     noisy = noise.largest > 0
-    fast_modes = FastModes(rates, counts, signal + flow.label_noise)
+    fast_modes = FastModes(rates, counts, signal + flow.label_noise, flow.richness)
     # Extrapolated rows need steps of equal ratios.
     late = noisy and noise.is_constant and flow.richness > 0
     tolerance = _NOISY_TOLERANCE if noisy else _TOLERANCE
@@ -229,8 +229,8 @@ def _correction(
         for _ in range(_SUBSTITUTIONS):
             growth = max(1 + richness * (weights + felt), 1e-3)
             found = fast.at_stage(stage, step, noises, growth, grid_loss)
-            felt = fast.fluctuation(found, growth, shares)
-        whole = fast.fluctuation(found, growth, 1.0) if isinstance(shares, np.ndarray) else 0.0
+            felt = fast.fluctuation(found, shares)
+        whole = fast.fluctuation(found, 1.0) if isinstance(shares, np.ndarray) else 0.0
         return Completed(found.missing, found.loss, growth, whole)
 
     return correction
