@@ -40,7 +40,7 @@ _QUIET, _SILENT, _UNCHANGED = 1e-8, 1e-15, 1e-9
 _LOST = 1e-13
 # The largest residual of a row, and how often the growth of the kernel and the fluctuations of the weights, which
 # depend on each other, are computed from each other.
-_UNSOLVED, _SUBSTITUTIONS = 1e-4, 5
+_UNSOLVED, _SUBSTITUTIONS, _SETTLED = 1e-4, 8, 1e-9
 # Up to where the fluctuations of the weights that the noise makes are a small correction, and long steps are right.
 _MOST_NOISE = 0.2
 
@@ -175,7 +175,8 @@ def slot_march(
 
 def _check_plateau(modes: Modes, flow: Flow, noise: float, finite: bool, last_time: float, limit: int) -> None:
     """Refuse a noise whose fluctuations of the weights are too strong for long steps, and stay so on the plateau."""
-    if not finite or flow.features == flow.samples:
+    most = flow.richness * (noise / 2) ** 2 * float(modes.signal + flow.label_noise) * float(modes.trace)
+    if not finite or flow.features == flow.samples or most * flow.features < _MOST_NOISE:
         return
     rest = exponents.limit(modes, flow.features, flow.samples, flow.label_noise)
     loss = rest.train_loss if flow.samples < math.inf else rest.test_loss + flow.label_noise
@@ -221,13 +222,19 @@ def _correction(
     weights, which depends on M in turn.
     """
 
+    # Where the substitutions of the next pass begin; they end at the same point from anywhere.
+    felt = 0.0
+
     def correction(grid_loss: float, growth: float, weights: float) -> Completed:
         if shares is None:
             found = fast.at_stage(stage, step, noises, growth, grid_loss)
             return Completed(found.missing, found.loss, growth)
-        felt = 0.0
+        nonlocal felt
+        growth = 0.0
         for _ in range(_SUBSTITUTIONS):
-            growth = max(1 + richness * (weights + felt), 1e-3)
+            before, growth = growth, max(1 + richness * (weights + felt), 1e-3)
+            if abs(growth - before) < _SETTLED * growth:
+                break
             found = fast.at_stage(stage, step, noises, growth, grid_loss)
             felt = fast.fluctuation(found, shares)
         whole = fast.fluctuation(found, 1.0) if isinstance(shares, np.ndarray) else 0.0

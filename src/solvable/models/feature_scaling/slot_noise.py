@@ -38,8 +38,9 @@ class Correction(NamedTuple):
 
     missing: float
     loss: float
-    exact: Float[np.ndarray, "mode 2 2"]
-    on_grid: Float[np.ndarray, "mode 2 2"]
+    # Of the readout's part, of the two parts, and of the features' part.
+    exact: Float[np.ndarray, "3 mode"]
+    on_grid: Float[np.ndarray, "3 mode"]
 
 
 class FastModes:
@@ -63,13 +64,13 @@ class FastModes:
         richness: float = 0.0,
     ) -> None:
         self._rates, self._counts, self._weights = rates, counts, counts * rates
-        self._exact, self._on_grid = np.zeros((rates.size, 2, 2)), np.zeros((rates.size, 2, 2))
+        self._exact, self._on_grid = np.zeros((3, rates.size)), np.zeros((3, rates.size))
         self._growth, self._loss, self._richness = 1.0, loss, richness
 
     def kick(self, area: float, step: float) -> None:
         """An impulse of ``area`` (epsilon L times the time it stands for) at the beginning of a step."""
         share = impulse_share(self._rates * self._growth * step)
-        self._on_grid = self._on_grid + (self._rates * area * share)[:, None, None] * _both(self._growth)
+        self._on_grid = self._on_grid + self._rates * area * share * _both(self._growth)
 
     def at_stage(
         self, stage: int, step: float, noises: tuple[float, float], growth: float, grid_loss: float
@@ -79,24 +80,21 @@ class FastModes:
         ``noises`` are epsilon at the beginning of the step and at the stage.
         """
         drift = self._richness * noises[0] / 2 * self._loss * float(self._weights.sum())
-        speeds, to_own, from_own = _own_motions(self._rates, (self._growth + growth) / 2 - 1, drift)
         length = step * (STAGE if stage == 0 else 1.0)
-        decay = (speeds[:, :, None] + speeds[:, None, :]) * length
+        own = OwnMotions(self._rates, (self._growth + growth) / 2 - 1, drift)
+        decay = own.pair_speeds() * length
         first = _average_decay(decay)
         second = _average_ramp(decay)
-        begun = np.exp(-decay) * _moved(to_own, self._exact)
-        begun += noises[0] * self._loss * length * (first - second) * self._in_own(to_own, self._growth)
-        own = noises[1] * length * second * self._in_own(to_own, growth)
-        begun, own = _moved(from_own, begun), _moved(from_own, own)
-        speeds, to_own, from_own = _own_motions(self._rates, growth - 1, drift)
-        left = stage_response(speeds * step, stage)
-        on_grid = _moved(from_own, left[:, :, None] * left[:, None, :] * _moved(to_own, self._on_grid))
-        known, gain = self._weights @ (begun - on_grid).sum((1, 2)), self._weights @ own.sum((1, 2))
+        before, there = own.split(self._rates * _both(self._growth)), own.split(self._rates * _both(growth))
+        begun = np.exp(-decay) * own.split(self._exact)
+        begun = own.joined(begun + noises[0] * self._loss * length * (first - second) * before)
+        gained = own.joined(noises[1] * length * second * there)
+        own = OwnMotions(self._rates, growth - 1, drift)
+        fast, slow = stage_response(own.fast * step, stage), stage_response(own.slow * step, stage)
+        on_grid = own.joined(_three(fast * fast, fast * slow, slow * slow) * own.split(self._on_grid))
+        known, gain = self._weights @ _whole(begun - on_grid), self._weights @ _whole(gained)
         loss = (grid_loss + known) / (1 - gain)
-        return Correction(float(known + gain * loss), float(loss), begun + own * loss, on_grid)
-
-    def _in_own(self, to_own: np.ndarray, growth: float) -> np.ndarray:
-        return _moved(to_own, self._rates[:, None, None] * _both(growth))
+        return Correction(float(known + gain * loss), float(loss), begun + gained * loss, on_grid)
 
     def shares(self) -> Float[np.ndarray, "mode"]:
         """How much of a mode's fluctuation the kernel of the noise feels: of modes that relax before it does."""
@@ -106,7 +104,7 @@ class FastModes:
 
     def fluctuation(self, correction: Correction, shares: Float[np.ndarray, "mode"] | float) -> float:
         """What modes in equilibrium with the noise add to ``|w|^2 / N``, beyond what the grid has."""
-        return float((shares * self._counts) @ (correction.exact - correction.on_grid)[:, 0, 0])
+        return float((shares * self._counts) @ (correction.exact[0] - correction.on_grid[0]))
 
     def accept(self, correction: Correction, growth: float) -> None:
         """Go on from the end of the step."""
@@ -114,31 +112,60 @@ class FastModes:
         self._growth, self._loss = growth, correction.loss
 
 
-def _both(growth: float) -> Float[np.ndarray, "2 2"]:
-    """What noise of unit variance does to the two parts: the readout moves by 1, the features by ``M - 1``."""
-    parts = np.array([1.0, growth - 1.0])
-    return np.outer(parts, parts)
+def _both(growth: float) -> Float[np.ndarray, "3 1"]:
+    """The covariance that unit noise gives the two parts: the readout moves by 1, the features by ``M - 1``."""
+    return np.array([[1.0], [growth - 1], [(growth - 1) ** 2]])
 
 
-def _moved(matrix: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    return matrix @ covariance @ matrix.transpose(0, 2, 1)
+def _whole(covariance: Float[np.ndarray, "3 mode"]) -> Float[np.ndarray, "mode"]:
+    """The variance of the sum of the two parts."""
+    return covariance[0] + 2 * covariance[1] + covariance[2]
 
 
-def _own_motions(rates: np.ndarray, learned: float, drift: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rates and vectors of ``[[drift + mu, mu], [learned mu, learned mu]]``; into them, and from them.
+class OwnMotions:
+    """The eigenvectors of ``[[drift + mu, mu], [g mu, g mu]]``, which moves the two parts of a mode's error.
 
-    The matrix moves the two parts of a mode's error, that of the readout, which the drift pulls back, and that of the
-    learned features. Its eigenvalues are real.
+    Both eigenvalues are real and none is negative. Covariances are kept as three numbers for each mode.
     """
-    learned = max(learned, 0.0)
-    top, low = drift + rates, learned * rates
-    root = np.sqrt((top - low) ** 2 + 4 * rates * low)
-    fast = (top + low + root) / 2
-    slow = drift * low / fast
-    from_own = np.empty((rates.size, 2, 2))
-    from_own[:, 0, 0], from_own[:, 1, 0] = (fast - low) / top, low / top
-    from_own[:, 0, 1], from_own[:, 1, 1] = rates / top, (slow - top) / top
-    return np.stack([fast, slow], 1), np.linalg.inv(from_own), from_own
+
+    def __init__(self, rates: Float[np.ndarray, "mode"], learned: float, drift: float) -> None:
+        top, low = drift + rates, max(learned, 0.0) * rates
+        self.fast = (top + low + np.sqrt((top - low) ** 2 + 4 * rates * low)) / 2
+        self.slow = drift * low / self.fast
+        # The vectors of the fast motion and of the slow one.
+        self._vectors = ((self.fast - low) / top, low / top), (rates / top, (self.slow - top) / top)
+
+    def pair_speeds(self) -> Float[np.ndarray, "3 mode"]:
+        return _three(2 * self.fast, self.fast + self.slow, 2 * self.slow)
+
+    def split(self, covariance: Float[np.ndarray, "3 _"]) -> Float[np.ndarray, "3 mode"]:
+        """A covariance of the two parts as one of the two motions."""
+        (p, q), (r, s) = self._vectors
+        aa, ab, bb = covariance
+        found = _three(
+            s * s * aa - 2 * r * s * ab + r * r * bb,
+            (p * s + q * r) * ab - q * s * aa - p * r * bb,
+            q * q * aa - 2 * p * q * ab + p * p * bb,
+        )
+        found /= (p * s - q * r) ** 2
+        return found
+
+    def joined(self, covariance: Float[np.ndarray, "3 mode"]) -> Float[np.ndarray, "3 mode"]:
+        """The inverse of :meth:`split`."""
+        (p, q), (r, s) = self._vectors
+        ff, fs, ss = covariance
+        return _three(
+            p * p * ff + 2 * p * r * fs + r * r * ss,
+            p * q * ff + (p * s + q * r) * fs + r * s * ss,
+            q * q * ff + 2 * q * s * fs + s * s * ss,
+        )
+
+
+def _three(first: np.ndarray, second: np.ndarray, third: np.ndarray) -> Float[np.ndarray, "3 mode"]:
+    """``np.stack``, which takes longer than the arithmetic of so short arrays."""
+    found = np.empty((3, first.size))
+    found[0], found[1], found[2] = first, second, third
+    return found
 
 
 def _average_decay(x: np.ndarray) -> np.ndarray:
