@@ -148,9 +148,9 @@ def slot_curves(model: "FeatureScaling", times: np.ndarray, training: Training, 
     # Where noise jumps the loss has a kink, which a smooth interpolation would overshoot.
     through = _cubic if noise.is_constant else _monotone
 
-    def at(values: Any, curve: Curve, floor: float) -> np.ndarray:
+    def at(values: Any, curve: Curve, floor: float, places: np.ndarray = clock) -> np.ndarray:
         logs = np.log(np.maximum(values, floor))
-        when = np.minimum(clock, curve.times[-1])
+        when = np.minimum(places, curve.times[-1])
         return through(np.log1p(curve.times / begin), logs)(np.log1p(when / begin))
 
     def both(name: str, floor: float) -> tuple[np.ndarray, np.ndarray]:
@@ -172,6 +172,11 @@ def slot_curves(model: "FeatureScaling", times: np.ndarray, training: Training, 
     }
     # The whole difference of the two grids: the coarser one may not be in the asymptotic range yet.
     error = max(error or 0.0, float(np.max(gap)))
+    if noise.largest > 0:
+        # With noise errors are carried on: those of the decade before the first time, and between the times, count too.
+        between = np.geomspace(max(0.1 * float(clock[0]), begin), last, 64)
+        fine, coarse = (at(curve.test_loss, curve, tiny, between) for curve in runs)
+        error = max(error, float(np.max(np.abs(fine - coarse))))
     return Curves(modes, test, train, node_loss, both("growth", 0.0)[0], solver, error)
 
 
