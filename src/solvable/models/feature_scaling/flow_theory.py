@@ -136,7 +136,8 @@ def slot_curves(model: "FeatureScaling", times: np.ndarray, training: Training, 
     plan = Flow(float(model.richness), *sizes, noise, float(model.label_noise) ** 2)
     fast = _fast_modes(model) if noise.largest > 0 and model.features <= _MOST_FEATURES else None
     per_decade, progress = options["per_decade"], options["progress"]
-    rough = per_decade // 2
+    # With noise the rows of two steps per decade have no solution that can be found.
+    rough = per_decade // 2 if noise.largest == 0 else max(3, per_decade // 2)
     begin = 0.3 / float(np.max(modes.eigenvalues))
     check_slots(per_decade, np.log1p(last / begin) / np.log(10), 3 if noise.largest > 0 else 2, len(modes.ranks))
     runs = [

@@ -49,8 +49,8 @@ def flow(modes: Modes, richness: Any, times: Float[np.ndarray, "time"], per_deca
         eigenvalues, targets = jnp.asarray(modes.eigenvalues), jnp.asarray(modes.targets)
         node_loss, growth = _flow(eigenvalues, targets, jnp.asarray(richness, float), jnp.asarray(np.diff(grid)))
         return Curve(node_loss[places], growth[places])
-    eigenvalues, targets = np.asarray(modes.eigenvalues, float), np.asarray(modes.targets, float)
-    start, step = _flow_equations(eigenvalues, targets, float(richness), np)
+    numbers = (np.asarray(modes.eigenvalues, float), np.asarray(modes.targets, float), float(richness))
+    start, step = _flow_equations(*numbers, np)
     losses, growths = _followed(start, step, np.diff(grid))
     return Curve(np.concatenate([(start[0] ** 2)[None], losses])[places], np.append(1.0, growths)[places])
 

@@ -42,18 +42,18 @@ class Kinds(NamedTuple):
 class Numbers(NamedTuple):
     """The numbers of the equations; those of infinite sizes are not used."""
 
-    richness: Array
-    features: Array
-    samples: Array
-    label_noise: Array
-    steps_per_epoch: Array
+    richness: Any
+    features: Any
+    samples: Any
+    label_noise: Any
+    steps_per_epoch: Any
 
 
 class StepPlan(NamedTuple):
     """What differs from step to step: the optimiser's kernels, and one over the batch size."""
 
     kernels: Kernels
-    inverse_batch: Float[Array, "time"]
+    inverse_batch: Float[Array | np.ndarray, "time"]
 
     def until(self, end: int) -> "StepPlan":
         readout, features, kept = self.kernels
@@ -63,20 +63,20 @@ class StepPlan(NamedTuple):
 class Solution(NamedTuple):
     """Curves and two-time functions over the steps ``0 ... T - 1``."""
 
-    test_loss: Float[Array, "time"]
-    train_loss: Float[Array, "time"]
+    test_loss: Float[Array | np.ndarray, "time"]
+    train_loss: Float[Array | np.ndarray, "time"]
     # What each node adds to the test loss.
-    node_loss: Float[Array, "time node"]
-    weight_correlation: Float[Array, "time time"]
-    correlation_2: Float[Array, "time time"]
-    correlation_3: Float[Array, "time time"]
-    correlation_0: Float[Array, "time time"]
-    response_3: Float[Array, "time time"]
-    response_24: Float[Array, "time time"]
+    node_loss: Float[Array | np.ndarray, "time node"]
+    weight_correlation: Float[Array | np.ndarray, "time time"]
+    correlation_2: Float[Array | np.ndarray, "time time"]
+    correlation_3: Float[Array | np.ndarray, "time time"]
+    correlation_0: Float[Array | np.ndarray, "time time"]
+    response_3: Float[Array | np.ndarray, "time time"]
+    response_24: Float[Array | np.ndarray, "time time"]
     # G R3 R1: what moves each mode; without momentum the kernel's growth times eta on its first subdiagonal.
-    drive: Float[Array, "time time"]
+    drive: Float[Array | np.ndarray, "time time"]
     # Test loss of the averaged weights, for each row of averages that is asked for.
-    averaged_loss: Float[Array, "average"] | None = None
+    averaged_loss: Float[Array | np.ndarray, "average"] | None = None
 
 
 def is_finite(value: Any) -> bool:

@@ -177,15 +177,15 @@ class Rows:
         t = self.count
         self._correction = correction
         diagonal = np.sqrt(np.abs(np.diagonal(self._known.drive_correlation)[: t + 1]))
-        *guess, scale = self._guess()
+        guess, scale = self._guess()
         self._scale = np.maximum(np.append(diagonal[:t], scale), 1e-150) * max(scale, 1e-150)
         drift = self._drifts[self._same[-1]] if self._same else 0.0
         if equal_ratios and len(self._same) == 2 and 2 * self._same[0] + 1 >= t:
-            guess, drift = self._extrapolated(guess[0][t], scale), self._next_drift()
+            guess, drift = self._extrapolated(scale), self._next_drift()
         # In units of what it does to the row, or of itself where that is much.
         self._drift_scale = max(1.0, abs(drift) * self._richness * self._own_weight)
         self._drift_scale /= self._richness * self._own_weight or 1.0
-        start = self._pack(*guess, drift)
+        start = self._pack(guess, drift)
         if long_step:
             solution, residual, passes = damped_anderson(
                 self._pass, start, self._on_branch, tolerance=_LATE_TOLERANCE, memory=25
@@ -198,7 +198,7 @@ class Rows:
             self._pass(solution)
         return residual
 
-    def _extrapolated(self, last: float, scale: float) -> list[np.ndarray]:
+    def _extrapolated(self, scale: float) -> list[np.ndarray]:
         """Rows of C3, R3, R1 and C0: those of the last two steps, moved along the diagonal, and a line through them.
 
         Of C3 it is the correlation, ``C3(t, s) / sqrt(C3(t, t) C3(s, s))``.
@@ -231,14 +231,14 @@ class Rows:
         drift = x[t + 1] * self._drift_scale
         return 1 - self._richness * own * (own * x[t] * self._scale[t] + drift) > _LEAST_DENOMINATOR
 
-    def _guess(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
+    def _guess(self) -> tuple[list[np.ndarray], float]:
         """The row of one step ago, moved along the diagonal: in log time two-time functions are nearly self-similar."""
         t, m = self.count, self._known
         here = np.zeros(t + 1)
         here[t] = 1.0
         if not self._same:
             scale = math.sqrt((self._eigenvalues**2 * self._targets).sum())
-            return np.zeros(t + 1), here, here, np.zeros(t + 1), max(scale, 1e-12)
+            return [np.zeros(t + 1), here, here, np.zeros(t + 1)], max(scale, 1e-12)
         last = self._same[-1]
         shift = t - last
 
@@ -250,15 +250,12 @@ class Rows:
         ratio = value / m.drive_correlation[self._same[0], self._same[0]] if len(self._same) == 2 else 1.0
         ratio = ratio if 0.05 < ratio < 1 else 1.0
         scale = math.sqrt(max(value * ratio, 1e-300))
-        return (
-            moved(m.drive_correlation) * ratio,
-            moved(m.feature_response),
-            moved(m.sample_response),
-            moved(m.error_correlation),
-            scale,
-        )
+        rest = [moved(matrix) for matrix in (m.feature_response, m.sample_response, m.error_correlation)]
+        return [moved(m.drive_correlation) * ratio, *rest], scale
 
-    def _pack(self, c3: np.ndarray, r3: np.ndarray, r1: np.ndarray, c0: np.ndarray, drift: float = 0.0) -> np.ndarray:
+    def _pack(self, rows: list[np.ndarray], drift: float) -> np.ndarray:
+        """The unknowns, from rows of C3, R3, R1 and C0, and the drift."""
+        c3, r3, r1, c0 = rows
         parts = [c3 / self._scale, np.array([drift / self._drift_scale])]
         if self._finite_features:
             parts.append(r3[:-1])
