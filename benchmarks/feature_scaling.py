@@ -10,10 +10,13 @@ import time
 import jax
 import numpy as np
 import optax
+import xarray as xr
 
+from benchmarks._march_time import on_cores
 from benchmarks.timing import Result, seconds
 from benchmarks.two_time_fixed_point import fixed_point
 from solvable.models.feature_scaling import FeatureScaling
+from solvable.models.feature_scaling.blocked_march import operations
 from solvable.models.feature_scaling.mode_quadrature import Modes, power_law_modes
 from solvable.models.feature_scaling.slot_march import Flow, slot_march
 from solvable.models.feature_scaling.two_time import Descent, march
@@ -108,26 +111,84 @@ def late_times() -> list[Result]:
     ]
 
 
+# Features, batch size, richness, source and samples of networks that learn features under noise.
+NOISY = (
+    (64, 16, 2.0, 0.4, None),
+    (64, 16, 4.0, 1.2, None),
+    (64, 4, 4.0, 0.4, None),
+    (256, 16, 4.0, 0.4, None),
+    (16, 4, 4.0, 1.2, None),
+    (64, 1, 1.0, 0.4, None),
+    (64, 16, 2.0, 0.4, 256),
+)
+
+
+def _timed(model: FeatureScaling, times: np.ndarray, training: SGD, per_decade: int = 16) -> tuple[xr.Dataset, float]:
+    """Curves of the slot march, and the processor time, which other programs change less than that on the clock."""
+    begin = time.process_time()
+    curves = model.predict(times, training, solver="slot-march", per_decade=per_decade)
+    return curves, time.process_time() - begin
+
+
 def _late_noise() -> list[Result]:
-    """Rich, 64 features, batches of 16: to t = 1e6 with 12 and 6 steps per decade, and the error against 16 and 8."""
+    """Rich features under noise to t = 1e6 with default options: cost, the stated error, and the deviation from 24
+    steps per decade (checked for the first and the hardest setting, which take a minute each)."""
+    times, found = np.array([10**3, 10**4, 10**5, 10**6, 10**7]), []
+    for features, batch, richness, source, samples in NOISY:
+        model = FeatureScaling(1.5, source, features=features, samples=samples, richness=richness, modes=math.inf)
+        training = SGD(0.1, batch_size=batch)
+        curves, taken = _timed(model, times, training)
+        name = f"N = {features}, B = {batch}, γ = {richness:g}, β = {source:g}" + (
+            f", P = {samples}" if samples else ""
+        )
+        stated = curves.attrs["numerical_error"]
+        found.append(Result(f"{name}, to t = 1e6, processor", taken, "s", at_most=20))
+        found.append(Result(f"{name}, stated error", stated, "", at_most=2e-2))
+        if (features, batch) in ((64, 16), (64, 1)) and samples is None and source == 0.4:
+            finer = model.predict(times, training, solver="slot-march", per_decade=24)
+            deviation = float(np.max(np.abs(curves.test_loss / finer.test_loss - 1)))
+            found.append(Result(f"{name}, deviation from 24 per decade", deviation, "", at_most=2e-2))
+    return found
+
+
+def cost_and_error() -> list[Result]:
+    """Cost and error of the slot march by steps per decade, to t = 1e5, against 24: one line for each point."""
     model = FeatureScaling(1.5, 0.4, features=64, richness=2.0, modes=math.inf)
-    training, times = SGD(0.1, batch_size=16), [10**3, 10**4, 10**5, 10**6, 10**7]
-    found: dict[int, np.ndarray] = {}
+    training, times = SGD(0.1, batch_size=16), np.geomspace(100, 10**6, 9).round()
+    finest = model.predict(times, training, solver="slot-march", per_decade=24).test_loss
+    found = []
+    for count in (4, 6, 8, 12):
+        curves, taken = _timed(model, times, training, count)
+        error = float(np.max(np.abs(curves.test_loss / finest - 1)))
+        found.append(Result(f"slot march with noise, {count} per decade, processor", taken, "s"))
+        found.append(Result(f"slot march with noise, {count} per decade, error", error, ""))
+        found.append(Result(f"slot march with noise, {count} per decade, stated", curves.attrs["numerical_error"], ""))
+    return found
 
-    def run(per_decade: int) -> None:
-        curve = model.predict(times, training, solver="slot-march", per_decade=per_decade)
-        found[per_decade] = curve.test_loss.values
 
-    taken = {count: seconds(lambda n=count: run(n), 1, False) for count in (12, 16)}
-    return [
-        Result("rich, 64 features, batches of 16, to t = 1e6, 12 and 6 per decade", taken[12], "s", at_most=20),
-        Result(
-            "the same against 16 per decade, relative",
-            float(np.max(np.abs(found[12] / found[16] - 1))),
-            "",
-            at_most=2e-2,
-        ),
-    ]
+def peak_rate(size: int = 1500) -> float:
+    """Operations per second in a product of large float64 matrices, on the default device."""
+    if jax.default_backend() == "cpu":
+        matrix = np.ones((size, size))
+        return 2 * size**3 / seconds(lambda: matrix @ matrix)
+    large = jax.numpy.ones((8192, 8192))
+    return 2 * 8192**3 / seconds(lambda: large @ large)
+
+
+def march_growth() -> list[Result]:
+    """Time of the march against the number of steps, and the share of the fp64 rate that its products reach."""
+    on_cpu = jax.default_backend() == "cpu"
+    nodes, rate = power_law_modes(1.5, 0.4, 44, 200.0), peak_rate()
+    promised = {} if on_cpu else {1000: 5.0, 4000: 20.0}
+    found = [Result("product of large matrices, fp64", rate / 1e9, "GFLOP/s")]
+    for steps in (250, 500, 1000) if on_cpu else (1000, 2000, 4000):
+        taken = seconds(lambda n=steps: march(nodes, PLAN, n).test_loss, 1, warm=not on_cpu)
+        share = operations(steps, len(nodes.ranks)) / taken / rate
+        found.append(Result(f"march, {steps} steps, 44 nodes", taken, "s", at_most=promised.get(steps)))
+        found.append(Result(f"march, {steps} steps, share of the fp64 rate", share, ""))
+    if on_cpu:
+        found.append(Result("march, 1000 steps, 44 nodes, two cores", on_cores(1000, 2), "s", at_most=2))
+    return found
 
 
 def costs() -> list[Result]:
@@ -146,14 +207,6 @@ def costs() -> list[Result]:
     return found
 
 
-def accelerator() -> list[Result]:
-    if jax.default_backend() == "cpu":
-        return []
-    nodes = power_law_modes(1.5, 0.4, 64, 1000.0)
-    return [
-        Result("march, 1000 rows, 64 nodes, accelerator", seconds(lambda: march(nodes, PLAN, 1000)), "s", at_most=5)
-    ]
-
-
 def run() -> list[Result]:
-    return [*iteration_against_march(), *trainings(), *many_modes(), *late_times(), *costs(), *accelerator()]
+    parts = (iteration_against_march, trainings, many_modes, march_growth, late_times, cost_and_error, costs)
+    return [result for part in parts for result in part()]

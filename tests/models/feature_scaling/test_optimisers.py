@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -256,4 +255,3 @@ def test_descent_along_a_mean_has_the_mean_of_the_weights() -> None:
     errors = np.sqrt(SMALL.targets) * (1 - 0.2 * lam) ** np.arange(ROWS)[:, None]
     means = np.cumsum(errors, 0) / np.arange(1, ROWS + 1)[:, None]
     np.testing.assert_allclose(path.averaged_loss, (lam * means**2).sum(1), rtol=1e-12)
-    assert isinstance(path.node_loss, jnp.ndarray)

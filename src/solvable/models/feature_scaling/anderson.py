@@ -51,11 +51,12 @@ def damped_anderson(
             if allowed(point + move):
                 break
             move /= 2
-        image = function(point + move)
+        tried = point + move
+        image = function(tried)
         if not np.isfinite(image).all():
             break
-        points.append(point + move)
-        residuals.append(image - points[-1])
+        points.append(tried)
+        residuals.append(image - tried)
         if len(points) > memory:
             worst = int(np.argmax([*sizes, 0.0]))
             points.pop(worst)
@@ -89,9 +90,9 @@ def anderson(
         if not np.isfinite(size):
             return best, np.inf, count
         if size < least:
-            best, least = image, size
+            best, least = point, size
         if size < tolerance:
-            return image, size, count
+            break
         if residuals and len(points) >= memory:
             points.pop(0)
             residuals.pop(0)
@@ -104,4 +105,4 @@ def anderson(
         moves = np.stack([point - old for old in points[:-1]], axis=1)
         weights = np.linalg.lstsq(steps, residual, rcond=1e-14)[0]
         point = point + residual - (moves + steps) @ weights
-    return best, least, passes
+    return best, least, count

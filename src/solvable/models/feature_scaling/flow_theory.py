@@ -9,6 +9,7 @@ import numpy as np
 
 from solvable.checks import is_traced
 from solvable.models.feature_scaling import kernel_flow
+from solvable.models.feature_scaling.march_cost import check_slots
 from solvable.models.feature_scaling.mode_quadrature import Modes, listed, nodes_until
 from solvable.models.feature_scaling.noise_profile import NoiseProfile
 from solvable.models.feature_scaling.prediction import Curves, batch_size, batch_sizes
@@ -135,20 +136,22 @@ def slot_curves(model: "FeatureScaling", times: np.ndarray, training: Training, 
     plan = Flow(float(model.richness), *sizes, noise, float(model.label_noise) ** 2)
     fast = _fast_modes(model) if noise.largest > 0 and model.features <= _MOST_FEATURES else None
     per_decade, progress = options["per_decade"], options["progress"]
-    rough = per_decade // 2
+    # With noise the rows of two steps per decade have no solution that can be found.
+    rough = per_decade // 2 if noise.largest == 0 else max(3, per_decade // 2)
+    begin = 0.3 / float(np.max(modes.eigenvalues))
+    check_slots(per_decade, np.log1p(last / begin) / np.log(10), 3 if noise.largest > 0 else 2, len(modes.ranks))
     runs = [
         slot_march(modes, plan, last, per_decade=count, fast=fast, progress=progress) for count in (per_decade, rough)
     ]
     # Without noise the scheme is of second order: this fraction of the difference is left in the finer run.
     left = 1 / ((per_decade / rough) ** 2 - 1)
-    begin = 0.3 / float(np.max(modes.eigenvalues))
 
     # Where noise jumps the loss has a kink, which a smooth interpolation would overshoot.
     through = _cubic if noise.is_constant else _monotone
 
-    def at(values: Any, curve: Curve, floor: float) -> np.ndarray:
+    def at(values: Any, curve: Curve, floor: float, places: np.ndarray = clock) -> np.ndarray:
         logs = np.log(np.maximum(values, floor))
-        when = np.minimum(clock, curve.times[-1])
+        when = np.minimum(places, curve.times[-1])
         return through(np.log1p(curve.times / begin), logs)(np.log1p(when / begin))
 
     def both(name: str, floor: float) -> tuple[np.ndarray, np.ndarray]:
@@ -170,6 +173,11 @@ def slot_curves(model: "FeatureScaling", times: np.ndarray, training: Training, 
     }
     # The whole difference of the two grids: the coarser one may not be in the asymptotic range yet.
     error = max(error or 0.0, float(np.max(gap)))
+    if noise.largest > 0:
+        # With noise errors are carried on: those of the decade before the first time, and between the times, count too.
+        between = np.geomspace(max(0.1 * float(clock[0]), begin), last, 64)
+        fine, coarse = (at(curve.test_loss, curve, tiny, between) for curve in runs)
+        error = max(error, float(np.max(np.abs(fine - coarse))))
     return Curves(modes, test, train, node_loss, both("growth", 0.0)[0], solver, error)
 
 
@@ -200,4 +208,5 @@ def _fast_modes(model: "FeatureScaling") -> tuple[np.ndarray, np.ndarray]:
             eigenvalues = np.append(eigenvalues, whole - eigenvalues.sum())
     draws = 8
     found = random_feature_spectrum(eigenvalues, int(model.features), draws)
-    return found, np.full(found.size, 1 / draws)
+    # Neighbours of the merged draws are the same eigenvalue but for its fluctuations: their mean stands for one mode.
+    return found.reshape(-1, draws).mean(1), np.ones(found.size // draws)

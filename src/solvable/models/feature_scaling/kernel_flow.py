@@ -18,6 +18,7 @@ gradient descent on the network itself. Modes of one eigenvalue stay parallel to
 True
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,20 +31,36 @@ from solvable.checks import is_traced
 from solvable.models.feature_scaling.mode_quadrature import Modes
 from solvable.models.feature_scaling.optimiser import descent_step, rates_of
 
+# Up to this many steps of gradient descent compiling takes longer than the steps.
+_MOST_LOOPED = 10_000
+
 
 class Curve(NamedTuple):
     """What each node adds to the loss, and the factor ``1 + gamma |w|^2 / N`` by which the bulk of the kernel grew."""
 
-    node_loss: Float[Array, "time node"]
-    growth: Float[Array, "time"]
+    node_loss: Float[Array | np.ndarray, "time node"]
+    growth: Float[Array | np.ndarray, "time"]
 
 
 def flow(modes: Modes, richness: Any, times: Float[np.ndarray, "time"], per_decade: int = 32) -> Curve:
     """Gradient flow at increasing times, by an exponential midpoint rule: second order, any stiffness, to t = 1e8."""
     grid, places = _grid(modes, times, per_decade)
-    eigenvalues, targets = jnp.asarray(modes.eigenvalues), jnp.asarray(modes.targets)
-    node_loss, growth = _flow(eigenvalues, targets, jnp.asarray(richness, float), jnp.asarray(np.diff(grid)))
-    return Curve(node_loss[places], growth[places])
+    if _is_compiled(modes, richness):
+        eigenvalues, targets = jnp.asarray(modes.eigenvalues), jnp.asarray(modes.targets)
+        node_loss, growth = _flow(eigenvalues, targets, jnp.asarray(richness, float), jnp.asarray(np.diff(grid)))
+        return Curve(node_loss[places], growth[places])
+    numbers = (np.asarray(modes.eigenvalues, float), np.asarray(modes.targets, float), float(richness))
+    start, step = _flow_equations(*numbers, np)
+    losses, growths = _followed(start, step, np.diff(grid))
+    return Curve(np.concatenate([(start[0] ** 2)[None], losses])[places], np.append(1.0, growths)[places])
+
+
+def _is_compiled(*values: Any) -> bool:
+    """Whether JAX compiles the steps: on accelerators, and where something is traced.
+
+    On a CPU steps are products of small matrices, for which NumPy takes as long, and compiling takes a second.
+    """
+    return jax.default_backend() != "cpu" or is_traced(*values)
 
 
 def _grid(modes: Modes, times: np.ndarray, per_decade: int) -> tuple[np.ndarray, np.ndarray]:
@@ -61,44 +78,58 @@ def _grid(modes: Modes, times: np.ndarray, per_decade: int) -> tuple[np.ndarray,
 
 @jax.jit
 def _flow(eigenvalues: Array, targets: Array, richness: Array, steps: Array) -> tuple[Array, Array]:
-    signal = _root(eigenvalues * targets)
+    start, step = _flow_equations(eigenvalues, targets, richness, jnp)
+    _, (losses, growths) = jax.lax.scan(step, start, steps)
+    return jnp.concatenate([(start[0] ** 2)[None], losses]), jnp.concatenate([jnp.ones(1), growths])
 
-    def change(first: Array, second: Array) -> tuple[Array, Array]:
+
+def _flow_equations(eigenvalues: Any, targets: Any, richness: Any, library: Any) -> tuple[Any, Callable[..., Any]]:
+    """The start and a step of the flow, in the operations of NumPy or of JAX."""
+    signal = _root(eigenvalues * targets, library)
+
+    def change(first: Any, second: Any) -> tuple[Any, Any]:
         """K' / gamma but for its last term, and what that one adds to every eigenvalue; from Delta, Delta Delta^T."""
-        mixed = (jnp.outer(signal, first) - second) * eigenvalues
-        return mixed + mixed.T, 2 * (signal * first - jnp.diagonal(second)).sum()
+        mixed = (library.outer(signal, first) - second) * eigenvalues
+        return mixed + mixed.T, 2 * (signal * first - library.diagonal(second)).sum()
 
-    def step(
-        state: tuple[Array, Array, Array], length: Array
-    ) -> tuple[tuple[Array, Array, Array], tuple[Array, Array]]:
+    def step(state: tuple[Any, Any, Any], length: Any) -> tuple[tuple[Any, Any, Any], tuple[Any, Any]]:
         error, spike, growth = state
-        spike_rate, growth_rate = change(error, jnp.outer(error, error))
+        spike_rate, growth_rate = change(error, library.outer(error, error))
         growth_middle = growth + length / 2 * richness * growth_rate
-        middle = spike + length / 2 * richness * spike_rate + jnp.diag(eigenvalues * growth_middle)
-        rates, basis = jnp.linalg.eigh(middle)
-        rates = jnp.maximum(rates, 0.0)
+        middle = spike + length / 2 * richness * spike_rate + library.diag(eigenvalues * growth_middle)
+        rates, basis = library.linalg.eigh(middle)
+        rates = library.maximum(rates, 0.0)
         parts = basis.T @ error
-        mean = basis @ (_average_decay(rates * length) * parts) * length
-        pairs = _average_decay((rates[:, None] + rates) * length) * jnp.outer(parts, parts)
+        mean = basis @ (_average_decay(rates * length, library) * parts) * length
+        pairs = _average_decay((rates[:, None] + rates) * length, library) * library.outer(parts, parts)
         spike_gain, growth_gain = change(mean, basis @ pairs @ basis.T * length)
-        error = basis @ (jnp.exp(-rates * length) * parts)
+        error = basis @ (library.exp(-rates * length) * parts)
         spike, growth = spike + richness * spike_gain, growth + richness * growth_gain
         return (error, spike, growth), (error**2, growth)
 
-    start = (signal, jnp.zeros((signal.size, signal.size)), jnp.ones(()))
-    _, (losses, growths) = jax.lax.scan(step, start, steps)
-    return jnp.concatenate([(signal**2)[None], losses]), jnp.concatenate([jnp.ones(1), growths])
+    return (signal, library.zeros((signal.size, signal.size)), library.ones(())), step
 
 
-def _average_decay(x: Array) -> Array:
+def _average_decay(x: Any, library: Any) -> Any:
     """``(1 - exp(-x)) / x``."""
-    safe = jnp.where(x == 0, 1.0, x)
-    return jnp.where(x == 0, 1.0, -jnp.expm1(-safe) / safe)
+    safe = library.where(x == 0, 1.0, x)
+    return library.where(x == 0, 1.0, -library.expm1(-safe) / safe)
 
 
-def _root(values: Array) -> Array:
+def _root(values: Any, library: Any) -> Any:
     """The square root, whose derivative at the zeros of nodes without signal is taken as zero."""
-    return jnp.where(values > 0, jnp.sqrt(jnp.where(values > 0, values, 1.0)), 0.0)
+    return library.where(values > 0, library.sqrt(library.where(values > 0, values, 1.0)), 0.0)
+
+
+def _followed(start: Any, step: Callable[..., Any], inputs: Any) -> list[np.ndarray]:
+    """What each step saves, as ``jax.lax.scan`` would return it, without compiling anything."""
+    state, saved = start, []
+    # What diverges ends in infinities, which the caller looks for.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for value in inputs:
+            state, found = step(state, value)
+            saved.append(found)
+    return [np.array(column) for column in zip(*saved, strict=True)]
 
 
 class Steps(NamedTuple):
@@ -118,9 +149,9 @@ class Steps(NamedTuple):
 class Path(NamedTuple):
     """As :class:`Curve`, with the loss of the averaged weights; without an average, of the weights themselves."""
 
-    node_loss: Float[Array, "time node"]
-    growth: Float[Array, "time"]
-    averaged_loss: Float[Array, "time"]
+    node_loss: Float[Array | np.ndarray, "time node"]
+    growth: Float[Array | np.ndarray, "time"]
+    averaged_loss: Float[Array | np.ndarray, "time"]
 
 
 def descend(modes: Modes, richness: Any, plan: Steps, steps: int) -> Path:
@@ -131,12 +162,16 @@ def descend(modes: Modes, richness: Any, plan: Steps, steps: int) -> Path:
     """
     rates = rates_of(plan.learning_rate, steps)
     feature_rates = rates if plan.feature_rate is None else rates_of(plan.feature_rate, steps)
-    shares = jnp.ones(steps) if plan.averaging is None else jnp.asarray(plan.averaging)
+    shares = np.ones(steps) if plan.averaging is None else plan.averaging
     lazy = not is_traced(richness) and richness == 0
     momenta = rates_of(plan.momentum, steps)
-    numbers = (modes.eigenvalues, modes.targets, richness, rates, feature_rates, shares, momenta)
-    arrays = (jnp.asarray(value, float) for value in (*numbers, plan.weight_decay))
-    return Path(*_descend(*arrays, plan.nesterov, plan.decoupled, lazy, plan.averaging is not None))
+    numbers = (modes.eigenvalues, modes.targets, richness, rates, feature_rates, shares, momenta, plan.weight_decay)
+    kind = (plan.nesterov, plan.decoupled, lazy, plan.averaging is not None)
+    if steps > _MOST_LOOPED or _is_compiled(numbers):
+        return Path(*_descend(*(jnp.asarray(value, float) for value in numbers), *kind))
+    eigenvalues, targets, gamma, *by_step, decay = (np.asarray(value, float) for value in numbers)
+    start, step = _descent_equations(eigenvalues, targets, gamma, decay, *kind, np)
+    return Path(*_followed(start, step, np.stack(by_step, 1)))
 
 
 @partial(jax.jit, static_argnames=("nesterov", "decoupled", "lazy", "averaged"))
@@ -154,13 +189,29 @@ def _descend(
     lazy: bool,
     averaged: bool,
 ) -> tuple[Array, Array, Array]:
-    goal = _root(targets)
-    Weights = tuple[Array, ...]
+    start, step = _descent_equations(eigenvalues, targets, richness, decay, nesterov, decoupled, lazy, averaged, jnp)
+    return jax.lax.scan(step, start, jnp.stack([rates, feature_rates, shares, momenta], 1))[1]
 
-    def error_of(weights: Weights) -> Array:
+
+def _descent_equations(
+    eigenvalues: Any,
+    targets: Any,
+    richness: Any,
+    decay: Any,
+    nesterov: bool,
+    decoupled: bool,
+    lazy: bool,
+    averaged: bool,
+    library: Any,
+) -> tuple[Any, Callable[..., Any]]:
+    """The start and a step of gradient descent, in the operations of NumPy or of JAX."""
+    goal = _root(targets, library)
+    Weights = tuple[Any, ...]
+
+    def error_of(weights: Weights) -> Any:
         return goal - (weights[0] if lazy else weights[0] + weights[1].T @ weights[0])
 
-    def step(state: tuple[Weights, Weights, Weights], now: Array) -> tuple[Any, tuple[Array, Array, Array]]:
+    def step(state: tuple[Weights, Weights, Weights], now: Any) -> tuple[Any, tuple[Any, Any, Any]]:
         weights, velocity, mean = state
         rate, feature_rate, share, momentum = now
         error = error_of(weights)
@@ -172,15 +223,15 @@ def _descend(
         if lazy:
             pulls: Weights = (gradient,)
         else:
-            pulls = (gradient + weights[1] @ gradient, richness * jnp.outer(weights[0], gradient))
+            pulls = (gradient + weights[1] @ gradient, richness * library.outer(weights[0], gradient))
             # What is kept of the features is V - 1; weight decay acts on V.
-            weights = (weights[0], weights[1] + jnp.eye(goal.size))
+            weights = (weights[0], weights[1] + library.eye(goal.size))
         each = (rate, feature_rate)
         moves = [descent_step(w, v, p, r, *how) for w, v, p, r in zip(weights, velocity, pulls, each, strict=False)]
         weights, velocity = (tuple(part) for part in zip(*moves, strict=True))
         if not lazy:
-            weights = (weights[0], weights[1] - jnp.eye(goal.size))
+            weights = (weights[0], weights[1] - library.eye(goal.size))
         return (weights, velocity, mean), saved
 
-    start = (jnp.zeros_like(goal),) + (() if lazy else (jnp.zeros((goal.size, goal.size)),))
-    return jax.lax.scan(step, (start, start, start), jnp.stack([rates, feature_rates, shares, momenta], 1))[1]
+    zeros = (library.zeros_like(goal),) + (() if lazy else (library.zeros((goal.size, goal.size)),))
+    return (zeros, zeros, zeros), step

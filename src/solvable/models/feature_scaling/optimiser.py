@@ -35,19 +35,20 @@ _LINEAR = 1e-6
 class Kernels(NamedTuple):
     """Theta of the readout ``w`` and of the features ``A``, and what is left of ``A(0)``."""
 
-    readout: Float[Array, "time time"]
-    features: Float[Array, "time time"]
-    kept: Float[Array, "time"]
+    readout: Float[Array | np.ndarray, "time time"]
+    features: Float[Array | np.ndarray, "time time"]
+    kept: Float[Array | np.ndarray, "time"]
 
 
-def rates_of(learning_rate: Any, steps: int) -> Float[Array, "time"]:
+def rates_of(learning_rate: Any, steps: int) -> Float[Array | np.ndarray, "time"]:
     """The learning rate (or momentum) of each step, from one number or one number per step."""
-    return jnp.broadcast_to(jnp.asarray(learning_rate, float), (steps,))
+    library: Any = jnp if is_traced(learning_rate) else np
+    return library.broadcast_to(library.asarray(learning_rate, float), (steps,))
 
 
 def update_kernel(
     learning_rate: Any, steps: int, momentum: Any = 0.0, nesterov: bool = False
-) -> Float[Array, "time time"]:
+) -> Float[Array | np.ndarray, "time time"]:
     """Theta at the times ``0 ... steps - 1``.
 
     Parameters
@@ -65,14 +66,25 @@ def update_kernel(
 
 
 def _of_descent(
-    rates: Array, momentum: Any, decay: Any, nesterov: bool, decoupled: bool
-) -> tuple[Float[Array, "time time"], Float[Array, "time"]]:
+    rates: Array | np.ndarray, momentum: Any, decay: Any, nesterov: bool, decoupled: bool
+) -> tuple[Float[Array | np.ndarray, "time time"], Float[Array | np.ndarray, "time"]]:
     """Theta and rho of gradient descent."""
     steps = rates.size
     if not is_traced(momentum, decay) and not np.any(momentum) and decay == 0:
-        return jnp.tril(jnp.broadcast_to(rates, (steps, steps)), -1), jnp.ones(steps)
-    numbers = (rates_of(momentum, steps), jnp.asarray(decay, float))
-    return _impulses(rates, *numbers, nesterov, decoupled)
+        library: Any = jnp if is_traced(rates) else np
+        return library.tril(library.broadcast_to(rates, (steps, steps)), -1), np.ones(steps)
+    momenta = rates_of(momentum, steps)
+    if is_traced(rates, momenta, decay):
+        return _impulses(rates, momenta, jnp.asarray(decay, float), nesterov, decoupled)
+    paths = np.empty((steps, steps + 1))
+    weights = (np.arange(steps + 1) == steps) * 1.0
+    velocity = np.zeros(steps + 1)
+    for count in range(steps):
+        paths[count] = weights
+        impulse = (np.arange(steps + 1) == count) * 1.0
+        how = (rates[count], momenta[count], float(decay), nesterov, decoupled)
+        weights, velocity = descent_step(weights, velocity, impulse, *how)
+    return paths[:, :steps], paths[:, steps]
 
 
 @partial(jax.jit, static_argnames=("nesterov", "decoupled"))
@@ -118,7 +130,7 @@ def kernels_of(training: Training, steps: int, lazy: bool) -> Kernels:
         if training.feature_learning_rate is not None:
             features, kept = _of_descent(rates_of(feature_rates(training, steps), steps), *how)
         found = Kernels(readout, features, kept)
-    return found._replace(kept=jnp.ones(steps)) if lazy else found
+    return found._replace(kept=np.ones(steps)) if lazy else found
 
 
 def step_rates(training: GradientDescent, steps: int) -> Any:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from solvable.models.feature_scaling import exponents
 from solvable.models.feature_scaling.mode_quadrature import Modes
 from solvable.models.feature_scaling.noise_profile import NoiseProfile
 from solvable.models.feature_scaling.slot_noise import STAGE, FastModes, impulse_share
@@ -32,12 +33,14 @@ from solvable.progress import progress_bar
 # The noise-driven drift of a step, beyond which the equations of a row have wrong solutions, too. With a constant noise
 # and new samples longer steps start near enough to the right one.
 _LARGEST_DRIFT = 0.3
+# To what residual a row is solved, with and without noise.
+_NOISY_TOLERANCE, _TOLERANCE = 1e-8, 1e-10
 # The network is at rest where so little drives it that the loss changes no more, or that rounding is all there is.
 _QUIET, _SILENT, _UNCHANGED = 1e-8, 1e-15, 1e-9
 _LOST = 1e-13
 # The largest residual of a row, and how often the growth of the kernel and the fluctuations of the weights, which
 # depend on each other, are computed from each other.
-_UNSOLVED, _SUBSTITUTIONS = 1e-4, 5
+_UNSOLVED, _SUBSTITUTIONS, _SETTLED = 1e-4, 8, 1e-9
 # Up to where the fluctuations of the weights that the noise makes are a small correction, and long steps are right.
 _MOST_NOISE = 0.2
 
@@ -81,8 +84,8 @@ def slot_march(
 ) -> Curve:
     """March to ``last_time``. ``fast`` are eigenvalues and counts of the modes that carry noise (default: the modes).
 
-    Steps are ``ln(10) / per_decade`` of the time; with reused samples and with schedules shorter where the noise would
-    move the weights too far in one.
+    Steps are ``ln(10) / per_decade`` of the time; with schedules shorter where the noise would move the weights too far
+    in one. ``limit`` is how many slots there may be beyond those of the grid.
     """
     eigenvalues, trace = np.asarray(modes.eigenvalues, float), float(modes.trace)
     begin = 0.3 / float(eigenvalues.max())
@@ -91,22 +94,26 @@ def slot_march(
     signal = float(modes.signal)
     noise = flow.noise if isinstance(flow.noise, NoiseProfile) else NoiseProfile.constant(flow.noise)
     noisy = noise.largest > 0
-    fast_modes = FastModes(rates, counts, signal + flow.label_noise)
-    # Extrapolated rows need steps of equal ratios; reused samples were not tried.
-    late = noisy and noise.is_constant and flow.richness > 0 and flow.samples == math.inf
-    rows = Rows(modes, flow.richness, flow.features, flow.samples, flow.label_noise)
+    fast_modes = FastModes(rates, counts, signal + flow.label_noise, flow.richness)
+    # Extrapolated rows need steps of equal ratios.
+    late = noisy and noise.is_constant and flow.richness > 0
+    tolerance = _NOISY_TOLERANCE if noisy else _TOLERANCE
+    rows = Rows(modes, flow.richness, flow.features, flow.samples, flow.label_noise, tolerance)
     # Only the kernel of finitely many features has a finite number of modes that fluctuate.
     shares: np.ndarray | float | None = None
     if late:
         shares = fast_modes.shares() if fast is not None else 0.0
+        _check_plateau(modes, flow, noise.largest, fast is not None, last_time, limit)
+    limit += 3 * math.ceil(math.log1p(last_time / begin) / growth_of_step)
     records = [(0.0, signal, signal + flow.label_noise, eigenvalues * modes.targets, 1.0)]
-    now, earlier, growth, worst, at_rest = 0.0, 0.0, 1.0, 0.0, False
+    now, earlier, growth, worst, at_rest, equal = 0.0, 0.0, 1.0, 0.0, False, 0
     first_drive: float | None = None
     with progress_bar("marching", math.log1p(last_time / begin), progress) as advance:
         while now < last_time * (1 - 1e-12):
             train = records[-1][2]
             step = _step(now, begin, growth_of_step, last_time, noise)
             long_step = False
+            full_step = step
             if noisy and flow.richness > 0:
                 strongest = max(noise.after(now), noise.before(now + step))
                 drift = flow.richness * strongest / 2 * train * trace
@@ -115,6 +122,8 @@ def slot_march(
                 if not late or strong:
                     step = min(step, _LARGEST_DRIFT / drift)
                 long_step = drift * step > _LARGEST_DRIFT * (1 + 1e-9)
+            # How many steps in a row have grown by the same ratio.
+            equal = equal + 1 if noise.is_constant and step == full_step else 0
             if rows.count + 3 > limit:
                 raise ValueError(
                     f"the march needs more than {limit} slots to reach time {last_time:g} (it is at {now:g}): the "
@@ -130,7 +139,7 @@ def slot_march(
                 own_weights = (step * STAGE, step * (1 - STAGE if stage == 0 else STAGE))
                 rows.begin_stage(*own_weights)
                 correct = _correction(fast_modes, stage, step, noises, flow.richness, shares) if noisy else _quiet
-                residual = rows.solve(correct, long_step)
+                residual = rows.solve(correct, long_step, equal >= 2)
                 row = rows.finish()
                 worst = max(worst, residual)
             if noisy:
@@ -147,10 +156,12 @@ def slot_march(
             records.append((now, row.test_loss, row.train_loss, row.node_loss, 1 + flow.richness * row.weight_norm))
             _check(records[-1], row, now)
             first_drive = row.drive if first_drive is None else first_drive
-            left = min(row.drive / first_drive, row.train_loss / records[0][2])
+            # Noise drives it as long as there is a training loss; what that can still do to the test loss is its root.
+            left = row.train_loss / records[0][2]
+            left = left if noisy else min(row.drive / first_drive, left)
             recent = [record[1] for record in records[-3:]]
             still = left < _QUIET and max(recent) - min(recent) < _UNCHANGED * recent[-1]
-            if not noisy and (still or left < _SILENT):
+            if still or left < (_QUIET if noisy else _SILENT):
                 at_rest = True
                 break
             if row.test_loss < _LOST * records[0][1]:
@@ -160,6 +171,24 @@ def slot_march(
                 )
     times, test, training, node, growths = (np.array(column) for column in zip(*records, strict=True))
     return Curve(times, test, training, node, growths, worst, rows.passes, at_rest)
+
+
+def _check_plateau(modes: Modes, flow: Flow, noise: float, finite: bool, last_time: float, limit: int) -> None:
+    """Refuse a noise whose fluctuations of the weights are too strong for long steps, and stay so on the plateau."""
+    most = flow.richness * (noise / 2) ** 2 * float(modes.signal + flow.label_noise) * float(modes.trace)
+    if not finite or flow.features == flow.samples or most * flow.features < _MOST_NOISE:
+        return
+    rest = exponents.limit(modes, flow.features, flow.samples, flow.label_noise)
+    loss = rest.train_loss if flow.samples < math.inf else rest.test_loss + flow.label_noise
+    drift = flow.richness * noise / 2 * loss * float(modes.trace)
+    strength = drift * noise / 2 * flow.features
+    if strength > _MOST_NOISE and 3 * last_time * drift / _LARGEST_DRIFT > limit:
+        raise ValueError(
+            "on its plateau the noise of the batches moves the weights further than the theory carries: richness * "
+            f"(learning_rate / 2 batch_size)^2 * features * loss * Tr(Lambda) = {strength:.2g} is above "
+            f"{_MOST_NOISE:g}. Raise batch_size {math.sqrt(strength / _MOST_NOISE):.2g}-fold, or choose flow times up "
+            f"to {limit * _LARGEST_DRIFT / (3 * drift):.2g}"
+        )
 
 
 def _step(now: float, begin: float, growth: float, last_time: float, noise: NoiseProfile) -> float:
@@ -193,16 +222,22 @@ def _correction(
     weights, which depends on M in turn.
     """
 
+    # Where the substitutions of the next pass begin; they end at the same point from anywhere.
+    felt = 0.0
+
     def correction(grid_loss: float, growth: float, weights: float) -> Completed:
         if shares is None:
             found = fast.at_stage(stage, step, noises, growth, grid_loss)
             return Completed(found.missing, found.loss, growth)
-        felt = 0.0
+        nonlocal felt
+        growth = 0.0
         for _ in range(_SUBSTITUTIONS):
-            growth = max(1 + richness * (weights + felt), 1e-3)
+            before, growth = growth, max(1 + richness * (weights + felt), 1e-3)
+            if abs(growth - before) < _SETTLED * growth:
+                break
             found = fast.at_stage(stage, step, noises, growth, grid_loss)
-            felt = fast.fluctuation(found, growth, shares)
-        whole = fast.fluctuation(found, growth, 1.0) if isinstance(shares, np.ndarray) else 0.0
+            felt = fast.fluctuation(found, shares)
+        whole = fast.fluctuation(found, 1.0) if isinstance(shares, np.ndarray) else 0.0
         return Completed(found.missing, found.loss, growth, whole)
 
     return correction

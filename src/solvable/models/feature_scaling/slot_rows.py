@@ -11,7 +11,7 @@ The equations are those of :mod:`solvable.models.feature_scaling.slot_march`. Sy
 | ``G`` | ``push`` | how the network's function moves with the drive |
 | ``R1``, ``R3`` | ``sample_response``, ``feature_response`` | responses through training set and random features |
 | ``R3 R1`` | ``joint_response`` | both |
-| ``Z_k`` | ``mode_rows`` | response of each mode's error; for kicks minus that to a kick |
+| ``Z_k`` | ``mode_row`` | response of each mode's error; for kicks minus that to a kick: ``(1 + lambda_k E J)^-1`` |
 | ``Z_k E 1`` | ``mode_decay`` | what is left of each mode's target |
 | ``S`` | ``mode_response`` | sum of the modes' responses, ``sum_k lambda_k H_k G`` |
 | ``X`` | ``feature_noise`` | variance that the random features add, ``G C3 G^T / N`` |
@@ -32,8 +32,8 @@ from jaxtyping import Float
 
 from solvable.models.feature_scaling.anderson import anderson, damped_anderson
 from solvable.models.feature_scaling.mode_quadrature import Modes
+from solvable.models.feature_scaling.resolvents import Resolvents
 
-_TOLERANCE = 1e-10
 # Rows whose steps the noise does not shorten are solved to this residual, on the branch where this is positive: the
 # denominator of the readout's response.
 _LATE_TOLERANCE, _LEAST_DENOMINATOR = 1e-6, 0.2
@@ -101,7 +101,9 @@ class Rows:
         features: float,
         samples: float,
         label_noise: float = 0.0,
+        tolerance: float = 1e-10,
     ) -> None:
+        self._tolerance = tolerance
         self._label_noise = label_noise
         self._drifts: list[float] = []
         self._eigenvalues, self._counts, self._targets = (np.asarray(value, float) for value in modes[1:])
@@ -113,7 +115,7 @@ class Rows:
         self._allocated = 0
         nodes = self._eigenvalues.size
         self._known = TwoTime.empty()
-        self._mode_rows = np.zeros((0, nodes, 0))
+        self._modes = Resolvents(self._eigenvalues)
         self._mode_decay = np.zeros((0, nodes))
         self._kick_variance = np.zeros((nodes, 0))
         self._is_stage, self._weights = np.zeros(0), np.zeros(0)
@@ -126,7 +128,6 @@ class Rows:
         allocated = max(48, int(self._allocated * 1.3))
         more = allocated - self._allocated
         self._known = self._known.lengthened(more)
-        self._mode_rows = np.pad(self._mode_rows, ((0, more), (0, 0), (0, more)))
         self._mode_decay = np.pad(self._mode_decay, ((0, more), (0, 0)))
         self._kick_variance = np.pad(self._kick_variance, ((0, 0), (0, more)))
         self._is_stage, self._weights, self._fed_back = (
@@ -145,7 +146,7 @@ class Rows:
         correlation = m.weight_response[:t, :t] @ (m.drive_correlation[:t, :t] @ row)
         m.push[t, :t] = row + self._richness * weights[:t] * correlation
         m.feature_response[t, t] = m.sample_response[t, t] = m.joint_response[t, t] = 1.0
-        self._mode_rows[t, :, t] = 1.0
+        self._modes.append(self._modes.row(np.zeros(t + 1)))
         self._kick_variance[:, t] = variance
         m.batch_correlation[t, t] = m.drive_correlation[t, t] = self._trace_weights @ variance
         self._weights[t] = 1.0
@@ -167,45 +168,57 @@ class Rows:
     def _kind(self) -> int:
         return 1 if self._stages and self._stages[-1] == 0 else 0
 
-    def solve(self, correction: Correction, long_step: bool = False) -> float:
-        """Find the row; the residual that is left. In a long step the noise moves the weights far."""
+    def solve(self, correction: Correction, long_step: bool = False, equal_ratios: bool = False) -> float:
+        """Find the row; the residual that is left.
+
+        In a long step the noise moves the weights far. With ``equal_ratios`` the last steps grew like this one, so that
+        the row can be extrapolated from theirs.
+        """
         t = self.count
         self._correction = correction
         diagonal = np.sqrt(np.abs(np.diagonal(self._known.drive_correlation)[: t + 1]))
-        *guess, scale = self._guess()
+        guess, scale = self._guess()
         self._scale = np.maximum(np.append(diagonal[:t], scale), 1e-150) * max(scale, 1e-150)
-        memory = 25 if self._finite_features or self._finite_samples else 10
-        if long_step and len(self._same) == 2 and 2 * self._same[0] + 1 >= t:
-            start = self._pack(*self._extrapolated(guess[0][t], scale), guess[2], guess[3], self._next_drift())
+        drift = self._drifts[self._same[-1]] if self._same else 0.0
+        if equal_ratios and len(self._same) == 2 and 2 * self._same[0] + 1 >= t:
+            guess, drift = self._extrapolated(scale), self._next_drift()
+        # In units of what it does to the row, or of itself where that is much.
+        self._drift_scale = max(1.0, abs(drift) * self._richness * self._own_weight)
+        self._drift_scale /= self._richness * self._own_weight or 1.0
+        start = self._pack(guess, drift)
+        if long_step:
             solution, residual, passes = damped_anderson(
                 self._pass, start, self._on_branch, tolerance=_LATE_TOLERANCE, memory=25
             )
         else:
-            start = self._pack(guess[0], guess[1], guess[2], guess[3])
-            solution, residual, passes = anderson(self._pass, start, tolerance=_TOLERANCE, memory=memory)
+            memory = 25 if self._finite_features or self._finite_samples else 10
+            solution, residual, passes = anderson(self._pass, start, tolerance=self._tolerance, memory=memory)
         self.passes += passes
-        self._pass(solution)
+        if solution is not self._last_point:
+            self._pass(solution)
         return residual
 
-    def _extrapolated(self, last: float, scale: float) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of C3 and R3: correlations and responses of the last two steps, moved along the diagonal, and a line."""
+    def _extrapolated(self, scale: float) -> list[np.ndarray]:
+        """Rows of C3, R3, R1 and C0: those of the last two steps, moved along the diagonal, and a line through them.
+
+        Of C3 it is the correlation, ``C3(t, s) / sqrt(C3(t, t) C3(s, s))``.
+        """
         t, m = self.count, self._known
         sizes = np.sqrt(np.abs(np.diagonal(m.drive_correlation)[:t]))
         sizes = np.maximum(np.append(sizes, scale), 1e-150)
 
-        def moved(row: np.ndarray) -> np.ndarray:
-            return np.concatenate([row[: t + 1 - row.size], row])
+        def line(matrix: np.ndarray, scales: np.ndarray | None = None) -> np.ndarray:
+            rows = []
+            for place in self._same:
+                row = matrix[place, : place + 1]
+                row = row if scales is None else row / (scales[: place + 1] * scales[place])
+                rows.append(np.concatenate([row[: t - place], row]))
+            return 2 * rows[1] - rows[0]
 
-        (n_2, r_2), (n_1, r_1) = (
-            (
-                moved(m.drive_correlation[place, : place + 1] / (sizes[: place + 1] * sizes[place])),
-                moved(m.feature_response[place, : place + 1]),
-            )
-            for place in self._same
-        )
-        correlation = 2 * n_1 - n_2
+        correlation = line(m.drive_correlation, sizes)
         correlation[t] = 1.0
-        return correlation * sizes * scale, 2 * r_1 - r_2
+        rest = [line(matrix) for matrix in (m.feature_response, m.sample_response, m.error_correlation)]
+        return [correlation * sizes * scale, *rest]
 
     def _next_drift(self) -> float:
         """The drift of the row, on a line through those of the same stage in the last two steps."""
@@ -215,17 +228,17 @@ class Rows:
     def _on_branch(self, x: np.ndarray) -> bool:
         """Whether the response of the readout is on the branch that learns."""
         t, own = self.count, self._own_weight
-        drift = x[t + 1] / (self._richness * own)
+        drift = x[t + 1] * self._drift_scale
         return 1 - self._richness * own * (own * x[t] * self._scale[t] + drift) > _LEAST_DENOMINATOR
 
-    def _guess(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
+    def _guess(self) -> tuple[list[np.ndarray], float]:
         """The row of one step ago, moved along the diagonal: in log time two-time functions are nearly self-similar."""
         t, m = self.count, self._known
         here = np.zeros(t + 1)
         here[t] = 1.0
         if not self._same:
             scale = math.sqrt((self._eigenvalues**2 * self._targets).sum())
-            return np.zeros(t + 1), here, here, np.zeros(t + 1), max(scale, 1e-12)
+            return [np.zeros(t + 1), here, here, np.zeros(t + 1)], max(scale, 1e-12)
         last = self._same[-1]
         shift = t - last
 
@@ -237,16 +250,13 @@ class Rows:
         ratio = value / m.drive_correlation[self._same[0], self._same[0]] if len(self._same) == 2 else 1.0
         ratio = ratio if 0.05 < ratio < 1 else 1.0
         scale = math.sqrt(max(value * ratio, 1e-300))
-        return (
-            moved(m.drive_correlation) * ratio,
-            moved(m.feature_response),
-            moved(m.sample_response),
-            moved(m.error_correlation),
-            scale,
-        )
+        rest = [moved(matrix) for matrix in (m.feature_response, m.sample_response, m.error_correlation)]
+        return [moved(m.drive_correlation) * ratio, *rest], scale
 
-    def _pack(self, c3: np.ndarray, r3: np.ndarray, r1: np.ndarray, c0: np.ndarray, drift: float = 0.0) -> np.ndarray:
-        parts = [c3 / self._scale, np.array([drift * self._richness * self._own_weight])]
+    def _pack(self, rows: list[np.ndarray], drift: float) -> np.ndarray:
+        """The unknowns, from rows of C3, R3, R1 and C0, and the drift."""
+        c3, r3, r1, c0 = rows
+        parts = [c3 / self._scale, np.array([drift / self._drift_scale])]
         if self._finite_features:
             parts.append(r3[:-1])
         if self._finite_samples:
@@ -258,9 +268,10 @@ class Rows:
 
     def _pass(self, x: np.ndarray) -> np.ndarray:
         """One pass through the equations: the row that a guess of the row gives."""
+        self._last_point = x
         t, m = self.count, self._known
         size = t + 1
-        c3, drift = x[:size] * self._scale, x[size] / (self._richness * self._own_weight or 1.0)
+        c3, drift = x[:size] * self._scale, x[size] * self._drift_scale
         rest = x[size + 1 :]
         r3, r1 = np.zeros(size), np.zeros(size)
         if self._finite_features:
@@ -296,7 +307,7 @@ class Rows:
             missing=missing,
         )
         self._drift = new_drift
-        parts = [m.drive_correlation[t, :size] / self._scale, np.array([new_drift * self._richness * self._own_weight])]
+        parts = [m.drive_correlation[t, :size] / self._scale, np.array([new_drift / self._drift_scale])]
         if self._finite_features:
             parts.append(m.feature_response[t, :t])
         if self._finite_samples:
@@ -346,20 +357,13 @@ class Rows:
             drive = drive[t] * r3 + np.append(drive[:t] @ m.feature_response[:t, :t], 0.0)
         if self._finite_samples:
             drive = drive[t] * r1 + np.append(drive[:t] @ m.sample_response[:t, :t], 0.0)
-        stage = self._is_stage[:size]
-        through = (drive * stage)[:t] @ self._mode_rows[:t].reshape(t, self._mode_rows[0].size)
-        mixed = through.reshape(-1, self._allocated)[:, :size]
-        mixed = mixed + (drive * (1 - stage))
-        row = -self._eigenvalues[:, None] * mixed
-        row[:, t] = 1.0
-        row /= (1 + self._eigenvalues * drive[t])[:, None]
-        self._mode_rows[t, :, :size] = row
-        self._mode_decay[t] = row @ stage
+        self._mode_row = self._modes.row(drive)
+        self._mode_decay[t] = self._mode_row @ self._is_stage[:size]
 
     def _response_rows(self) -> None:
         t, m = self.count, self._known
         size = t + 1
-        through = (self._trace_weights @ self._mode_rows[t, :, :size]) * self._is_stage[:size]
+        through = (self._trace_weights @ self._mode_row) * self._is_stage[:size]
         m.mode_response[t, :size] = through @ m.push[:size, :size]
         here = np.zeros(size)
         here[t] = 1.0
@@ -386,7 +390,7 @@ class Rows:
         """What each node adds to the loss; with reused samples also row t of C0."""
         t, m = self.count, self._known
         size = t + 1
-        stage, row = self._is_stage[:size], self._mode_rows[t, :, :size]
+        stage, row = self._is_stage[:size], self._mode_row
         if self._finite_features:
             pushed = m.push[:size, :size] @ (m.drive_correlation[:size, :size] @ m.push[t, :size])
             m.feature_noise[t, :size] = m.feature_noise[:size, t] = stage * pushed / self._features
@@ -407,10 +411,8 @@ class Rows:
         return node
 
     def _through_modes(self, vectors: np.ndarray) -> np.ndarray:
-        size = self.count + 1
-        padded = np.zeros((vectors.shape[0], self._allocated))
-        padded[:, :size] = vectors
-        return self._mode_rows[:size].reshape(size, -1) @ padded.ravel()
+        """``sum_k Z_k vector_k``, of which the last row is the one that is being found."""
+        return np.append(self._modes.applied(vectors), (self._mode_row * vectors).sum())
 
     def _train(self) -> float:
         t, m = self.count, self._known
@@ -421,14 +423,14 @@ class Rows:
     def _noisy_correlation(self) -> np.ndarray:
         """C0 with the variance of the label noise, which is the same at all stages."""
         size = self.count + 1
-        stage = self._is_stage[:size]
-        return self._known.error_correlation[:size, :size] + self._label_noise * np.outer(stage, stage)
+        correlation, stage = self._known.error_correlation[:size, :size], self._is_stage[:size]
+        return correlation + self._label_noise * np.outer(stage, stage) if self._label_noise else correlation
 
     def _second_row(self) -> None:
         """Rows of F and C3."""
         t, m = self.count, self._known
         size = t + 1
-        stage, row = self._is_stage[:size], self._mode_rows[t, :, :size]
+        stage, row = self._is_stage[:size], self._mode_row
         carried = row * self._kick_variance[:, :size]
         if self._finite_samples:
             carried = carried + (row * stage) @ self._noisy_correlation() / self._samples
@@ -445,6 +447,7 @@ class Rows:
     def finish(self) -> Unknowns:
         """Keep the row."""
         t = self.count
+        self._modes.append(self._mode_row)
         self._largest_drive = max(self._largest_drive, self._row.drive)
         self._weights[t] = self._later_weight
         self._fed_back[: t + 1] += self._later_weight * self._known.feedback[t, : t + 1]

@@ -16,6 +16,7 @@ from solvable.models.feature_scaling.flow_theory import (
     kernel_flow_curves,
     slot_curves,
 )
+from solvable.models.feature_scaling.march_cost import check_march
 from solvable.models.feature_scaling.mode_quadrature import Modes, nodes_until
 from solvable.models.feature_scaling.optimiser import (
     averaging_rows,
@@ -27,7 +28,7 @@ from solvable.models.feature_scaling.optimiser import (
 )
 from solvable.models.feature_scaling.prediction import Curves, batch_sizes, has_batches
 from solvable.models.feature_scaling.second_moments import NoisySteps, follow
-from solvable.models.feature_scaling.two_time import Descent, Solution, march, memory
+from solvable.models.feature_scaling.two_time import Descent, Solution, is_compiled, march
 from solvable.numerics.descent import check_stable
 from solvable.optax_descent import OptaxDescent
 from solvable.training import SGD, GradientDescent, Schedule, Training
@@ -36,10 +37,7 @@ if TYPE_CHECKING:
     from solvable.models.feature_scaling.model import FeatureScaling
 
 SOLVERS = ("recursion", "march", "exponential-midpoint", "slot-march")
-# Two-time functions take memory as the square of the steps.
-_MEMORY = 8 * 2**30
 _CURVE_MEMORY = 2 * 2**30
-_LATER = 'use solver="slot-march", the limit of small steps, which reaches late times'
 # Fractions of the edge of stability, and of the noise that feeds itself, from which there is a warning.
 _NEAR_EDGE, _QUIET = 0.95, 0.9
 
@@ -118,7 +116,8 @@ def _variables(found: Curves, times: np.ndarray, traced: bool) -> dict[str, Any]
     """What goes into the dataset of a prediction."""
     counts = found.modes.counts if traced else np.asarray(found.modes.counts)
     # Tail nodes stand for no number of modes: theirs is what all together add.
-    weight = jnp.where(counts > 0, counts, 1.0)
+    library: Any = jnp if traced else np
+    weight = library.where(counts > 0, counts, 1.0)
     variables: dict[str, Any] = {
         "test_loss": found.test_loss,
         "kernel_growth": found.growth,
@@ -286,12 +285,7 @@ def _moments(model: "FeatureScaling", times: np.ndarray, training: GradientDesce
 def _march(model: "FeatureScaling", times: np.ndarray, training: Training, options: Mapping[str, Any]) -> Curves:
     steps = int(times[-1]) + 1
     modes, error = nodes_until(model, _reach(training, times))
-    needed = memory(steps, len(modes.ranks))
-    if needed > _MEMORY:
-        raise ValueError(
-            f"the two-time functions of {steps - 1:.7g} steps need about {needed / 2**30:.3g} GiB, more than "
-            f"{_MEMORY / 2**30:g}: {_LATER}, or ask for earlier times"
-        )
+    check_march(steps, len(modes.ranks), is_compiled(modes) or is_traced(model, training))
     places = times.astype(int)
     lazy = not is_traced(model.richness) and model.richness == 0
     plan = Descent(
@@ -308,7 +302,7 @@ def _march(model: "FeatureScaling", times: np.ndarray, training: Training, optio
     averages = None if shares is None else averaging_rows(shares, places)
     march_options = {"exact_batch": options["exact_batch"], "progress": options["progress"]}
     solution = march(modes, plan, steps, averages=averages, **march_options)
-    growth = 1 + model.richness * jnp.diagonal(solution.weight_correlation)[places]
+    growth = 1 + model.richness * solution.weight_correlation[places, places]
     train = None if model.samples is None else solution.train_loss[places]
     solver = {"solver": "march", "nodes": len(modes.ranks), "rows": steps}
     if not is_traced(model, training):
@@ -322,7 +316,7 @@ def _check_diagonals(solution: Solution) -> None:
     """Variances are positive; what breaks that has diverged."""
     for name, values in (("test loss", solution.test_loss), ("train loss", solution.train_loss)):
         _check_falling(name, values)
-    drive = np.asarray(jnp.diagonal(solution.correlation_3))
+    drive = np.diagonal(np.asarray(solution.correlation_3))
     if not (drive > -1e-9 * drive.max()).all():
         raise ValueError(f"training diverges: C3 is negative on its diagonal from step {np.argmax(drive <= 0)} on")
 

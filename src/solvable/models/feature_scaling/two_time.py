@@ -45,83 +45,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from solvable.checks import is_traced
+from solvable.models.feature_scaling import blocked_march
+from solvable.models.feature_scaling.march_problem import (
+    Descent as Descent,
+)
+from solvable.models.feature_scaling.march_problem import (
+    Kinds,
+    Numbers,
+    StepPlan,
+    is_finite,
+)
+from solvable.models.feature_scaling.march_problem import (
+    Solution as Solution,
+)
 from solvable.models.feature_scaling.mode_quadrature import Modes
 from solvable.models.feature_scaling.optimiser import Kernels, update_kernel
 from solvable.progress import progress_bar
-
-
-class Descent(NamedTuple):
-    """How the network is trained; infinite ``features``, ``batch`` or ``samples`` must be concrete to be seen."""
-
-    # One number, or one number per step.
-    learning_rate: Any
-    richness: Any
-    features: Any = np.inf
-    # One number, or one number per step.
-    batch: Any = np.inf
-    samples: Any = np.inf
-    momentum: Any = 0.0
-    nesterov: bool = False
-    # Variance of the noise on labels.
-    label_noise: Any = 0.0
-    # How batches are drawn from a training set: "replacement", "epochs" or "cyclic".
-    sampling: str = "replacement"
-    # The optimiser, where it is more than learning_rate, momentum and nesterov say.
-    kernels: Kernels | None = None
-
-
-class Kinds(NamedTuple):
-    """Which of the sizes are finite: they decide which equations there are."""
-
-    features: bool
-    batch: bool
-    samples: bool
-    exact_batch: bool
-    sampling: str
-
-
-class Numbers(NamedTuple):
-    """The numbers of the equations; those of infinite sizes are not used."""
-
-    richness: Array
-    features: Array
-    samples: Array
-    label_noise: Array
-    steps_per_epoch: Array
-
-
-class StepPlan(NamedTuple):
-    """What differs from step to step: the optimiser's kernels, and one over the batch size."""
-
-    kernels: Kernels
-    inverse_batch: Float[Array, "time"]
-
-    def until(self, end: int) -> "StepPlan":
-        readout, features, kept = self.kernels
-        return StepPlan(Kernels(readout[:end, :end], features[:end, :end], kept[:end]), self.inverse_batch[:end])
-
-
-class Solution(NamedTuple):
-    """Curves and two-time functions over the steps ``0 ... T - 1``."""
-
-    test_loss: Float[Array, "time"]
-    train_loss: Float[Array, "time"]
-    # What each node adds to the test loss.
-    node_loss: Float[Array, "time node"]
-    weight_correlation: Float[Array, "time time"]
-    correlation_2: Float[Array, "time time"]
-    correlation_3: Float[Array, "time time"]
-    correlation_0: Float[Array, "time time"]
-    response_3: Float[Array, "time time"]
-    response_24: Float[Array, "time time"]
-    # G R3 R1: what moves each mode; without momentum the kernel's growth times eta on its first subdiagonal.
-    drive: Float[Array, "time time"]
-    # Test loss of the averaged weights, for each row of averages that is asked for.
-    averaged_loss: Float[Array, "average"] | None = None
-
-
-def is_finite(value: Any) -> bool:
-    return isinstance(value, jax.core.Tracer) or bool(np.any(np.isfinite(value)))
 
 
 def march(
@@ -132,23 +72,49 @@ def march(
     exact_batch: bool = False,
     averages: Float[np.ndarray, "average time"] | None = None,
     progress: bool | None = False,
+    compiled: bool | None = None,
 ) -> Solution:
     """Rows ``0 ... steps - 1``. ``exact_batch`` adds the term ``lambda_k^2 <v_k^2> / B`` that theory drops (online).
 
     Each row of ``averages`` holds the share of every time in an average of the weights, whose test loss is computed.
-    Reverse-mode differentiation keeps every row's state; use forward mode (``jax.jacfwd``) beyond a hundred steps.
+    ``compiled`` chooses between the program for JAX, which can be differentiated and runs on accelerators, and the
+    products of matrices of :mod:`solvable.models.feature_scaling.blocked_march`; by default the latter on CPUs, where
+    nothing is traced. Reverse-mode differentiation keeps every row's state; use forward mode (``jax.jacfwd``) beyond a
+    hundred steps.
     """
     sizes = (descent.features, descent.batch, descent.samples)
     finite = [is_finite(size) for size in sizes]
     kinds = Kinds(finite[0], finite[1], finite[2], exact_batch, descent.sampling)
-    nodes = tuple(jnp.asarray(value) for value in modes[1:])
     # Infinite sizes are not used; as numbers they would only make NaN of the derivatives.
     features, batch, samples = (value if is_finite(value) else 1.0 for value in sizes)
     per_epoch = samples / batch if kinds.samples and kinds.sampling != "replacement" else 1.0
-    numbers = Numbers(
-        *(jnp.asarray(value, float) for value in (descent.richness, features, samples, descent.label_noise, per_epoch))
-    )
-    plan = StepPlan(_kernels(descent, steps), jnp.broadcast_to(1 / jnp.asarray(batch, float), (steps,)))
+    numbers = Numbers(descent.richness, features, samples, descent.label_noise, per_epoch)
+    kernels = _kernels(descent, steps)
+    if is_compiled(modes, descent) if compiled is None else compiled:
+        return _compiled_march(modes, numbers, kernels, batch, kinds, averages, progress)
+    inverse_batch = np.broadcast_to(1 / np.asarray(batch, float), (steps,))
+    return blocked_march.blocked_march(modes[1:], numbers, StepPlan(kernels, inverse_batch), kinds, averages, progress)
+
+
+def is_compiled(modes: Modes, descent: Descent | None = None) -> bool:
+    """Whether a march is compiled by JAX: on accelerators, and where it is differentiated or vectorised."""
+    return jax.default_backend() != "cpu" or is_traced(modes, descent)
+
+
+def _compiled_march(
+    modes: Modes,
+    numbers: Numbers,
+    kernels: Kernels,
+    batch: Any,
+    kinds: Kinds,
+    averages: Float[np.ndarray, "average time"] | None,
+    progress: bool | None,
+) -> Solution:
+    nodes = tuple(jnp.asarray(value) for value in modes[1:])
+    numbers = Numbers(*(jnp.asarray(value, float) for value in numbers))
+    kernels = Kernels(*(jnp.asarray(value) for value in kernels))
+    steps = kernels.kept.shape[0]
+    plan = StepPlan(kernels, jnp.broadcast_to(1 / jnp.asarray(batch, float), (steps,)))
     rows, begin = _empty(nodes[0].size, kinds), 0
     with progress_bar("marching", float(steps) ** 3, progress) as advance:
         for end in _stops(steps):
@@ -168,12 +134,12 @@ def _kernels(descent: Descent, steps: int) -> Kernels:
     if descent.kernels is not None:
         return descent.kernels
     theta = update_kernel(descent.learning_rate, steps, descent.momentum, descent.nesterov)
-    return Kernels(theta, theta, jnp.ones(steps))
+    return Kernels(theta, theta, np.ones(steps))
 
 
-def memory(steps: int, nodes: int) -> float:
-    """Bytes that :func:`march` takes at its peak: all ``H_k`` before and after a stretch, and a dozen matrices."""
-    return 8.0 * steps**2 * (2 * nodes + 28)
+def memory(steps: int, nodes: int, compiled: bool = True) -> float:
+    """Bytes that :func:`march` takes at its peak: compiled, all ``H_k`` before and after a stretch, and matrices."""
+    return 8.0 * steps**2 * (2 * nodes + 28) if compiled else blocked_march.memory(steps, nodes)
 
 
 def _stops(steps: int) -> list[int]:
