@@ -5,6 +5,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
+from fake_workers import FakeWorkers
 
 from solvable import papers
 from solvable.explorer import address, precomputed, tasks
@@ -20,6 +21,7 @@ def test_every_figure_with_a_model_behind_it_has_a_preset() -> None:
     # neurons; a map of two hundred solved theories.
     without = {("feature-scaling", "fig7"), ("layerwise", "eq5-5")}
     without |= {("delayed-features", "fig1"), ("delayed-features", "delay-map")}
+    without |= {("delayed-features", "delay-planes")}
     # Features of given functions and networks: for these there are the diagnostics.
     without |= {("layerwise", name) for name in ("fig1-1", "fig2-2-initial", "minimum-projection")}
     # Real networks: their pages are in docs/networks.

@@ -2,10 +2,10 @@
 
 import html
 import socket
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fake_workers import FakeWorkers, answer_to
 from settings_made import QUICK, changed
 
 import solvable
@@ -63,24 +63,6 @@ def test_no_browser_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(webbrowser, "open", fails)
     assert not server._opened("http://127.0.0.1:1/")
-
-
-class FakeWorkers:
-    """Workers that keep the jobs they are asked to do, for the test to answer."""
-
-    def __init__(self) -> None:
-        self.asked: list[SimpleNamespace] = []
-
-    def submit(self, task: str, payload: dict, heavy: bool = False) -> SimpleNamespace:
-        return SimpleNamespace(task=task, payload=payload, heavy=heavy, cancel=lambda: None)
-
-    def begin(self, job: SimpleNamespace) -> None:
-        self.asked.append(job)
-
-
-def answer_to(job: SimpleNamespace) -> object:
-    """What a worker would answer."""
-    return tasks.run(job.task, job.payload, lambda partial: None)["result"]
 
 
 def test_a_notebook_shows_the_same_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,8 @@ class CommonProgram:
 
     def _results(self, cells: Sequence[Cell]) -> list[Any]:
         """A dataset for each cell, or None for those that must be computed individually."""
-        function, results = self.function, [None] * len(cells)
+        function = self.function
+        results: list[Any] = [None] * len(cells)
         built: list[tuple[int, Model, Any]] = []
         for place, cell in enumerate(cells):
             try:
@@ -112,8 +113,8 @@ class CommonProgram:
             )
         except Exception:
             found = None
-        for (place, *_), dataset in zip(built, found or [None] * len(built), strict=True):
-            results[place] = dataset
+        for number, (place, *_) in enumerate(built):
+            results[place] = found[number] if found else None
         return results
 
 

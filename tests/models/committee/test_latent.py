@@ -68,7 +68,7 @@ def test_directions_are_orthonormal_and_new_normals_orthogonal_to_them():
     closure = _closure(_committee())
     _descend(closure, 0.1, 60)
     rank, samples = closure.rank, closure.samples
-    directions, latents = closure._basis.directions, closure._basis.latents[closure.fixed :]
+    directions, latents = closure.basis.directions, closure.basis.latents[closure.fixed :]
     np.testing.assert_allclose(directions @ directions.T / samples, np.eye(rank), atol=1e-10)
     # <Y_a e_b> = delta_ab / sqrt(gamma) for b <= a: the normals of a direction know nothing of earlier ones.
     products = latents @ directions.T / samples
@@ -83,9 +83,9 @@ def test_projections_rebuild_the_signals():
     for _ in range(5):
         velocity = closure.gradient(weights).weights
         signals = np.asarray(closure.signals(closure.fields(weights)))
-        rebuilt = closure.projections(weights) @ closure._basis.directions
+        rebuilt = closure.projections(weights) @ closure.basis.directions
         assert np.sqrt(np.mean((rebuilt - signals) ** 2)) < 2e-5 * np.sqrt(np.mean(signals**2))
-        np.testing.assert_allclose(velocity.coordinates, signals @ closure._basis.latents.T / 4096, atol=1e-12)
+        np.testing.assert_allclose(velocity.coordinates, signals @ closure.basis.latents.T / 4096, atol=1e-12)
         weights = weights + 0.2 * velocity
 
 
@@ -100,7 +100,7 @@ def test_an_accelerators_arrays_give_the_same_numbers():
         state = descent.start(closure)
         for count in range(12):
             state = descent.step(closure, state, count)
-        assert isinstance(closure._basis.latents, namespace.ndarray)
+        assert isinstance(closure.basis.latents, namespace.ndarray)
         pulls = closure.squared_pull(closure.fields(state.weights))
         found.append((closure.rank, *closure.loss(state.weights), closure.overlap(state.weights), pulls))
     assert found[0][0] == found[1][0] == 48
@@ -116,7 +116,7 @@ def test_signals_are_taken_up_once_and_dependent_ones_not_at_all():
     closure.pull(signals[::-1] + 2 * signals)
     assert closure.rank == 2
     # Three vectors in a plane that is new, one of them zero.
-    closure._basis.extend(np.array([signals[0] ** 2, 0 * signals[0], -3 * signals[0] ** 2]))
+    closure.basis.extend(np.array([signals[0] ** 2, 0 * signals[0], -3 * signals[0] ** 2]))
     assert closure.rank == 3
 
 

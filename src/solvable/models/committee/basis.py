@@ -55,7 +55,7 @@ class Basis:
     def __init__(
         self,
         first: Float[np.ndarray, "row sample"],
-        normals: Callable[[int, int], np.ndarray],
+        normals: Callable[[int, int], Any],
         *,
         ratio: float,
         tolerance: float,
@@ -106,7 +106,8 @@ class Basis:
     def average(self, values: Any, rows: Any) -> Float[np.ndarray, "value row"]:
         """``<v r>`` over the samples, for values and rows of each sample."""
         if self._xp is not np:
-            return np.asarray(_averaged(values, rows))
+            # A copy, since the caller may write to it.
+            return np.array(_averaged(values, rows))
         return sum(values[:, part] @ rows[:, part].T for part in self._parts(values, rows)) / self.samples
 
     def _parts(self, values: np.ndarray, rows: np.ndarray) -> list[slice]:

@@ -12,6 +12,7 @@ Without private numbers, dimension and coordinate are the same.
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import numpy as np
@@ -70,8 +71,8 @@ class Columns:
         self._blocks: dict[int, np.ndarray] = {}
         self._last = -1, np.zeros(0)
 
-    def normals(self, begin: int, end: int) -> Float[np.ndarray, "column sample"] | Float[jax.Array, "column sample"]:
-        """The coordinates from ``begin`` up to, but not including, ``end``."""
+    def normals(self, begin: int, end: int) -> Any:
+        """The coordinates from ``begin`` up to, but not including, ``end``, (column, sample)."""
         columns = np.arange(begin, end)
         dimensions = np.where(columns < self._fixed, columns, self._dimension_of(columns))
         if self._on_device and len(dimensions) and dimensions[0] >= _BLOCK * _EVEN_BLOCKS:

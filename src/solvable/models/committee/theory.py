@@ -136,7 +136,11 @@ def solve_many(
         return None
     for problem in problems:
         chosen.check_cost(problem, times)
-    with progress_bar(f"solving {len(models)} times {models[0].name}", 1.0, progress) as advance:
+    # Settings that diverge have numbers beyond bounds, for which their caller looks.
+    with (
+        progress_bar(f"solving {len(models)} times {models[0].name}", 1.0, progress) as advance,
+        np.errstate(over="ignore", invalid="ignore"),
+    ):
         solutions = together.solve_together(
             problems,
             times,
@@ -147,8 +151,6 @@ def solve_many(
             memory=memory_limit(chosen.memory_limit),
             advance=advance,
         )
-    # Settings that diverge have numbers beyond bounds, for which their caller looks.
-    with np.errstate(over="ignore", invalid="ignore"):
         return [
             _as_dataset(model, times, training, chosen, solution, key, None, "keep")
             for model, training, solution in zip(models, trainings, solutions, strict=True)

@@ -111,12 +111,14 @@ def solve_together(
         columns = [
             Columns(samples, (key, replicate), neurons + 1, neurons, Private()) for replicate in range(replicates)
         ]
-        share = len(part) / len(problems)
-        found = _follow(
-            part, conventions, columns, samples, tolerance, times, lambda x, share=share: advance(x * share)
-        )
+        share = partial(_advance_part, advance, len(part) / len(problems))
+        found = _follow(part, conventions, columns, samples, tolerance, times, share)
         solutions += [_solution(problem, conventions, *each) for problem, each in zip(part, found, strict=True)]
     return solutions
+
+
+def _advance_part(advance: Callable[[float], None], share: float, part: float) -> None:
+    advance(share * part)
 
 
 def _expected_rows(times: np.ndarray) -> int:
@@ -273,7 +275,7 @@ def _extend(
 def _orthonormal(gram: Array, tolerance: float) -> tuple[Array, Array]:
     """Orthonormal combinations of vectors, one by one and those that are long enough first, and how many there are."""
     neurons = gram.shape[0]
-    found, count = jnp.zeros((neurons, neurons)), 0
+    found, count = jnp.zeros((neurons, neurons)), jnp.asarray(0)
     for unit in jnp.eye(neurons):
         rest = unit
         for _ in range(2):
@@ -282,11 +284,7 @@ def _orthonormal(gram: Array, tolerance: float) -> tuple[Array, Array]:
         opens = square > tolerance**2
         row = jnp.where(opens, rest / jnp.sqrt(jnp.where(opens, square, 1.0)), 0.0)
         # A row of zeros is overwritten by the next combination.
-        found = (
-            jax.lax.dynamic_update_slice(found, row[None], (count, 0))
-            if isinstance(count, Array)
-            else found.at[0].set(row)
-        )
+        found = jax.lax.dynamic_update_slice(found, row[None], (count, 0))
         count = count + opens
     return found, count
 

@@ -111,5 +111,5 @@ def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
     figure, panels = new_figure(2)
     for panel, (_, symbol, _) in zip(panels, PLANES, strict=True):
         panel.grid(False)
-        draw_plane(figure, panel, data[f"delay-{symbol}"].delay, "gamma", symbol, log=("gamma", symbol))
+        draw_plane(figure, panel, data[f"delay-{symbol}"].delay, "gamma", symbol, log=(symbol,))
     return figure
