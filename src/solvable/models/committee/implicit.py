@@ -61,7 +61,15 @@ class Linearisation:
         self._factors: tuple[Any, float, int] | None = None
 
     def solve(self, factor: float, right: Float[np.ndarray, "neuron column"]) -> Float[np.ndarray, "neuron column"]:
-        """``(1 - factor J)^-1`` applied to a vector, whose missing columns are zero."""
+        """``(1 - factor J)^-1`` applied to a vector, whose missing columns are zero.
+
+        Parameters
+        ----------
+        factor
+            What the Jacobian is multiplied by.
+        right
+            The vector.
+        """
         basis, width = self._closure.basis, self._closure.width
         if self._width < width:
             self._matrix = basis.moments(self._slopes, self._matrix, self._width)

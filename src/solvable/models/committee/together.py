@@ -59,7 +59,13 @@ class State(NamedTuple):
 
 
 def have_common_program(problems: Sequence[Problem]) -> bool:
-    """Whether :func:`solve_together` covers the problems."""
+    """Whether :func:`solve_together` covers the problems.
+
+    Parameters
+    ----------
+    problems
+        The problems.
+    """
     kinds = {(problem.neurons, problem.indices, problem.teacher) for problem in problems}
     return len(kinds) == 1 and all(_is_covered(problem, problems[0].training) for problem in problems)
 
