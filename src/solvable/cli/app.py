@@ -145,7 +145,8 @@ def reproduce(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Papers, each with some of its figures if not all are wanted; or 'all'. By default, list them.",
+            help="Papers, each with some of its figures if not all are wanted; or 'all'. By default, list them. "
+            "'status' prints the last full run of every figure.",
             metavar="PAPER",
         ),
     ] = None,
@@ -160,9 +161,51 @@ def reproduce(
 
         list_papers(json)
         raise typer.Exit
+    if names == ["status"]:
+        from solvable.cli.campaign import status
+
+        raise typer.Exit(status(json))
     from solvable.cli.reproduce import reproduce as run
 
     raise typer.Exit(run(names, scale, out, json, only, fresh))
+
+
+campaigns = typer.Typer(
+    help="Reproduce many figures at full scale, in pieces of limited length.", rich_markup_mode=None
+)
+app.add_typer(campaigns, name="campaign", no_args_is_help=True)
+
+
+@campaigns.command(
+    "run",
+    help="Reproduce figures side by side, each in a process of its own, and write one ledger per paper. "
+    "Figures without a full run come first. The same command goes on where an earlier one stopped.",
+)
+def run_campaign(
+    names: Annotated[
+        list[str], typer.Argument(help="Papers, each with some of its figures; or 'all'.", metavar="PAPER")
+    ],
+    scale: Annotated[str, typer.Option(help="quick or full (the paper's size).")] = "full",
+    out: Annotated[str, typer.Option(help="Folder for ledgers, data and figures.")] = "campaign",
+    limit: Annotated[float, typer.Option(help="Seconds after which a figure is stopped.")] = 600.0,
+    total: Annotated[float, typer.Option(help="Seconds after which the campaign stops.")] = 3600.0,
+    processes: Annotated[int, typer.Option(help="Figures at the same time.")] = 1,
+    commit: Annotated[str | None, typer.Option(help="Commit for the ledger (default: that of the source).")] = None,
+    ledgers: Annotated[str | None, typer.Option(help="Ledgers that decide which figures come first.")] = None,
+) -> None:
+    from solvable.cli.campaign import campaign as run
+
+    raise typer.Exit(run(names, scale, out, limit, total, processes, commit, ledgers))
+
+
+@campaigns.command("merge", help="Add the ledgers of campaigns to those of a folder.")
+def merge_campaigns(
+    folders: Annotated[list[str], typer.Argument(help="Folders of campaigns.", metavar="FOLDER")],
+    into: Annotated[str, typer.Option(help="Folder of the ledgers that are added to.")],
+) -> None:
+    from solvable.cli.campaign import merge as run
+
+    raise typer.Exit(run(folders, into))
 
 
 @app.command(

@@ -210,8 +210,8 @@ def load_data(paper: str, figure: str, folder: str | os.PathLike[str]) -> dict[s
 solvable reproduce linear-grokking eq12 --out nowhere
     """
     home(paper, figure)
-    # Of several papers each has a folder of its own in that of the report.
-    for place in (Path(folder), Path(folder) / paper):
+    # Of several papers each has a folder of its own in that of the report, and in a campaign every figure has one.
+    for place in (Path(folder), Path(folder) / paper, Path(folder) / paper / figure):
         stored = read_record(place, figure)
         if stored and stored.paper == paper:
             return stored.load(place)
