@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
-WORKERS ?= 2
+# Three on two cores: tests in the browser and of child processes wait more than they compute.
+WORKERS ?= 3
 # Versions that are tested; empty for the newest ones that pyproject.toml allows.
 CONSTRAINTS ?= $(wildcard .ci/constraints.txt)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=--constraint %) --editable

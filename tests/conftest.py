@@ -41,7 +41,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "JAX_COMPILATION_CACHE_DIR" not i
     programs = tempfile.mkdtemp(prefix="solvable-programs-")
     atexit.register(shutil.rmtree, programs, ignore_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = programs
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    # Compressing and writing a small program takes longer than compiling it once more.
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import hypothesis
@@ -109,8 +110,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"not begun within {limit:g} s")
 
 
-# Compiled programs stay in memory until they are dropped: a worker that keeps them all grows to more than 5 GB.
-GROWTH = 1.5e9
+# Compiled programs stay in memory until they are dropped: a worker that keeps them all grows to more than 5 GB. What is
+# dropped may have to be traced and compiled again, so that a worker may grow by an eighth of the machine's memory.
+GROWTH = max(1.5e9, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 8) if hasattr(os, "sysconf") else 1.5e9
 _after_clearing = 0.0
 
 

@@ -197,6 +197,8 @@ def test_figure_2_4_counts_classes() -> None:
         assert all("2 classes" in name or "5 classes" in name for name in failing)
 
 
+# Half a minute; the claims of Table 2.2 and Fig. 2.3 at quick scale, which train the same networks, are tested in CI.
+@pytest.mark.slow
 def test_training_all_layers_leaves_as_many_features_as_classes_and_the_last_alone_many_more() -> None:
     """One seed of the quick scale of Table 2.2: minimum-feature for the thesis' loss, on a two-core machine."""
     row = table2_2.ROWS["quick"][0]

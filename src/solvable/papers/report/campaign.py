@@ -5,6 +5,7 @@ hangs or takes all memory harms no other. Datasets stay in that folder, and the 
 came out is written into one ledger per paper after every figure (:mod:`solvable.papers.report.history`).
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -40,7 +41,13 @@ class Job:
 
     @property
     def arguments(self) -> list[str]:
-        return ["reproduce", self.paper, self.figure, "--scale", self.scale, "--json"]
+        """What somebody types after ``solvable`` to reproduce this figure alone."""
+        return ["reproduce", self.paper, self.figure, "--scale", self.scale]
+
+    @property
+    def command(self) -> list[str]:
+        """The command of the child process, which leaves ``claims.json`` in the folder."""
+        return [sys.executable, "-m", "solvable", *self.arguments, "--json", "--out", str(self.folder)]
 
 
 @dataclass
@@ -147,10 +154,9 @@ def _start(job: Job, environment: Mapping[str, str]) -> _Running:
     job.folder.mkdir(parents=True, exist_ok=True)
     # A result of an earlier run must not be taken for that of this one.
     (job.folder / "claims.json").unlink(missing_ok=True)
-    command = [sys.executable, "-m", "solvable", *job.arguments, "--out", str(job.folder)]
     with open(job.folder / "log.txt", "wb") as log:
         process = subprocess.Popen(
-            command,
+            job.command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=log,
@@ -173,16 +179,14 @@ def _stop_in_time(child: _Running, end: float) -> bool:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 
 def _row(child: _Running, stopped: bool, commit: str, tree: str) -> history.Row:
     job, seconds = child.job, round(time.monotonic() - child.began, 1)
-    command = f"solvable {' '.join(job.arguments[:-1])}"
+    command = f"solvable {' '.join(job.arguments)}"
     found = _claims(job.folder / "claims.json")
     if found is not None and found["figures"]:
         about = {key: value for key, value in found["figures"][0].items() if key not in ("passed", "failed")}
