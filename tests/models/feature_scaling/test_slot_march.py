@@ -233,6 +233,20 @@ def test_late_noise_is_near_a_finer_grid_and_says_how_near(
     assert coarse.attrs["numerical_error"] > deviation / 3
 
 
+@pytest.mark.parametrize("richness", [0.0, 1.0])
+def test_noise_of_a_loss_that_vanishes_keeps_falling(richness: float) -> None:
+    """On a super-easy task what noise adds falls as ``t^(-2 + 1/alpha)`` for ever (eq. 8), below 1e-8 of the loss, too.
+
+    The march used to take a training loss of 1e-8 for rest, and the test loss stayed at 1e-8 from then on.
+    """
+    model = FeatureScaling(1.5, 3.6, richness=richness, modes=np.inf)
+    times = np.geomspace(1e6, 1e7, 5).round()
+    losses = model.predict(times, SGD(0.1, batch_size=1), solver="slot-march", per_decade=8).test_loss
+    assert float(losses[-1] / model.predict(np.array([0.0]), SGD(0.1, batch_size=1)).test_loss[0]) < 1e-8
+    exponents = -np.diff(np.log(losses)) / np.diff(np.log(times))
+    np.testing.assert_allclose(exponents, 4 / 3, atol=0.002)
+
+
 def test_damped_anderson_stays_where_it_may() -> None:
     """``x = 1 / (2 x)`` has a pole at 0 and two fixed points; from above, only positive points are allowed."""
     found, residual, _ = damped_anderson(lambda x: 0.5 / x, np.array([3.0]), lambda x: bool(x[0] > 0.1))

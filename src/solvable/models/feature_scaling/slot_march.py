@@ -156,12 +156,14 @@ def slot_march(
             records.append((now, row.test_loss, row.train_loss, row.node_loss, 1 + flow.richness * row.weight_norm))
             _check(records[-1], row, now)
             first_drive = row.drive if first_drive is None else first_drive
-            # Noise drives it as long as there is a training loss; what that can still do to the test loss is its root.
+            # Noise drives it as long as there is a training loss. What that can still do to the test loss is its root,
+            # which is little only beside a test loss that stays: where both fall together, the march goes on.
             left = row.train_loss / records[0][2]
             left = left if noisy else min(row.drive / first_drive, left)
             recent = [record[1] for record in records[-3:]]
             still = left < _QUIET and max(recent) - min(recent) < _UNCHANGED * recent[-1]
-            if still or left < (_QUIET if noisy else _SILENT):
+            beside = min(1.0, row.test_loss / records[0][1]) ** 2
+            if still or left < (_QUIET * beside if noisy else _SILENT):
                 at_rest = True
                 break
             if row.test_loss < _LOST * records[0][1]:
