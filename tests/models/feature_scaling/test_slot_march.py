@@ -224,7 +224,7 @@ def test_late_noise_is_near_a_finer_grid_and_says_how_near(
     """A third of the deviation at least: the scheme is of first order, so that half of a grid's error is seen in the
     difference to one of half as many steps, and the finer one here has an error of its own."""
     slow = request.node.get_closest_marker("slow") is not None
-    counts, last = ((16, 24), 10**7) if slow else ((6, 12), 10**5)
+    counts, last = ((16, 24), 10**7) if slow else ((6, 12), 10**4)
     model = FeatureScaling(1.5, source, features=features, samples=samples, richness=richness, modes=np.inf)
     training, times = SGD(0.1, batch_size=batch), np.geomspace(100, last, 9).round()
     coarse, fine = (model.predict(times, training, solver="slot-march", per_decade=count) for count in counts)
