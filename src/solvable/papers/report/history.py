@@ -20,7 +20,7 @@ from solvable.papers.report.fingerprint import sources
 from solvable.papers.report.outcomes import Outcome
 
 # How a failed claim can end. Every failed claim of the ledgers that come with the package has one of these.
-ENDINGS = ("mended", "theory's limit", "paper's mistake", "not decided", "not comparable")
+ENDINGS = ("mended", "theory's limit", "paper's mistake", "not decided")
 
 
 @dataclass(frozen=True)
