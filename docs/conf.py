@@ -25,6 +25,7 @@ extensions = [
     "mathml",
     "story",
     "errata_table",
+    "ledger_tables",
     "notebooks",
     "sphinx_gallery.gen_gallery",
 ]
