@@ -10,12 +10,12 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from solvable.checks import check_fraction, is_traced, rules
+from solvable.checks import check_count, check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider, of_trained
 from solvable.coverage import Covers
 from solvable.dataset import VARIABLES, Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
-from solvable.models.linear_estimator import grokking, late_time, simulation, theory, two_layer
+from solvable.models.linear_estimator import finite_size, grokking, late_time, simulation, theory, two_layer
 from solvable.models.linear_estimator.curves import loss_curve, needs_recursion
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.linear_estimator.stability import batch_ratio_of, check_smooth, check_width, stable_rate
@@ -76,6 +76,9 @@ CONTROLS = Controls(
 )
 _MEANINGS: Mapping[str, Meaning] = {
     **VARIABLES,
+    "train_loss_spread": Meaning("standard deviation of the training loss over datasets", "1"),
+    "test_loss_spread": Meaning("standard deviation of the test loss over datasets", "1"),
+    "relative_correction": Meaning("largest correction of finite size, over its loss", "1"),
     "stable_learning_rate": Meaning("learning rate from which training diverges", "1", "η_max"),
     "critical_weight_decay": Meaning("weight decay above which the test accuracy is never reached", "1", "γ_c"),
     "critical_aspect_ratio": Meaning("aspect ratio above which the test accuracy is never reached", "1", "λ_c"),
@@ -249,6 +252,67 @@ class LinearEstimator(Model):
         times, checked = self.check_run(times, training, "simulate")
         runs = run_options(self.name, seeds, key, devices, memory_limit, progress)
         return simulation.simulate(self, cast(AnyTraining, checked), times, options, runs)
+
+    def finite_size(
+        self,
+        times: Any,
+        training: Training | None = None,
+        *,
+        dimension: Annotated[int, "input dimension"] = 1000,
+    ) -> xr.Dataset:
+        """Losses at a finite input dimension: the mean over datasets, and the spread that single runs have.
+
+        ``train_loss`` and ``test_loss`` include the first correction in ``1 / dimension``, and that the number of
+        samples is whole; ``train_loss_spread`` and ``test_loss_spread`` are standard deviations over datasets, so that theory
+        draws a band that finite runs should fill. ``relative_correction`` is the larger of the two corrections over its
+        loss: where it is not small, as at late times and aspect ratios near 1, few eigenvalues matter and the series in
+        ``1 / dimension`` is of no use.
+
+        Parameters
+        ----------
+        training
+            ``GradientDescent`` (the default) or ``GradientFlow`` with a constant learning rate, with or without weight
+            decay, for one layer.
+        dimension
+            Input dimension. The training set has ``dimension / aspect_ratio`` samples, rounded.
+
+        >>> import solvable
+        >>> band = solvable.LinearEstimator(aspect_ratio=0.5).finite_size([100], dimension=200)
+        >>> round(float(band.test_loss[0]), 4), round(float(band.test_loss_spread[0]), 4)
+        (0.1302, 0.0222)
+        """
+        times, checked = self.check_run(times, training, "predict")
+        training = self._full_batch(cast(AnyTraining, checked), "corrections of finite size")
+        if self.width is not None:
+            raise ValueError("corrections of finite size are for one layer (width=None): simulate instead")
+        dimension = check_count("dimension", dimension)
+        samples = max(1, round(dimension / self.aspect_ratio))
+        drawn = self.replace(aspect_ratio=dimension / samples)
+        check_stable(training, stable_rate(drawn, training), times[-1])
+        curve, error = loss_curve(drawn, training, times, 0.0)
+        train, test = finite_size.corrections(drawn, training, times, dimension)
+        limits = np.exp(np.asarray(curve.log_train)), np.exp(np.asarray(curve.log_test))
+        relative = [
+            np.abs(part.mean) / np.maximum(loss, 1e-300) for part, loss in zip((train, test), limits, strict=True)
+        ]
+        variables = {
+            "train_loss": limits[0] + train.mean,
+            "test_loss": limits[1] + test.mean,
+            "train_loss_spread": np.sqrt(train.variance),
+            "test_loss_spread": np.sqrt(test.variance),
+            "relative_correction": np.maximum(*relative),
+        }
+        settings, system = {"dimension": dimension}, {"dimension": dimension, "activation": "linear"}
+        return self.dataset(
+            "theory",
+            variables,
+            {"time": times},
+            settings,
+            training=training,
+            system=system,
+            error=error,
+            samples=samples,
+        )
 
     def stable_learning_rate(
         self, training: Training | None = None, *, dimension: Annotated[int | None, "input dimension"] = None

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SOURCES = (0.2, 0.4, 0.6, 0.8, 1.2, 1.5)
 RICHNESS = {"quick": (0.0, 0.5), "full": (0.0, 0.5, 1.0, 2.0)}
-# Exponents are local: they still drift at earlier times, by 0.03 over t = 10 ... 100. At full scale the first window was
-# the quick one, too: there β = 1.2 is off by 0.0061 (γ = 1) and 0.0063 (γ = 2), where 0.006 is allowed.
+# Exponents are local: they still drift at earlier times, by 0.03 over t = 10 ... 100. At full scale the first window
+# was the quick one, too: there β = 1.2 is off by 0.0061 (γ = 1) and 0.0063 (γ = 2), where 0.006 is allowed.
 WINDOW = {"quick": (1e5, 1e6), "full": (1e7, 1e8)}
 PHASES = ("hard", "easy", "super-easy")
 # Capacity, source and phase of points of the plane. The boundaries are beta = 1 and beta = 2 - 1/alpha.
@@ -113,7 +113,7 @@ def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
 
 
 def _draw_exponents(panel: "Axes", measured: xr.Dataset) -> None:
-    sources = np.linspace(0, 1.6, 161)
+    sources, about = np.linspace(0, 1.6, 161), measured.exponent.attrs
     panel.plot(sources, [rich_exponent(source) for source in sources], color=COLOURS[1], label="rich, $\\chi(\\beta)$")
     panel.plot(sources, sources, color=COLOURS[0], label="lazy, $\\beta$")
     for richness, marker in zip(measured.richness.values, "osd^", strict=False):
@@ -123,7 +123,7 @@ def _draw_exponents(panel: "Axes", measured: xr.Dataset) -> None:
             marker,
             color=COLOURS[0] if richness == 0 else COLOURS[1],
             markerfacecolor="white",
-            label=f"loss at t = {measured.exponent.attrs['first']:g} to {measured.exponent.attrs['last']:g}, γ = {richness:g}",
+            label=f"loss at t = {about['first']:g} to {about['last']:g}, γ = {richness:g}",
         )
     panel.axvline(1, color="grey", linewidth=0.8, linestyle="--")
     panel.set_xlabel("source, β (hard below 1, easy above)")
