@@ -22,6 +22,9 @@ _FIRST_ROWS, _GROWTH, _MANY_ROWS, _SLOW_GROWTH = 128, 2, 512, 1.5
 _ONE_BY_ONE = 8
 # Products of at most this many multiplications are several times faster in OpenBLAS: it does not copy their factors.
 _SMALL_PRODUCT, _LEAST_PART = 10**6, 512
+# Up to this many rows are multiplied one by one: products of a matrix with a vector, while the matrix is in the cache,
+# take half the time of one product with two rows. Numbers of the matrix that the cache holds.
+_FEW_FACTORS, _CACHED = 3, 2**20
 # Vectors that are at least this long, squared, after one pass of Gram-Schmidt are orthogonal to rounding.
 _FAR_OUTSIDE = 0.1
 # Samples whose second moments are added at a time, and rows that are added to a matrix of moments at a time.
@@ -102,7 +105,11 @@ class Basis:
             return self._xp.asarray(factors) @ rows
         out = np.empty((len(factors), self.samples))
         for part in self._parts(factors, rows):
-            np.matmul(factors, rows[:, part], out=out[:, part])
+            if len(factors) <= _FEW_FACTORS:
+                for factor, one in zip(factors, out, strict=True):
+                    np.matmul(factor, rows[:, part], out=one[part])
+            else:
+                np.matmul(factors, rows[:, part], out=out[:, part])
         return out
 
     def _without(self, values: Any, factors: np.ndarray, rows: Any) -> Any:
@@ -115,11 +122,22 @@ class Basis:
         if self._xp is not np:
             # A copy, since the caller may write to it.
             return np.array(_averaged(values, rows))
-        return sum(values[:, part] @ rows[:, part].T for part in self._parts(values, rows)) / self.samples
+        total = np.zeros((len(values), len(rows)))
+        for part in self._parts(values, rows):
+            if len(values) <= _FEW_FACTORS:
+                for value, one in zip(values, total, strict=True):
+                    one += rows[:, part] @ value[part]
+            else:
+                total += values[:, part] @ rows[:, part].T
+        total /= self.samples
+        return total
 
     def _parts(self, values: np.ndarray, rows: np.ndarray) -> list[slice]:
         """The samples in parts of which products are small."""
-        step = max(_SMALL_PRODUCT // max(len(values) * len(rows), 1), _LEAST_PART)
+        few = len(values) <= _FEW_FACTORS
+        step = max(
+            _CACHED // max(len(rows), 1) if few else _SMALL_PRODUCT // (len(values) * max(len(rows), 1)), _LEAST_PART
+        )
         if step >= self.samples:
             return [slice(None)]
         return [slice(begin, begin + step) for begin in range(0, self.samples, step)]
@@ -161,45 +179,49 @@ class Basis:
         size = np.where(size > 0, size, 1.0)[:, None]
         known = along[:count] / size
         # How much lies outside is seen from small matrices; they cancel, which only tolerances near 1e-8 would notice.
-        outside = np.linalg.eigvalsh(gram / (size * size.T) - known @ known.T)
-        self._far_outside = outside[0] > _FAR_OUTSIDE
-        if not outside[-1] > self._tolerance**2:
+        least, most = extreme_eigenvalues(gram / (size * size.T) - known @ known.T)
+        self._far_outside = least > _FAR_OUTSIDE
+        if not most > self._tolerance**2:
             return
         if self._xp is not np:
             fresh = self._normals(self.used, self.used + count)
             rest, fresh, left = _outside(signals, size, fresh, directions, known)
             turn = orthonormal(np.asarray(left), self._tolerance)
             if len(turn):
-                self._open(turn, rest, fresh)
+                self._open_on_device(turn, rest, fresh)
             return
         rest = signals / size
-        if not self._far_outside:
-            # Gram-Schmidt twice: after one pass the directions would lose a factor `tolerance` of orthogonality each.
-            rest = self._without(rest, known, directions)
-        if not self._far_outside or len(along) == count:
-            both = self._beside(rest)
-            along = self.average(both, directions)
-        else:
-            both, along[:count] = self._xp.concatenate([rest, both[count:]]), known
-        both = self._without(both, along, directions)
-        rest, fresh = both[:count], both[count:]
+        if self._far_outside:
+            fresh = both[count:] if len(both) > count else self._normals(self.used, self.used + count)
+            others = along[count:] if len(both) > count else self.average(fresh, directions)
+            rest, fresh = self._without(rest, known, directions), self._without(fresh, others, directions)
+            turn = orthonormal(self.average(rest, rest), self._tolerance)
+            self._append_directions(self._combine(turn, rest), fresh[: len(turn)])
+            return
+        rest = self._without(rest, known, directions)
         turn = orthonormal(self.average(rest, rest), self._tolerance)
         if len(turn):
-            self._open(turn, rest, fresh)
+            # Gram-Schmidt twice: after one pass the directions would lose a factor `tolerance` of orthogonality each.
+            both = np.concatenate([self._combine(turn, rest), self._normals(self.used, self.used + len(turn))])
+            both = self._without(both, self.average(both, directions), directions)
+            self._append_directions(both[: len(turn)], both[len(turn) :])
 
-    def _open(self, turn: Float[np.ndarray, "new neuron"], rest: Any, fresh: Any) -> None:
-        """Append the combinations ``turn`` of what lies outside as directions, with as many fresh normals."""
-        count, room = turn.shape
+    def _append_directions(self, new: np.ndarray, fresh: np.ndarray) -> None:
+        """Append orthonormal directions and their coordinates, from as many normals that know nothing of others."""
+        fresh = self._without(fresh, self.average(fresh, new), new)
+        self._append(fresh + new * self._steps(len(new))[:, None], new)
+
+    def _steps(self, count: int) -> Float[np.ndarray, "new"]:
+        """How much of each new direction its coordinate has: ``1 / sqrt(gamma)``, or less in a finite system."""
         taken = self._shrunk * (self.used + np.arange(count)) / self._dimension
-        steps = np.sqrt(np.maximum(1 - taken, 0.0) / self._ratio)
-        if self._xp is np:
-            new, fresh = self._combine(turn, rest), fresh[:count]
-            fresh = self._without(fresh, self.average(fresh, new), new)
-            self._append(fresh + new * steps[:, None], new)
-            return
+        return np.sqrt(np.maximum(1 - taken, 0.0) / self._ratio)
+
+    def _open_on_device(self, turn: Float[np.ndarray, "new neuron"], rest: Array, fresh: Array) -> None:
+        """Append the combinations ``turn`` of what lies outside, with as many of the fresh normals."""
+        count, room = turn.shape
         # Rows of zeros for all that could open: a program for each number of them would be compiled otherwise.
         self._reserve(self.used + room)
-        padded, factors = np.pad(turn, ((0, room - count), (0, 0))), np.pad(steps, (0, room - count))
+        padded, factors = np.pad(turn, ((0, room - count), (0, 0))), np.pad(self._steps(count), (0, room - count))
         begin = np.array([self.used, self.used - self.fixed])
         self._latents, self._directions = _opened(
             self._latents, self._directions, rest, fresh, padded, factors, count, begin
@@ -410,6 +432,16 @@ def _factorised(matrix: Array, factor: float, diagonal: float) -> tuple[Array, A
 @jax.jit
 def _solved(factors: tuple[Array, Array], right: Array) -> Array:
     return jax.scipy.linalg.lu_solve(factors, right)
+
+
+def extreme_eigenvalues(matrix: Float[np.ndarray, "row row"]) -> tuple[float, float]:
+    """The smallest and the largest eigenvalue of a symmetric matrix; those of two rows by hand, which is faster."""
+    if len(matrix) != 2:
+        values = np.linalg.eigvalsh(matrix)
+        return float(values[0]), float(values[-1])
+    (one, across), (_, other) = matrix.tolist()
+    middle, radius = (one + other) / 2, math.hypot((one - other) / 2, across)
+    return middle - radius, middle + radius
 
 
 def orthonormal(gram: Float[np.ndarray, "vector vector"], tolerance: float) -> Float[np.ndarray, "combination vector"]:

@@ -87,6 +87,7 @@ class LatentClosure(System):
         self._columns = Columns(samples, key, neurons + indices, neurons, self._private(), self._on_device)
         first = self._columns.normals(0, neurons + indices)
         self._clean: Any = None
+        self._fresh_noise = bool(problem.labelling.fresh and problem.labelling.noise)
         self.labels = None
         if not problem.is_plain:
             first = self._label(first)
@@ -187,8 +188,7 @@ class LatentClosure(System):
 
     def fresh_labels(self, count: int) -> Array | None:
         """Labels of a step, with new noise where it is drawn afresh."""
-        labelling = self.problem.labelling
-        if not (labelling.fresh and labelling.noise):
+        if not self._fresh_noise:
             return self.labels
         # The batch of the step draws first where batches are new at each step.
         place = int(self._batches is not None and self._batches.sampling in ("subsets", "replacement"))
@@ -281,10 +281,13 @@ class _Polynomials:
 
 
 def _polynomial(coefficients: tuple[float, ...], fields: np.ndarray) -> np.ndarray:
-    total = np.full_like(fields, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        total *= fields
+    if len(coefficients) == 1:
+        return np.full_like(fields, coefficients[0])
+    total = coefficients[-1] * fields
+    for coefficient in coefficients[-2:0:-1]:
         total += coefficient
+        total *= fields
+    total += coefficients[0]
     return total
 
 
