@@ -8,7 +8,7 @@ from committees import classifier, paper_problem, problem
 
 from solvable import SGD
 from solvable.activations import linear, relu
-from solvable.models.committee.basis import largest_rate
+from solvable.models.committee.basis import Basis, extreme_eigenvalues, largest_rate
 from solvable.models.committee.closure import LatentClosure
 from solvable.models.committee.problem import problem_of
 from solvable.models.committee.protocol import Descent, Weights, combine_arrays
@@ -127,6 +127,34 @@ def test_the_shrunk_convention_is_a_finite_system():
         ends = [_descend(_closure(_committee(), samples=samples, shrunk=s), 0.1, 40)[0][-1] for s in (False, True)]
         gaps.append(abs(ends[1] - ends[0]) / ends[0])
     assert gaps[0] > 4 * gaps[1] > 0
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_extreme_eigenvalues_are_those_of_lapack(rows):
+    random = np.random.default_rng(rows)
+    for _ in range(20):
+        matrix = random.normal(size=(rows, rows))
+        matrix = matrix + matrix.T
+        values = np.linalg.eigvalsh(matrix)
+        np.testing.assert_allclose(extreme_eigenvalues(matrix), (values[0], values[-1]), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("values", "columns", "samples"), [(1, 3, 10), (2, 300, 9000), (3, 0, 64), (5, 300, 2048)])
+def test_averages_and_combinations_are_matrix_products_whatever_their_parts(values, columns, samples):
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(columns, samples))
+    basis = Basis(
+        rows[: max(columns, 0)],
+        lambda begin, end: np.zeros((end - begin, samples)),
+        ratio=1.0,
+        tolerance=1e-3,
+        shrunk=0.0,
+        check_memory=lambda rows: None,
+        namespace=np,
+    )
+    signals, weights = random.normal(size=(values, samples)), random.normal(size=(values, columns))
+    np.testing.assert_allclose(basis.average(signals, rows), signals @ rows.T / samples, atol=1e-12)
+    np.testing.assert_allclose(basis.fields(weights), weights @ rows, atol=1e-11)
 
 
 @pytest.mark.parametrize("ratio", [0.3, 1.0, 4.0])

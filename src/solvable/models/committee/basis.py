@@ -22,6 +22,9 @@ _FIRST_ROWS, _GROWTH, _MANY_ROWS, _SLOW_GROWTH = 128, 2, 512, 1.5
 _ONE_BY_ONE = 8
 # Products of at most this many multiplications are several times faster in OpenBLAS: it does not copy their factors.
 _SMALL_PRODUCT, _LEAST_PART = 10**6, 512
+# Up to this many rows are multiplied one by one: products of a matrix with a vector, while the matrix is in the cache,
+# take half the time of one product with two rows. Numbers of the matrix that the cache holds.
+_FEW_FACTORS, _CACHED = 3, 2**20
 # Vectors that are at least this long, squared, after one pass of Gram-Schmidt are orthogonal to rounding.
 _FAR_OUTSIDE = 0.1
 # Samples whose second moments are added at a time, and rows that are added to a matrix of moments at a time.
@@ -48,6 +51,10 @@ class Basis:
         How much of ``1 - n/D`` shortens the step into the n-th coordinate: 0 for "open", 1 for "shrunk".
     check_memory
         Called with the number of rows before they are allocated; raises a MemoryError.
+    dimension
+        Dimension D of the finite system that "shrunk" describes; samples over ``ratio`` if None.
+    first_rows
+        Number of rows to make room for at first.
     namespace
         ``numpy``, or ``jax.numpy`` on an accelerator; chosen by the device if None.
     """
@@ -61,6 +68,8 @@ class Basis:
         tolerance: float,
         shrunk: float,
         check_memory: Callable[[int], None],
+        dimension: float | None = None,
+        first_rows: int = _FIRST_ROWS,
         namespace: Any = None,
     ) -> None:
         self._xp = namespace or (np if jax.default_backend() == "cpu" else jnp)
@@ -68,7 +77,8 @@ class Basis:
         self.used = self.fixed
         self._normals, self._check_memory = normals, check_memory
         self._ratio, self._tolerance, self._shrunk = ratio, tolerance, shrunk
-        self._capacity, self._far_outside = 0, False
+        self._dimension = self.samples / ratio if dimension is None else dimension
+        self._capacity, self._first_rows, self._far_outside = 0, first_rows, False
         self._latents = self._directions = self._xp.zeros((0, self.samples))
         self._reserve(self.fixed)
         self._latents = self._write(self._latents, 0, first)
@@ -95,7 +105,11 @@ class Basis:
             return self._xp.asarray(factors) @ rows
         out = np.empty((len(factors), self.samples))
         for part in self._parts(factors, rows):
-            np.matmul(factors, rows[:, part], out=out[:, part])
+            if len(factors) <= _FEW_FACTORS:
+                for factor, one in zip(factors, out, strict=True):
+                    np.matmul(factor, rows[:, part], out=one[part])
+            else:
+                np.matmul(factors, rows[:, part], out=out[:, part])
         return out
 
     def _without(self, values: Any, factors: np.ndarray, rows: Any) -> Any:
@@ -108,56 +122,111 @@ class Basis:
         if self._xp is not np:
             # A copy, since the caller may write to it.
             return np.array(_averaged(values, rows))
-        return sum(values[:, part] @ rows[:, part].T for part in self._parts(values, rows)) / self.samples
+        total = np.zeros((len(values), len(rows)))
+        for part in self._parts(values, rows):
+            if len(values) <= _FEW_FACTORS:
+                for value, one in zip(values, total, strict=True):
+                    one += rows[:, part] @ value[part]
+            else:
+                total += values[:, part] @ rows[:, part].T
+        total /= self.samples
+        return total
 
     def _parts(self, values: np.ndarray, rows: np.ndarray) -> list[slice]:
         """The samples in parts of which products are small."""
-        step = max(_SMALL_PRODUCT // max(len(values) * len(rows), 1), _LEAST_PART)
+        few = len(values) <= _FEW_FACTORS
+        step = max(
+            _CACHED // max(len(rows), 1) if few else _SMALL_PRODUCT // (len(values) * max(len(rows), 1)), _LEAST_PART
+        )
         if step >= self.samples:
             return [slice(None)]
         return [slice(begin, begin + step) for begin in range(0, self.samples, step)]
 
-    def pull(self, signals: Any) -> Float[np.ndarray, "neuron column"]:
-        """``<v Y>`` of signals (neuron, sample); those of their directions that are new join the basis."""
+    def pull(
+        self, signals: Any, sizes: Float[np.ndarray, "neuron"] | None = None
+    ) -> Float[np.ndarray, "neuron column"]:
+        """``<v Y>`` of signals (neuron, sample); those of their directions that are new join the basis.
+
+        Parameters
+        ----------
+        signals
+            The signals.
+        sizes
+            As in :meth:`extend`.
+        """
         signals = self._xp.asarray(signals)
-        self.extend(signals)
+        self.extend(signals, sizes)
         return self.average(signals, self.latents)[:, : self.used]
 
-    def extend(self, signals: Any) -> None:
-        """Add what of the signals lies outside the basis to it."""
+    def extend(self, signals: Any, sizes: Float[np.ndarray, "neuron"] | None = None) -> None:
+        """Add what of the signals lies outside the basis to it.
+
+        Parameters
+        ----------
+        signals
+            The signals, (neuron, sample).
+        sizes
+            What the tolerance is relative to, for each signal; its root mean square if None.
+        """
         signals, directions, count = self._xp.asarray(signals), self.directions, len(signals)
         gram = self.average(signals, signals)
         if not np.isfinite(gram).all():
             return
         # Where batches are new at every step so are their directions: one product does for signals and normals then.
-        both = self._beside(signals) if self._far_outside else signals
+        both = self._beside(signals) if self._far_outside and self._xp is np else signals
         along = self.average(both, directions)
-        size = np.sqrt(np.diagonal(gram))
+        size = np.sqrt(np.diagonal(gram)) if sizes is None else sizes
         size = np.where(size > 0, size, 1.0)[:, None]
         known = along[:count] / size
         # How much lies outside is seen from small matrices; they cancel, which only tolerances near 1e-8 would notice.
-        outside = np.linalg.eigvalsh(gram / (size * size.T) - known @ known.T)
-        self._far_outside = outside[0] > _FAR_OUTSIDE
-        if not outside[-1] > self._tolerance**2:
+        least, most = extreme_eigenvalues(gram / (size * size.T) - known @ known.T)
+        self._far_outside = least > _FAR_OUTSIDE
+        if not most > self._tolerance**2:
+            return
+        if self._xp is not np:
+            fresh = self._normals(self.used, self.used + count)
+            rest, fresh, left = _outside(signals, size, fresh, directions, known)
+            turn = orthonormal(np.asarray(left), self._tolerance)
+            if len(turn):
+                self._open_on_device(turn, rest, fresh)
             return
         rest = signals / size
-        if not self._far_outside:
-            # Gram-Schmidt twice: after one pass the directions would lose a factor `tolerance` of orthogonality each.
-            rest = self._without(rest, known, directions)
-        if not self._far_outside or len(along) == count:
-            both = self._beside(rest)
-            along = self.average(both, directions)
-        else:
-            both, along[:count] = self._xp.concatenate([rest, both[count:]]), known
-        both = self._without(both, along, directions)
-        rest, fresh = both[:count], both[count:]
+        if self._far_outside:
+            fresh = both[count:] if len(both) > count else self._normals(self.used, self.used + count)
+            others = along[count:] if len(both) > count else self.average(fresh, directions)
+            rest, fresh = self._without(rest, known, directions), self._without(fresh, others, directions)
+            turn = orthonormal(self.average(rest, rest), self._tolerance)
+            self._append_directions(self._combine(turn, rest), fresh[: len(turn)])
+            return
+        rest = self._without(rest, known, directions)
         turn = orthonormal(self.average(rest, rest), self._tolerance)
         if len(turn):
-            new, fresh = self._combine(turn, rest), fresh[: len(turn)]
-            fresh = self._without(fresh, self.average(fresh, new), new)
-            taken = self._shrunk * (self.used + np.arange(len(turn))) * self._ratio / self.samples
-            steps = np.sqrt(np.maximum(1 - taken, 0.0) / self._ratio)
-            self._append(fresh + new * steps[:, None], new)
+            # Gram-Schmidt twice: after one pass the directions would lose a factor `tolerance` of orthogonality each.
+            both = np.concatenate([self._combine(turn, rest), self._normals(self.used, self.used + len(turn))])
+            both = self._without(both, self.average(both, directions), directions)
+            self._append_directions(both[: len(turn)], both[len(turn) :])
+
+    def _append_directions(self, new: np.ndarray, fresh: np.ndarray) -> None:
+        """Append orthonormal directions and their coordinates, from as many normals that know nothing of others."""
+        fresh = self._without(fresh, self.average(fresh, new), new)
+        self._append(fresh + new * self._steps(len(new))[:, None], new)
+
+    def _steps(self, count: int) -> Float[np.ndarray, "new"]:
+        """How much of each new direction its coordinate has: ``1 / sqrt(gamma)``, or less in a finite system."""
+        taken = self._shrunk * (self.used + np.arange(count)) / self._dimension
+        return np.sqrt(np.maximum(1 - taken, 0.0) / self._ratio)
+
+    def _open_on_device(self, turn: Float[np.ndarray, "new neuron"], rest: Array, fresh: Array) -> None:
+        """Append the combinations ``turn`` of what lies outside, with as many of the fresh normals."""
+        count, room = turn.shape
+        # Rows of zeros for all that could open: a program for each number of them would be compiled otherwise.
+        self._reserve(self.used + room)
+        padded, factors = np.pad(turn, ((0, room - count), (0, 0))), np.pad(self._steps(count), (0, room - count))
+        begin = np.array([self.used, self.used - self.fixed])
+        self._latents, self._directions = _opened(
+            self._latents, self._directions, rest, fresh, padded, factors, count, begin
+        )
+        self.used += count
 
     def _beside(self, signals: Any) -> Any:
         """Signals, and as many normals of coordinates to come."""
@@ -257,7 +326,7 @@ class Basis:
             return
         self._check_memory(needed)
         growth = _GROWTH if self._xp is np or self._capacity < _MANY_ROWS else _SLOW_GROWTH
-        self._capacity = max(needed, _FIRST_ROWS, int(growth * self._capacity))
+        self._capacity = max(needed, self._first_rows, int(growth * self._capacity))
         for name, rows in (("_latents", self._capacity), ("_directions", self._capacity - self.fixed)):
             empty = np.empty if self._xp is np else jnp.zeros
             setattr(self, name, self._write(empty((rows, self.samples)), 0, getattr(self, name)))
@@ -293,6 +362,33 @@ def _averaged(values: Array, rows: Array) -> Array:
     parts = samples // math.gcd(samples, _AVERAGE_PART)
     each = jnp.einsum("vps,rps->pvr", values.reshape(len(values), parts, -1), rows.reshape(len(rows), parts, -1))
     return jnp.sum(each, axis=0) / samples
+
+
+@jax.jit
+def _outside(signals: Array, sizes: Array, fresh: Array, directions: Array, known: Array) -> tuple[Array, Array, Array]:
+    """Signals over their sizes and fresh normals, less their parts inside the basis, and the Gram matrix of the first.
+
+    Gram-Schmidt twice for the signals: after one pass the directions would lose a factor ``tolerance`` of
+    orthogonality each.
+    """
+    rest = signals / sizes
+    rest = rest - known @ directions
+    both = jnp.concatenate([rest, fresh])
+    both = both - _averaged(both, directions) @ directions
+    rest, fresh = both[: len(signals)], both[len(signals) :]
+    return rest, fresh, _averaged(rest, rest)
+
+
+@jax.jit
+def _opened(
+    latents: Array, directions: Array, rest: Array, fresh: Array, turn: Array, steps: Array, count: int, begin: Array
+) -> tuple[Array, Array]:
+    """Latents and directions with new rows, of which those beyond ``count`` are zero."""
+    new = turn @ rest
+    fresh = jnp.where(jnp.arange(len(turn))[:, None] < count, fresh, 0.0)
+    fresh = fresh - _averaged(fresh, new) @ new
+    latents = jax.lax.dynamic_update_slice(latents, fresh + new * steps[:, None], (begin[0], 0))
+    return latents, jax.lax.dynamic_update_slice(directions, new, (begin[1], 0))
 
 
 @jax.jit
@@ -336,6 +432,16 @@ def _factorised(matrix: Array, factor: float, diagonal: float) -> tuple[Array, A
 @jax.jit
 def _solved(factors: tuple[Array, Array], right: Array) -> Array:
     return jax.scipy.linalg.lu_solve(factors, right)
+
+
+def extreme_eigenvalues(matrix: Float[np.ndarray, "row row"]) -> tuple[float, float]:
+    """The smallest and the largest eigenvalue of a symmetric matrix; those of two rows by hand, which is faster."""
+    if len(matrix) != 2:
+        values = np.linalg.eigvalsh(matrix)
+        return float(values[0]), float(values[-1])
+    (one, across), (_, other) = matrix.tolist()
+    middle, radius = (one + other) / 2, math.hypot((one - other) / 2, across)
+    return middle - radius, middle + radius
 
 
 def orthonormal(gram: Float[np.ndarray, "vector vector"], tolerance: float) -> Float[np.ndarray, "combination vector"]:

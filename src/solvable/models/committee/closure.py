@@ -83,28 +83,33 @@ class LatentClosure(System):
         self.problem, self.samples, self.evaluations = problem.task, samples, 0
         self._memory_limit, self._indices, self._neurons = memory_limit, indices, neurons
         self._batches = batches_of(problem.training)
-        on_device = namespace is jnp or (namespace is None and jax.default_backend() != "cpu")
-        self._columns = Columns(samples, key, neurons + indices, neurons, self._private(), on_device)
+        self._on_device = namespace is jnp or (namespace is None and jax.default_backend() != "cpu")
+        self._columns = Columns(samples, key, neurons + indices, neurons, self._private(), self._on_device)
         first = self._columns.normals(0, neurons + indices)
         self._clean: Any = None
+        self._fresh_noise = bool(problem.labelling.fresh and problem.labelling.noise)
         self.labels = None
         if not problem.is_plain:
             first = self._label(first)
         self.index_fields = jnp.asarray(first[:indices])
         plain = problem.is_plain and problem.is_polynomial and namespace in (None, np)
         self._polynomial = _Polynomials(problem, first[0]) if plain and jax.default_backend() == "cpu" else None
+        self.start = self._begin(problem, first, float(tolerance), float(shrunk), namespace)
+        # The fields of the weights they were last asked for.
+        self._last: tuple[Any, Any] = (None, None)
+
+    def _begin(self, problem: Problem, first: np.ndarray, tolerance: float, shrunk: float, namespace: Any) -> Weights:
+        """Make the basis, of which ``first`` are the coordinates at the start, and return the initial weights."""
         self.basis = Basis(
             first,
             self._columns.normals,
             ratio=float(problem.samples_per_dimension),
-            tolerance=float(tolerance),
-            shrunk=float(shrunk),
+            tolerance=tolerance,
+            shrunk=shrunk,
             check_memory=self._check_memory,
             namespace=namespace,
         )
-        self.start = Weights(start_coordinates(problem))
-        # The fields of the weights they were last asked for.
-        self._last: tuple[Any, Any] = (None, None)
+        return Weights(start_coordinates(problem))
 
     def _private(self) -> Private:
         """The uniform numbers that labels and batches need."""
@@ -153,8 +158,11 @@ class LatentClosure(System):
 
     def _fields(self, weights: Weights) -> Any:
         if self._last[0] is not weights.coordinates:
-            self._last = weights.coordinates, self.basis.fields(np.asarray(weights.coordinates))
+            self._last = weights.coordinates, self._compute_fields(np.asarray(weights.coordinates))
         return self._last[1]
+
+    def _compute_fields(self, weights: Float[np.ndarray, "neuron column"]) -> Any:
+        return self.basis.fields(weights)
 
     def pull(self, signals: Float[AnyArray, "neuron sample"]) -> Weights:
         """``<v Y>``; directions of the signals that are new join the basis."""
@@ -180,8 +188,7 @@ class LatentClosure(System):
 
     def fresh_labels(self, count: int) -> Array | None:
         """Labels of a step, with new noise where it is drawn afresh."""
-        labelling = self.problem.labelling
-        if not (labelling.fresh and labelling.noise):
+        if not self._fresh_noise:
             return self.labels
         # The batch of the step draws first where batches are new at each step.
         place = int(self._batches is not None and self._batches.sampling in ("subsets", "replacement"))
@@ -240,8 +247,14 @@ class LatentClosure(System):
     def _bytes(self, rows: int) -> float:
         return 8.0 * self.samples * (3 * rows + 8 * self._neurons)
 
+    def jacobian_worth(self) -> float:
+        """How many evaluations of a velocity take as long as one Jacobian of the flow, roughly."""
+        return self.basis.evaluations_worth(self._neurons)
+
     def _check_memory(self, rows: int) -> None:
-        needed = self._bytes(rows)
+        self._require(self._bytes(rows), rows)
+
+    def _require(self, needed: float, rows: int) -> None:
         if needed > self._memory_limit:
             raise MemoryError(
                 f"{self.samples} samples with {rows} latent coordinates need {needed / 2**30:.3g} GiB, but the "
@@ -268,10 +281,13 @@ class _Polynomials:
 
 
 def _polynomial(coefficients: tuple[float, ...], fields: np.ndarray) -> np.ndarray:
-    total = np.full_like(fields, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        total *= fields
+    if len(coefficients) == 1:
+        return np.full_like(fields, coefficients[0])
+    total = coefficients[-1] * fields
+    for coefficient in coefficients[-2:0:-1]:
         total += coefficient
+        total *= fields
+    total += coefficients[0]
     return total
 
 
@@ -290,11 +306,11 @@ def _judge(problem: Problem, *of_samples: Any) -> tuple[Array, Array | None]:
 def start_coordinates(problem: Problem) -> Float[np.ndarray, "neuron column"]:
     """The initial weights along the index fields and along one coordinate for each neuron."""
     alignment, overlap = np.asarray(problem.initial_alignment), np.asarray(problem.initial_overlap)
-    return np.concatenate([alignment, _square_root(overlap - alignment @ alignment.T)], axis=1)
+    return np.concatenate([alignment, square_root(overlap - alignment @ alignment.T)], axis=1)
 
 
-def _square_root(matrix: np.ndarray) -> np.ndarray:
-    """Lower-triangular where positive definite, else the symmetric root: only its square matters."""
+def square_root(matrix: Float[np.ndarray, "row row"]) -> Float[np.ndarray, "row row"]:
+    """A root of a positive semidefinite matrix: lower-triangular where it is definite, else the symmetric one."""
     try:
         return np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:

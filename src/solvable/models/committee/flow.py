@@ -202,10 +202,10 @@ class _Place:
         return _Place(self._problem, self._closure, self._implicit, weights)
 
     def _worth_solving(self, stages: int) -> bool:
-        neurons, basis = self._problem.neurons, self._closure.basis
-        if self._implicit is False or (self._implicit is None and neurons * basis.used > _MOST_ROWS):
+        rows = len(self.weights) * self._closure.width
+        if self._implicit is False or (self._implicit is None and rows > _MOST_ROWS):
             return False
-        return stages > _NEWTON_EVALUATIONS + basis.evaluations_worth(neurons)
+        return stages > _NEWTON_EVALUATIONS + self._closure.jacobian_worth()
 
     def _solved(self, length: float, halvings: int) -> np.ndarray:
         """The weights after an implicit step, or after two of half its length where it is too long to be solved."""

@@ -18,6 +18,7 @@ from solvable.models.committee.algorithm import Algorithm
 from solvable.models.committee.basis import largest_rate
 from solvable.models.committee.batches import batches_of
 from solvable.models.committee.closure import LatentClosure
+from solvable.models.committee.exchangeable import ExchangeableClosure, exchangeable_groups
 from solvable.models.committee.population import integration_error, measure_tests
 from solvable.models.committee.problem import Advance, OutputRequest, Problem, Solution
 from solvable.models.committee.protocol import Descent, Weights
@@ -85,16 +86,40 @@ class ClosureSolver:
         if not 1e-6 <= self.tolerance < 1:
             raise ValueError(f"tolerance must lie between 1e-6 and 1, not {self.tolerance!r}")
 
-    def closure(self, problem: Problem, replicate: int, shrunk: float, key: int) -> LatentClosure:
-        """A new latent basis for one set of samples and one convention for new directions."""
-        return LatentClosure(
-            problem,
-            samples=self.samples,
-            tolerance=self.tolerance,
-            shrunk=shrunk,
-            key=(key, replicate),
-            memory_limit=_memory() if self.memory_limit is None else self.memory_limit,
-        )
+    def closure(
+        self,
+        problem: Problem,
+        replicate: int,
+        shrunk: float,
+        key: int,
+        request: OutputRequest | None = None,
+    ) -> LatentClosure:
+        """A new latent basis for one set of samples and one convention for new directions.
+
+        Parameters
+        ----------
+        problem
+            What is solved.
+        replicate
+            Number of the set of samples.
+        shrunk
+            How much to shorten the steps into new directions.
+        key
+            Random key of the samples.
+        request
+            What is recorded: two-time functions and kernels need the closure of single neurons.
+        """
+        settings: dict[str, Any] = {
+            "samples": self.samples,
+            "tolerance": self.tolerance,
+            "shrunk": shrunk,
+            "key": (key, replicate),
+            "memory_limit": _memory() if self.memory_limit is None else self.memory_limit,
+        }
+        groups = exchangeable_groups(problem) if request in (None, OutputRequest()) else None
+        if groups is None:
+            return LatentClosure(problem, **settings)
+        return ExchangeableClosure(problem, groups, **settings)
 
     def solve(
         self, problem: Problem, times: np.ndarray, request: OutputRequest, key: int, advance: Advance
@@ -142,7 +167,7 @@ class ClosureSolver:
         advance: Advance,
     ) -> "Recorder":
         """One set of samples with one convention."""
-        closure = self.closure(problem, replicate, shrunk, key)
+        closure = self.closure(problem, replicate, shrunk, key, request)
         recorder = Recorder(closure, problem, shrunk, request)
         # A run that diverges is noticed from its loss.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -235,6 +260,17 @@ class Snapshot(NamedTuple):
     readout: Any
 
 
+class History(NamedTuple):
+    """Snapshots with the time as first axis, the weights padded with zeros, and what follows from the weights."""
+
+    weights: np.ndarray
+    alignment: np.ndarray
+    overlap: np.ndarray
+    loss: np.ndarray
+    error_rate: np.ndarray | None
+    readout: np.ndarray | None
+
+
 def known_rank(problem: Problem, times: np.ndarray) -> int:
     """The number of directions of a run, where signals are new at every step; 0 where it is not known beforehand.
 
@@ -304,8 +340,8 @@ class Recorder:
         self.evaluations = self._closure.evaluations
         self._fixed = self._closure.fixed
         width, neurons = self._closure.width, self._problem.neurons
-        self._raw = _stacked(self._snapshots[:good], neurons, width)
-        self._averaged = _stacked(self._averages[:good], neurons, width) if self._averages else None
+        self._raw = _stacked(self._snapshots[:good], self._closure)
+        self._averaged = _stacked(self._averages[:good], self._closure) if self._averages else None
         self._projected = _stack(self._projections[:good], neurons, width - self._fixed)
         self._aligned = np.asarray(self._alignments[:good])
         del self._closure, self._snapshots, self._averages, self._projections
@@ -326,10 +362,9 @@ class Recorder:
             out["kernel_alignment"] = self._aligned
         return {name: _padded(values, times, name) for name, values in out.items()}
 
-    def _measured(self, snapshots: Snapshot) -> dict[str, np.ndarray]:
+    def _measured(self, snapshots: History) -> dict[str, np.ndarray]:
         """Losses and order parameters at each time."""
-        weights = snapshots.weights
-        alignment, overlap = weights[:, :, : self._problem.indices], np.einsum("tia,tja->tij", weights, weights)
+        alignment, overlap = snapshots.alignment, snapshots.overlap
         test = measure_tests(self._problem, alignment, overlap, snapshots.readout)
         found = {
             "train_loss": snapshots.loss,
@@ -362,11 +397,17 @@ def _padded(values: np.ndarray, count: int, name: str) -> np.ndarray:
     return np.pad(values, widths, constant_values=np.nan)
 
 
-def _stacked(snapshots: list[Snapshot], neurons: int, width: int) -> Snapshot:
-    """Snapshots with the time as first axis, the weights padded with zeros."""
-    weights = _stack([each.weights for each in snapshots], neurons, width)
-    losses = np.asarray([each.loss for each in snapshots])
-    return Snapshot(weights, losses, *(_optional([each[place] for each in snapshots]) for place in (2, 3)))
+def _stacked(snapshots: list[Snapshot], closure: LatentClosure) -> History:
+    """Snapshots of a run with the time as first axis."""
+    weights = [Weights(each.weights) for each in snapshots]
+    neurons, indices = closure.problem.neurons, closure.problem.indices
+    return History(
+        _stack([each.weights for each in snapshots], len(closure.start.coordinates), closure.width),
+        np.array([closure.alignment(each) for each in weights]).reshape(-1, neurons, indices),
+        np.array([closure.overlap(each) for each in weights]).reshape(-1, neurons, neurons),
+        np.asarray([each.loss for each in snapshots]),
+        *(_optional([each[place] for each in snapshots]) for place in (2, 3)),
+    )
 
 
 def _optional(values: list[Any]) -> np.ndarray | None:
