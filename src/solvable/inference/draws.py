@@ -13,12 +13,16 @@ _FEWEST_EFFECTIVE, _REFITS = 40.0, 60
 
 
 class Draws(NamedTuple):
-    """Coordinates and coefficients, one row per draw; how they were made; how many independent ones they equal."""
+    """Coordinates and coefficients, one row per draw; how they were made; how many independent ones they equal.
+
+    ``mixing`` is the largest R-hat of several chains, near 1 where they agree; NaN without chains.
+    """
 
     coordinates: np.ndarray
     coefficients: np.ndarray
     method: str
     effective: float
+    mixing: float = math.nan
 
 
 def sample(fit: Fit, seed: int = 0) -> Draws:

@@ -55,7 +55,7 @@ class Axis:
         return cls(name, np.exp(nodes) if log else nodes, log)
 
     @property
-    def _positions(self) -> tuple[np.ndarray, np.ndarray]:
+    def positions(self) -> tuple[np.ndarray, np.ndarray]:
         """Nodes in the fitted coordinate, and their barycentric weights."""
         found = self.__dict__.get("_barycentric")
         if found is None:
@@ -74,7 +74,7 @@ class Axis:
         value
             Value of the parameter.
         """
-        nodes, weights = self._positions
+        nodes, weights = self.positions
         away = (np.log(value) if self.log else value) - nodes
         hit = np.abs(away) < 1e-13
         if hit.any():

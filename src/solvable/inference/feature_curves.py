@@ -29,13 +29,15 @@ CAPACITY, SOURCE, RICHNESS, WIDTH = (1.2, 2.0), (0.3, 1.0), (0.03, 10.0), (16.0,
 _NODES = 72
 _PER_DECADE = 16
 _WIDTH_PER_DECADE = 12
-_INFINITE_TABLE, _WIDTH_TABLE = "feature-scaling-infinite.npz", "feature-scaling-widths.npz"
+INFINITE_TABLE, WIDTH_TABLE = "feature-scaling-infinite.npz", "feature-scaling-widths.npz"
 # The largest error where lazy networks take the ratios of the least richness, at 16 solved curves of capacity 1.2.
 _LAZY_WIDTH_ERROR = 0.0067
 # Places at which ratios of finite widths are tabulated: log L_infinity / P if negative, else as a part of its start.
 PLACES = np.concatenate([np.linspace(-8.0, -0.2, 40), [-0.1], np.linspace(0.0, 1.0, 41)])
-_LATE, _EARLY = Grid(PLACES[PLACES <= 0]), Grid(PLACES[PLACES >= 0])
+LATE, EARLY = Grid(PLACES[PLACES <= 0]), Grid(PLACES[PLACES >= 0])
 _MEMORY = 64
+# Chebyshev nodes of the plateau per axis; the error, below 3e-5, is that of the quadrature over modes.
+_PLATEAU_NODES = 9
 
 
 def axes(*, widths: bool) -> tuple[Axis, ...]:
@@ -61,11 +63,12 @@ def _modes(capacity: float, source: float) -> Modes:
 @functools.lru_cache(_MEMORY)
 def lazy(capacity: float, source: float) -> np.ndarray:
     """The logarithm of the loss of infinitely many lazy features, from a table of 16 x 16 sums; exact to rounding."""
-    return _lazy_table()(capacity=capacity, source=source)
+    return lazy_table()(capacity=capacity, source=source)
 
 
 @functools.cache
-def _lazy_table() -> Emulator:
+def lazy_table() -> Emulator:
+    """The logarithms of lazy curves over capacity and source."""
     own = (Axis.between("capacity", *CAPACITY, 16), Axis.between("source", *SOURCE, 16))
     return Emulator.build(exact_lazy, own, TIMES, checks=0)
 
@@ -84,7 +87,23 @@ def initial(capacity: float, source: float) -> float:
     return float(zeta(capacity * source + 1))
 
 
-@functools.lru_cache(_MEMORY)
+@functools.cache
+def plateau_table(width: float) -> Emulator:
+    """The logarithm of the plateau of one width over capacity and source: the root finding is done once per node.
+
+    Parameters
+    ----------
+    width
+        Number of features.
+    """
+    axes = (Axis.between("capacity", *CAPACITY, _PLATEAU_NODES), Axis.between("source", *SOURCE, _PLATEAU_NODES))
+
+    def curve(capacity: float, source: float) -> np.ndarray:
+        return np.log([plateau(capacity, source, width)])
+
+    return Emulator.build(curve, axes, np.ones(1), checks=0)
+
+
 def plateau(capacity: float, source: float, width: float) -> float:
     """The loss at which finitely many features end."""
     from scipy.optimize import brentq
@@ -174,19 +193,20 @@ def emulated(capacity: float, source: float, richness: float, width: float = mat
     """
     found = lazy(capacity, source)
     if richness > 0:
-        found = found + table(_INFINITE_TABLE)(capacity=capacity, source=source, richness=richness)
+        found = found + table(INFINITE_TABLE)(capacity=capacity, source=source, richness=richness)
     if math.isinf(width):
         return found
     point = {"capacity": capacity, "source": source, "width": width}
     # The ratio to the infinite network hardly depends on so small a richness: lazy networks have that of the least one.
-    ratio = table(_WIDTH_TABLE)(richness=max(richness, RICHNESS[0]), **point)
+    ratio = table(WIDTH_TABLE)(richness=max(richness, RICHNESS[0]), **point)
     near, places = _near(found, capacity, source, width)
     return near + _through(PLACES, ratio, places)
 
 
 def _near(infinite: np.ndarray, capacity: float, source: float, width: float) -> tuple[np.ndarray, np.ndarray]:
     """The approximate curve of a finite width, and the place in the table of each of its times."""
-    end, start = plateau(capacity, source, width), initial(capacity, source)
+    end = math.exp(float(plateau_table(width)(capacity=capacity, source=source)[0]))
+    start = initial(capacity, source)
     above = infinite - math.log(end)
     places = np.where(above > 0, above / math.log(start / end), above)
     return np.log(end + np.exp(infinite) * (1 - end / start)), places
@@ -195,7 +215,7 @@ def _near(infinite: np.ndarray, capacity: float, source: float, width: float) ->
 def _through(places: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Two cubic splines that meet at zero, where the places change their scale; flat beyond the ends."""
     zero = int(np.searchsorted(places, 0.0))
-    late, early = _LATE(values[: zero + 1], at), _EARLY(values[zero:], at)
+    late, early = LATE(values[: zero + 1], at), EARLY(values[zero:], at)
     return np.where(at < 0, late, early)
 
 
@@ -221,5 +241,5 @@ def width_ratio(logs: np.ndarray, infinite: np.ndarray, capacity: float, source:
 def emulator_error(richness: float, width: float) -> float:
     """The largest relative error of the emulated curves, measured at points that are not nodes."""
     if math.isinf(width):
-        return 0.0 if richness == 0 else table(_INFINITE_TABLE).error
-    return _LAZY_WIDTH_ERROR if richness == 0 else table(_WIDTH_TABLE).error
+        return 0.0 if richness == 0 else table(INFINITE_TABLE).error
+    return _LAZY_WIDTH_ERROR if richness == 0 else table(WIDTH_TABLE).error

@@ -108,7 +108,7 @@ class Problem:
         self.scales = [
             error * noise.relative.get(run.group, 1.0) for run, error in zip(self.runs, self.errors, strict=True)
         ]
-        self._plain = noise.correlation == 0 and all((scale == 1).all() for scale in self.scales)
+        self.is_plain = noise.correlation == 0 and all((scale == 1).all() for scale in self.scales)
 
     @property
     def labels(self) -> list[str]:
@@ -173,7 +173,7 @@ class Problem:
 
     def whiten(self, values: np.ndarray) -> np.ndarray:
         """Rows over all records, turned into rows of independent noise of equal scale."""
-        if self._plain:
+        if self.is_plain:
             return values
         parts, first = [], 0
         for run, run_gaps, scale in zip(self.runs, self.gaps, self.scales, strict=True):

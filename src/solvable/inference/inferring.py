@@ -22,6 +22,8 @@ UNCERTAINTIES = ("profile", "nuts", "none")
 _REPEATS = 3
 _EXACT_ROUNDS = 2
 _SMOOTHED = 0.97
+# R-hat up to which chains are said to agree.
+_MIXED = 1.05
 
 
 def infer(
@@ -111,6 +113,11 @@ def infer(
         from solvable.inference.posterior import nuts
 
         drawn = nuts(found, seed=seed)
+        if not drawn.mixing < _MIXED:
+            notes.append(
+                f"the chains of the posterior do not agree (R-hat {drawn.mixing:.2f}): it has several modes or an open "
+                "direction; use uncertainty='profile'"
+            )
     else:
         drawn = draws.sample(found, seed)
     past = discrepancy.rolling_origin(found, noise) if backtest else discrepancy.Backtest([])
@@ -281,6 +288,12 @@ def _warnings(
             f"the law {problem.law.name!r} does not fit: its residuals have a smooth part of "
             f"{100 * tested.structure:.2g} % that noise of {100 * tested.noise:.2g} % does not explain (chance "
             f"{tested.chance:.1g}); its parameters mean little, compare it with other laws"
+        )
+    if tested.ambiguous:
+        notes.append(
+            f"the residuals of the law {problem.law.name!r} are correlated ({problem.noise.correlation:.2f} between "
+            f"neighbours), which is either noise or a misfit; {problem.points} records do not tell which: record more "
+            "often, or pass noise='gaussian' if you know that the noise of neighbouring records is independent"
         )
     if problem.noise.correlation > _SMOOTHED:
         notes.append(

@@ -1,7 +1,8 @@
 """What a law is: a family of loss curves, linear in some coefficients and nonlinear in a few parameters."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -65,6 +66,12 @@ class LawParameter:
     def outward(self, coordinate: float) -> float:
         """The value at a coordinate; the inverse of :meth:`inward`."""
         return float(np.exp(coordinate)) if self.log else float(coordinate)
+
+    def traced(self, coordinate: Any) -> Any:
+        """As :meth:`outward`, for numbers that JAX traces."""
+        import jax.numpy as jnp
+
+        return jnp.exp(coordinate) if self.log else coordinate
 
     @property
     def box(self) -> tuple[float, float]:
@@ -131,6 +138,19 @@ class Law:
             The run, whose times, rates and sizes matter; its losses must not.
         """
         raise NotImplementedError
+
+    def differentiable(self, run: Run) -> Callable[[Mapping[str, Any]], list[Any]] | None:
+        """The basis at the records of a run as a pure function of JAX; None where the law has none.
+
+        The function maps the nonlinear parameters by name to the curves of the terms. With it the posterior is sampled
+        by a compiled program.
+
+        Parameters
+        ----------
+        run
+            The run.
+        """
+        return None
 
     def at(self, run: Run, steps: np.ndarray) -> Run:
         """The same run at other steps, without losses, for predictions.

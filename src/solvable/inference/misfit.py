@@ -1,18 +1,26 @@
 """Whether a law fits at all: a test of its residuals against smooth curves that it cannot follow."""
 
-import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from solvable.inference.fitting import Fit
-from solvable.inference.noise import autocorrelation, estimate
+from solvable.inference.noise import (
+    CORRELATIONS,
+    Noise,
+    autocorrelation,
+    clock_of,
+    gaps,
+    likelihood_weights,
+)
 
-# Smooth curves in the logarithm of time, up to this degree, per run.
-_DEGREE = 16
+# Smooth curves in the logarithm of time, up to these degrees per run: slow misfits are found by few polynomials, which
+# cost little freedom, and faster ones need more. The chance is that of the better of the two tests.
+_DEGREES = (4, 12)
 _FEWEST_PER_DEGREE = 4
-# The chance of a false alarm.
-FALSE_ALARM = 1e-3
+# The chance of a false alarm, and that at which residuals of independent noise would be called a misfit.
+FALSE_ALARM, SURE_IF_INDEPENDENT = 1e-2, 1e-3
 
 
 class Misfit(NamedTuple):
@@ -22,6 +30,13 @@ class Misfit(NamedTuple):
     # Root mean square of the smooth part of the residuals, and of the noise, in the logarithm of the loss.
     structure: float
     noise: float
+    # The chance if the noise of neighbouring records were known to be independent.
+    independent: float = 1.0
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether residuals have a structure that may be a misfit or correlated noise: the records do not tell."""
+        return not self.found and self.independent < SURE_IF_INDEPENDENT
 
     @property
     def found(self) -> bool:
@@ -32,9 +47,10 @@ class Misfit(NamedTuple):
 def lack_of_fit(fit: Fit, kind: str) -> Misfit:
     """Test the residuals of a fit against Chebyshev polynomials of the logarithm of time.
 
-    A wrong law leaves smooth residuals, which correlated noise may be mistaken for. The correlation is therefore
-    estimated with the polynomials taken out, by restricted likelihood, and an F test then asks whether they are needed
-    beside the law (linearised at the optimum).
+    A wrong law leaves smooth residuals, which correlated noise may be mistaken for. For a known correlation an F test
+    asks whether the polynomials are needed beside the law (linearised at the optimum). The correlation is not known:
+    its restricted likelihood, with the polynomials taken out so that a misfit does not enter it, is averaged over, and
+    so is the chance of the F test. A single estimate in its place would raise false alarms wherever it is too small.
 
     Parameters
     ----------
@@ -43,60 +59,100 @@ def lack_of_fit(fit: Fit, kind: str) -> Misfit:
     kind
         Kind of the noise, as in :func:`solvable.inference.fitting.fit`.
     """
-    from scipy.stats import f as fisher
-
     problem = fit.problem
-    errors = np.concatenate(problem.errors)
+    errors = np.concatenate(problem.scales)
     residuals = (np.concatenate(problem.logs) - np.concatenate(fit.best.logs)) / errors
     slopes = problem.jacobian(fit.best)[:, problem.movable(fit.best)] / errors[:, None]
-    smooth = _polynomials(fit) / errors[:, None]
+    # Single spikes are no structure.
+    residuals = residuals * _robust(residuals)
+    correlations = CORRELATIONS if kind.endswith("ar1") else CORRELATIONS[:1]
+    spacing = [gaps(run.steps, clock_of(problem.runs)) for run in problem.runs]
+    found, independent = [], []
+    for degree in _DEGREES:
+        smooth = _polynomials(fit, degree) / errors[:, None]
+        values = averaged_test(residuals[:, None], slopes, smooth, spacing, correlations)
+        found.append(tuple(float(value[0]) for value in values))
+        values = averaged_test(residuals[:, None], slopes, smooth, spacing, CORRELATIONS[:1])
+        independent.append(float(values[0][0]))
+    chance, structure, noise = min(found)
+    count = len(_DEGREES)
+    return Misfit(min(1.0, count * chance), structure, noise, min(1.0, count * min(independent)))
+
+
+def averaged_test(
+    residuals: np.ndarray,
+    slopes: np.ndarray,
+    smooth: np.ndarray,
+    spacing: Sequence[np.ndarray],
+    correlations: np.ndarray = CORRELATIONS,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Chance, size of the structure and scale of the noise, for several sets of residuals at once.
+
+    Parameters
+    ----------
+    residuals
+        One column per set.
+    slopes
+        Jacobian of the law.
+    smooth
+        The smooth curves that the law is tested against.
+    spacing
+        Distances of neighbouring records of each run.
+    correlations
+        Correlations over which the test is averaged.
+    """
+    from scipy.stats import f as fisher
+
     whole = np.concatenate([slopes, smooth], axis=1)
-    noise = estimate(problem.runs, problem.split(residuals), problem.split(whole), kind.replace("student", "gaussian"))
-    before = problem.noise
-    problem.with_noise(noise)
-    try:
-        # The weights of a heavy tail are those of the fit, so that single spikes are no structure.
-        white, law, all_columns = (problem.whiten(part * _like(errors, part)) for part in (residuals, slopes, whole))
-        weights = _robust(white)
-        white, law, all_columns = white * weights, law * weights[:, None], all_columns * weights[:, None]
-    finally:
-        problem.with_noise(before)
-    (small, few), (large, many) = (_left(white, columns) for columns in (law, all_columns))
-    freedom = white.size - many
-    if many <= few or freedom < 3:
-        return Misfit(1.0, 0.0, noise.scale)
-    ratio = max(small - large, 0.0) / (many - few) / max(large / freedom, 1e-300)
-    excess = max(small - large - (many - few) * large / freedom, 0.0)
-    chance = float(fisher.sf(ratio, many - few, freedom))
-    return Misfit(chance, math.sqrt(excess / white.size), math.sqrt(large / freedom))
+    whole = whole / (np.sqrt((whole**2).sum(axis=0)) + 1e-300)
+    deviances, chances, structures, scales = [], [], [], []
+    for rho in correlations:
+        noise = Noise(correlation=float(rho))
+        white, law, columns = (_whitened(part, noise, spacing) for part in (residuals, slopes, whole))
+        (small, few, _), (large, many, volume) = (_left(white, part) for part in (law, columns))
+        freedom = white.shape[0] - many
+        if many <= few or freedom < 3:
+            count = residuals.shape[1]
+            return np.ones(count), np.zeros(count), np.sqrt((residuals**2).mean(axis=0))
+        scale = large / freedom + 1e-300
+        chances.append(fisher.sf(np.maximum(small - large, 0.0) / (many - few) / scale, many - few, freedom))
+        structures.append(np.maximum(small - large - (many - few) * scale, 0.0) / white.shape[0])
+        scales.append(scale)
+        determinant = sum(noise.log_determinant(gap) for gap in spacing)
+        deviances.append(freedom * np.log(scale) + determinant + volume)
+    weights = likelihood_weights(np.array(deviances), correlations)
+    chance, structure, scale = ((weights * np.array(values)).sum(axis=0) for values in (chances, structures, scales))
+    return chance, np.sqrt(structure), np.sqrt(scale)
 
 
-def _like(errors: np.ndarray, part: np.ndarray) -> np.ndarray:
-    return errors.reshape(-1, *([1] * (part.ndim - 1)))
+def _whitened(values: np.ndarray, noise: Noise, spacing: Sequence[np.ndarray]) -> np.ndarray:
+    parts = np.split(values, np.cumsum([gap.size + 1 for gap in spacing])[:-1])
+    return np.concatenate([noise.whiten(part, gap) for part, gap in zip(parts, spacing, strict=True)])
 
 
-def _robust(white: np.ndarray) -> np.ndarray:
-    scale = 1.4826 * float(np.median(np.abs(white))) + 1e-300
-    return np.where(np.abs(white) > 5 * scale, 5 * scale / np.maximum(np.abs(white), 1e-300), 1.0)
+def _robust(residuals: np.ndarray) -> np.ndarray:
+    scale = 1.4826 * float(np.median(np.abs(residuals))) + 1e-300
+    return np.where(np.abs(residuals) > 5 * scale, 5 * scale / np.maximum(np.abs(residuals), 1e-300), 1.0)
 
 
-def _left(values: np.ndarray, columns: np.ndarray) -> tuple[float, int]:
-    """Sum of squares that columns leave, and their rank."""
+def _left(values: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, int, float]:
+    """Sums of squares that columns leave, their rank, and the logarithm of their squared volume."""
     if columns.shape[1] == 0:
-        return float(values @ values), 0
+        return (values**2).sum(axis=0), 0, 0.0
     norms = np.sqrt((columns**2).sum(0)) + 1e-300
     basis, strengths, _ = np.linalg.svd(columns / norms, full_matrices=False)
     kept = strengths > 1e-7 * strengths[0]
     left = values - basis[:, kept] @ (basis[:, kept].T @ values)
-    return float(left @ left), int(kept.sum())
+    volume = 2 * float(np.log(strengths[kept]).sum() + np.log(norms).sum())
+    return (left**2).sum(axis=0), int(kept.sum()), volume
 
 
-def _polynomials(fit: Fit) -> np.ndarray:
+def _polynomials(fit: Fit, most: int) -> np.ndarray:
     """Chebyshev polynomials of the logarithm of the step, one set per run."""
     runs, first = fit.problem.runs, 0
     parts = []
     for run in runs:
-        degree = min(_DEGREE, run.size // _FEWEST_PER_DEGREE)
+        degree = min(most, run.size // _FEWEST_PER_DEGREE)
         x = np.log(run.steps + (0.0 if run.steps[0] > 0 else run.steps[run.steps > 0][0]))
         x = 2 * (x - x[0]) / (x[-1] - x[0]) - 1
         own = np.zeros((fit.problem.points, degree + 1))

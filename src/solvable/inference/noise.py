@@ -22,7 +22,7 @@ import numpy as np
 from solvable.inference.runs import Run
 
 CLOCKS = ("log", "steps")
-_CORRELATIONS = np.concatenate([np.linspace(0.0, 0.8, 17), np.linspace(0.82, 0.98, 9), [0.99, 0.995]])
+CORRELATIONS = np.concatenate([np.linspace(0.0, 0.8, 17), np.linspace(0.82, 0.98, 9), [0.99, 0.995]])
 _FREEDOMS = (2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0)
 # A correlation, and a heavy tail, must improve twice the log-likelihood by this much to be believed.
 _GAIN, _TAIL_GAIN = 2.0, 6.0
@@ -182,7 +182,7 @@ def estimate(runs: Sequence[Run], residuals: Sequence[np.ndarray], jacobians: Se
         clock = clock_of(runs)
         trials = [
             _restricted(runs, scaled, Noise(correlation=float(rho), clock=clock, relative=relative))[0]
-            for rho in _CORRELATIONS
+            for rho in CORRELATIONS
         ]
         if min(trials) < best[0] - _GAIN:
             mean = _mean_correlation(np.array(trials))
@@ -190,11 +190,25 @@ def estimate(runs: Sequence[Run], residuals: Sequence[np.ndarray], jacobians: Se
     return _with_tail(noise, runs, scaled) if kind.startswith("student") else noise
 
 
+def likelihood_weights(deviances: np.ndarray, correlations: np.ndarray) -> np.ndarray:
+    """The weight of each correlation under a flat prior, from minus twice the logarithm of its restricted likelihood.
+
+    Parameters
+    ----------
+    deviances
+        One row per correlation.
+    correlations
+        Increasing correlations.
+    """
+    ends = np.concatenate([correlations[:1], (correlations[1:] + correlations[:-1]) / 2, correlations[-1:]])
+    widths = np.diff(ends) if correlations.size > 1 else np.ones(1)
+    weights = np.exp((deviances.min(axis=0) - deviances) / 2) * widths.reshape(-1, *([1] * (deviances.ndim - 1)))
+    return weights / weights.sum(axis=0)
+
+
 def _mean_correlation(deviances: np.ndarray) -> float:
     """The mean over the restricted likelihood, which is skewed: its maximum is too small for few records."""
-    ends = np.concatenate([_CORRELATIONS[:1], (_CORRELATIONS[1:] + _CORRELATIONS[:-1]) / 2, _CORRELATIONS[-1:]])
-    weights = np.exp((deviances.min() - deviances) / 2) * np.diff(ends)
-    return float(weights @ _CORRELATIONS / weights.sum())
+    return float(likelihood_weights(deviances, CORRELATIONS) @ CORRELATIONS)
 
 
 def _restricted(

@@ -14,6 +14,9 @@ _BETTER = 0.05
 _CLOSE = 0.03
 # A rise this many times the expected one is looked at again.
 _JUMP = 2.0
+# Parameters whose standard error is above this part of the box, or that are this close to its ends, may have a second
+# valley, which is looked for at these places of the box.
+_LOOSE, _EDGE, _ELSEWHERE = 0.1, 0.05, (0.25, 0.65)
 
 
 class Side(NamedTuple):
@@ -109,6 +112,33 @@ def profile(fit: Fit, number: int, spread: np.ndarray) -> Profile:
     )
 
 
+def scouts(fit: Fit, spread: np.ndarray) -> list[np.ndarray]:
+    """Points from which other valleys of the deviance are looked for.
+
+    Where a parameter is hardly determined, the likelihood may have two valleys, such as a lazy and a rich explanation,
+    of which only one is the best fit; held at another value, a number may prefer the other one. A local search does not
+    cross over, and an interval that misses it is too short. So each parameter whose standard error is a large part of
+    its box, or that is at an end of it, is also started from two other places.
+
+    Parameters
+    ----------
+    fit
+        The fit.
+    spread
+        The covariance of all numbers.
+    """
+    low, high = fit.problem.box
+    found = [one.coordinates for one in fit.others]
+    for number, (begin, end) in enumerate(zip(low, high, strict=True)):
+        error, at = math.sqrt(spread[number, number]), fit.best.coordinates[number]
+        if error > _LOOSE * (end - begin) or min(at - begin, end - at) < _EDGE * (end - begin):
+            for share in _ELSEWHERE:
+                moved = fit.best.coordinates.copy()
+                moved[number] = begin + share * (end - begin)
+                found.append(moved)
+    return found
+
+
 class _Walker:
     """Steps along one number, with the others fitted again at each of them."""
 
@@ -131,6 +161,7 @@ class _Walker:
             self.step = min(error, (self.high - self.low) / 4)
             slope = spread[:count, number] / spread[number, number]
         self.slope = slope
+        self.scouts = scouts(fit, spread)
 
     def _small(self) -> float:
         """What a coefficient of zero would have to be to matter."""
@@ -163,9 +194,10 @@ class _Walker:
             guess = warm + self.slope * (x - places[-1]) if len(roots) < 3 else warm
             point = self.deviance(x, guess)
             rise = point.deviance - best.deviance
-            if rise > goal**2 and rise > _JUMP * self._expected(places, roots, x):
-                # A rise that is too steep may be a search that was stuck: try again from elsewhere.
-                retries = [self.deviance(x, start.coordinates) for start in (best, *self.fit.others)]
+            if rise > goal**2:
+                # The end of an interval, or a search that was stuck: look into the other valleys.
+                steep = rise > _JUMP * self._expected(places, roots, x)
+                retries = [self.deviance(x, start) for start in [*([best.coordinates] * steep), *self.scouts]]
                 point = min([point, *retries], key=lambda one: one.deviance)
                 rise = point.deviance - best.deviance
             if rise < -_BETTER:
@@ -230,14 +262,14 @@ def rise_at(fit: Fit, label: str, value: float) -> float:
         Its value.
     """
     problem: Problem = fit.problem
-    number = problem.labels.index(label)
-    count = len(problem.space)
-    if number >= count:
-        held = {number - count: value}
-        return problem.minimise(fit.best.coordinates, held=held).deviance - fit.best.deviance
-    x = problem.space[number].parameter.inward(value)
-    spread = covariance(fit)[:, number]
-    warm = fit.best.coordinates + spread[:count] / spread[number] * (x - fit.best.coordinates[number])
-    starts = (warm, fit.best.coordinates)
-    found = min(problem.minimise(start, frozen={number: x}).deviance for start in starts)
-    return found - fit.best.deviance
+    number, count = problem.labels.index(label), len(problem.space)
+    spread = covariance(fit)
+    linear = number >= count
+    x = value if linear else problem.space[number].parameter.inward(value)
+    held, frozen = ({number - count: x}, {}) if linear else ({}, {number: x})
+    slope = spread[:count, number] / spread[number, number]
+    best = float(fit.best.coefficients[number - count]) if linear else float(fit.best.coordinates[number])
+    # Coefficients are logarithms in the covariance.
+    away = math.log(value / best) if linear and min(value, best) > 0 else 0.0 if linear else x - best
+    starts = [fit.best.coordinates + slope * away, fit.best.coordinates, *scouts(fit, spread)]
+    return min(problem.minimise(start, held, frozen).deviance for start in starts) - fit.best.deviance

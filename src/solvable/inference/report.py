@@ -223,6 +223,9 @@ class InferenceReport(Report):
         rows.append(
             ("noise", f"{100 * self.noise.scale:.2g} % per record, {tail}, correlation {self.noise.correlation:.2f}")
         )
+        if self.draws.method == "NUTS":
+            text = f"R-hat {self.draws.mixing:.3f}, {self.draws.effective:.0f} effective draws"
+            rows.append(("posterior by NUTS", text))
         if self.backtest.origins:
             text = f"{100 * self.backtest.slope:.2g} % of the loss per decade"
             rows.append(("discrepancy of the law", f"{text}   (tested over {self.backtest.reach:.1f} decades)"))

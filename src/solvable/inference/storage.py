@@ -54,7 +54,7 @@ def to_dataset(report: "InferenceReport") -> xr.Dataset:
         "others": [one.coordinates.tolist() for one in report.fit.others],
         "profiles": [_plain(one) for one in report.profiles.values()],
         "misfit": list(report.misfit),
-        "draws": [report.draws.method, report.draws.effective],
+        "draws": [report.draws.method, report.draws.effective, report.draws.mixing],
         "backtest": [[one.cut, one.errors.tolist(), one.distances.tolist(), one.noise, one.spread.tolist()]
                      for one in report.backtest.origins],
         "unidentified": list(report.unidentified),

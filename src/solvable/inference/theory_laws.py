@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -193,6 +193,29 @@ class FeatureScalingLaw(TheoryLaw):
             logs = feature_curves.emulated(*key) + self.corrections.get(width, 0.0)
             memory[key] = Curve(_GRID, logs, feature_curves.initial(*key[:2]))
         return memory[key]
+
+    def differentiable(self, run: Run) -> Callable[[Mapping[str, Any]], list[Any]]:
+        """The basis as a pure function of JAX, from the same tables and corrections.
+
+        Parameters
+        ----------
+        run
+            The run.
+        """
+        import jax.numpy as jnp
+
+        from solvable.inference import differentiable_curves
+
+        width = run.sizes.get("width", math.inf)
+        correction, passed = self.corrections.get(width, 0.0), run.flow_time
+
+        def basis(theta: Mapping[str, Any]) -> list[Any]:
+            point = (theta["capacity"], theta["source"])
+            logs = differentiable_curves.emulated(*point, theta.get("richness", 0.0), width) + correction
+            start = differentiable_curves.initial(*point)
+            return [differentiable_curves.curve(logs, start, theta["time_unit"] * passed), jnp.ones(passed.size)]
+
+        return basis
 
     def exact(self, theta: Mapping[str, float], runs: Sequence[Run]) -> "FeatureScalingLaw":
         """The law with tables that agree with the solver at ``theta``, for the widths of the runs.
