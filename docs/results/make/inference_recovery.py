@@ -1,7 +1,7 @@
 """Exponents recovered from training curves at three widths, beside those with which the curves were made.
 
-Feature scaling with 3000 modes is trained at widths 32, 64 and 128 (``simulate``, gradient descent, 16 seeds), with lazy
-and with rich features, and ``solvable.infer`` is given the mean curves and the widths: not the exponents, nor the
+Feature scaling with 3000 modes is trained at widths 32, 64 and 128 (``simulate``, gradient descent, 16 seeds), with
+lazy and with rich features, and ``solvable.infer`` is given the mean curves and the widths: not the exponents, nor the
 units of time and loss.
 
 Run as ``python docs/results/make/inference_recovery.py``, about two minutes on one core; it writes the ledger
