@@ -23,7 +23,7 @@ import numpy as np
 
 from solvable.inference import feature_curves
 from solvable.inference.fitting import Fit, fit
-from solvable.inference.misfit import lack_of_fit
+from solvable.inference.misfit import FALSE_ALARM, lack_of_fit
 from solvable.inference.profiles import BetterOptimumError, covariance, profile, rise_at, thresholds
 from solvable.inference.runs import Run
 from solvable.inference.splines import Grid
@@ -146,7 +146,7 @@ def study(name: str, replicates: int, seed: int = 0, processes: int = 1) -> dict
         **shares,
         "flagged": flags,
         "none_flagged": sum(not row["flagged"] for row in rows) / replicates,
-        "misfit_alarms": sum(row["misfit"] < 1e-3 for row in rows) / replicates,  # type: ignore[operator]
+        "misfit_alarms": sum(row["misfit"] < FALSE_ALARM for row in rows) / replicates,  # type: ignore[operator]
         "mean_correlation": float(np.mean([row["correlation"] for row in rows])),  # type: ignore[list-item]
         "cpu_seconds": round(spent, 1),
     }
