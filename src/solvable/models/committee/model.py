@@ -10,19 +10,19 @@ import xarray as xr
 
 from solvable import activations, teachers
 from solvable.checks import Rule, check_choice, is_traced, rules
-from solvable.controls import Controls, Slider, Summary, log_slider, of_method, of_trained
+from solvable.controls import Controls
 from solvable.coverage import Covers, check_training
 from solvable.dataset import Meaning
-from solvable.divergence import DivergedError
 from solvable.model import Key, MemoryLimit, Model, choice, function, parameter
-from solvable.models.committee import online, simulation, story, theory
+from solvable.models.committee import online, runs, theory
 from solvable.models.committee.algorithm import Algorithm
 from solvable.models.committee.flow import Flow
 from solvable.models.committee.latent import Latent
 from solvable.models.committee.losses import LABELS, LOSSES, Labelling, Loss
 from solvable.models.committee.model_checks import check_batches, check_readout_training, check_task
+from solvable.models.committee.page import CONTROLS
 from solvable.models.committee.problem import OutputRequest, Problem, Solver, problem_of
-from solvable.models.committee.start import check_activation, check_readout, check_start, initial_weights
+from solvable.models.committee.start import check_activation, check_readout, check_start
 from solvable.numerics.ensemble import run_options
 from solvable.training import SGD, GradientDescent, GradientFlow, Training
 
@@ -33,66 +33,12 @@ _START_ALIGNMENT = ((0.2,), (-0.2,))
 _PLAIN = (Covers(GradientDescent, options=("weight_decay",)), *Flow.covers)
 
 
-class _QuickLatent(Latent):
-    """One small set of samples: a look at the curves, without the errors that a result needs."""
-
-    least_replicates: ClassVar[int] = 1
-
-
-class _QuickFlow(Flow):
-    """As :class:`_QuickLatent`, for gradient flow."""
-
-    least_replicates: ClassVar[int] = 1
-
-
-def _quick_look(model: "Committee", training: Training) -> dict[str, Any]:
-    """Options of ``predict`` for a quick look: few samples, and a coarse latent basis."""
-    if math.isinf(model.samples_per_dimension):
-        return {}
-    solver = _QuickFlow if isinstance(training, GradientFlow) else _QuickLatent
-    return {"solver": solver(samples=512, replicates=1, tolerance=0.05)}
-
-
 # Without a kept training set batches are new samples, and with one they come from it.
 _SGD = Covers(
     SGD,
     options=Latent.covers[1].options,
     sampling=("online", *Latent.covers[1].sampling),
     schedules=Latent.covers[1].schedules,
-)
-CONTROLS = Controls(
-    sliders={
-        "samples_per_dimension": log_slider(0.3, 100, after=("inf",)),
-        "output_scale": log_slider(0.05, 5),
-        "initial_alignment": Slider(-0.6, 0.6, count=60),
-        "learning_rate": log_slider(0.01, 1),
-        "weight_decay": log_slider(1e-4, 1, before=("0",)),
-        "huber_width": log_slider(0.05, 5),
-        "label_noise": Slider(0, 2, count=40),
-        "label_flips": Slider(0, 0.5, count=50),
-        "batch_fraction": Slider(0.05, 1, count=95),
-        "ema_decay": Slider(0, 0.99, count=99, before=("",)),
-        "max_gradient_norm": log_slider(0.01, 10, before=("",)),
-        "temperature": log_slider(1e-4, 1, before=("0",)),
-        "readout_learning_rate": log_slider(0.001, 1, before=("",)),
-    },
-    start={"seeds": "8", "batch_fraction": "0.25"},
-    summaries=(
-        Summary(
-            "rate",
-            "early growth rate of alignment",
-            of_trained("early_alignment_rate", "early_alignment_rate"),
-            "1/time",
-        ),
-        Summary("escape", "escape time, eq. 20 corrected", of_method("escape_time", "escape_time"), "flow time"),
-    ),
-    plane=("rate", "output_scale", "weight_decay"),
-    stories=(story.STORY,),
-    explain=story.explain,
-    system=story.system,
-    # Mean-field theory of finite data.
-    slow=lambda model, training: not math.isinf(model.samples_per_dimension),
-    quick=_quick_look,
 )
 
 
@@ -320,38 +266,8 @@ class Committee(Model):
         times, training = self._check_run(times, training, "simulate")
         check_choice("on_divergence", on_divergence, theory.ON_DIVERGENCE)
         options = run_options(self.name, seeds, key, devices, memory_limit, progress)
-        problem, steps = problem_of(self, training), times.astype(int).tolist()
-        error: DivergedError | None = None
-        settings: dict[str, Any] = {"seeds": seeds, "key": key, "dtype": dtype}
-        if math.isinf(self.samples_per_dimension) and isinstance(training, SGD):
-            values = simulation.simulate_one_pass(problem, steps, dimension=dimension, dtype=dtype, **options)
-            error = simulation.one_pass_divergence(problem, times, values["test_loss"])
-            ratio, rounded = None, 1 + steps[-1] * dimension
-        else:
-            setup = simulation.set_up(problem, steps[-1], dimension=dimension, dtype=dtype, form=form)
-            measured = simulation.simulate(setup, steps, **options)
-            values = {name: value for name, value in measured.measured().items() if name in theory.DIMS}
-            settings |= {"samples": setup.samples, "form": form}
-            if (measured.diverged >= 0).any() and on_divergence == "raise":
-                error = simulation.divergence(setup, measured, key)
-            ratio, rounded = float(self.samples_per_dimension), 1 + steps[-1]
-        dataset = theory.labelled(
-            self,
-            "simulation",
-            values,
-            times,
-            settings,
-            training=training,
-            system={"dimension": dimension, "samples_per_dimension": ratio},
-            # Each step adds a sum over the samples, rounded by the precision of the runs; errors of steps add up.
-            error=float(np.finfo(dtype).eps) * rounded,
-            error_scale="maximum",
-            may_diverge=True,
-        )
-        if error is not None and on_divergence == "raise":
-            error.partial = dataset
-            raise error
-        return dataset
+        size = runs.Size(dimension, seeds, key, dtype, form)
+        return runs.simulated(self, times, training, size, options, on_divergence)
 
     @classmethod
     def predict_many(
@@ -372,12 +288,7 @@ class Committee(Model):
         """
         if set(options) - {"solver", "key", "progress"}:
             return None
-        checked = [
-            model._check_run(times, training, "predict") for model, training in zip(models, trainings, strict=True)
-        ]
-        if any(math.isinf(model.samples_per_dimension) for model in models):
-            return None
-        return theory.solve_many(models, checked[0][0], [training for _, training in checked], **options)
+        return theory.solve_many(models, times, trainings, **options)
 
     def loss_gap(
         self,
@@ -456,19 +367,7 @@ class Committee(Model):
             the first axes.
         """
         inputs, other = (jnp.atleast_2d(jnp.asarray(array, float)) for array in (inputs, other_inputs))
-        dimension = inputs.shape[1]
-        if weights is None:
-            start = initial_weights(self.initial_overlap, self.initial_alignment, dimension)
-            weights = np.sqrt(dimension) * start
-        rows = jnp.atleast_2d(jnp.asarray(weights, float))
-        if not dimension == other.shape[1] == rows.shape[1] or rows.shape[0] != self.initial_overlap.shape[0]:
-            raise ValueError(
-                f"inputs {inputs.shape}, other_inputs {other.shape} and weights {rows.shape} must share their last "
-                f"axis, and weights must have {self.initial_overlap.shape[0]} rows, one per neuron"
-            )
-        problem = self._plain_problem(GradientFlow())
-        weighted = problem.readout[:, None] ** 2 * problem.slopes(rows @ inputs.T)
-        kernel = weighted.T @ problem.slopes(rows @ other.T) * (inputs @ other.T)
+        kernel = runs.tangent_kernel(self, self._plain_problem(GradientFlow()), inputs, other, weights)
         coordinates = {"sample": np.arange(1, len(inputs) + 1), "other_sample": np.arange(1, len(other) + 1)}
         return self.dataset("theory", {"kernel": kernel}, coordinates)
 

@@ -122,14 +122,18 @@ def solve(
 
 def solve_many(
     models: Sequence["Committee"],
-    times: np.ndarray,
+    times: Any,
     trainings: Sequence[Training],
     *,
     solver: Any = None,
     key: int = 0,
     progress: bool | None = None,
 ) -> list[xr.Dataset] | None:
-    """Predictions of several models in one program; None where that is not possible."""
+    """Predictions of several models in one program; None where that is not possible. Times are checked here."""
+    checked = [model._check_run(times, training, "predict") for model, training in zip(models, trainings, strict=True)]
+    if any(math.isinf(model.samples_per_dimension) for model in models):
+        return None
+    times, trainings = checked[0][0], [training for _, training in checked]
     problems = [problem_of(model, training) for model, training in zip(models, trainings, strict=True)]
     chosen = choose_solver(solver, problems[0])
     if type(chosen) is not Latent or not together.have_common_program(problems):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import xarray as xr
 
-from solvable.checks import Rule, check_choice, check_count, check_value, is_traced, rules
+from solvable.checks import Rule, check_choice, check_count, rules
 from solvable.controls import Controls
 from solvable.coverage import Covers
 from solvable.dataset import Meaning
@@ -17,13 +17,19 @@ from solvable.models.feature_scaling.best_schedule import best_schedules
 from solvable.models.feature_scaling.data_reuse import effective_epochs
 from solvable.models.feature_scaling.labels import CONTROLS, MEANINGS
 from solvable.models.feature_scaling.mode_quadrature import nodes
-from solvable.models.feature_scaling.prediction import batch_size, has_batches
+from solvable.models.feature_scaling.model_checks import (
+    check_epochs,
+    check_sampling,
+    check_schedule_request,
+    check_target,
+)
+from solvable.models.feature_scaling.prediction import has_batches
 from solvable.models.feature_scaling.simulation import MODES, simulated
 from solvable.models.feature_scaling.theory import SOLVERS, predicted
 from solvable.numerics.ensemble import run_options
 from solvable.optax_descent import OptaxDescent
 from solvable.timegrid import check_times
-from solvable.training import SGD, GradientDescent, GradientFlow, Schedule, Training
+from solvable.training import SGD, GradientDescent, GradientFlow, Training
 
 _TRACE_CLASS = Rule(
     "a finite number above 1, or the eigenvalues k^-capacity would have no finite sum (the kernel would not be trace "
@@ -137,20 +143,7 @@ class FeatureScaling(Model):
 
     def __check_init__(self) -> None:
         Model.__check_init__(self)
-        if (self.spectrum is None) != (self.target is None):
-            raise ValueError("spectrum and target belong together: give both, or neither with capacity and source")
-        if self.spectrum is None:
-            _check_signal(self.capacity, self.source)
-            return
-        if self.capacity is not None or self.source is not None or self.modes != math.inf:
-            raise ValueError(
-                "a spectrum says it all: leave out capacity, source and modes (fit_source_capacity measures them)"
-            )
-        if isinstance(self.spectrum, np.ndarray) and isinstance(self.target, np.ndarray):
-            if self.spectrum.shape != self.target.shape:
-                raise ValueError(f"target must have one entry for each of the {self.spectrum.size} eigenvalues")
-            if not self.target.any():
-                raise ValueError("target is zero: at least one coefficient must not be")
+        check_target(self)
 
     @property
     def sample_count(self) -> Any:
@@ -177,29 +170,8 @@ class FeatureScaling(Model):
             training = training.replace(sampling="replacement" if kept else "online")
         training = super().check_training(training, verb)
         if isinstance(training, SGD | OptaxDescent) and has_batches(training):
-            self._check_sampling(training)
+            check_sampling(self, training)
         return training
-
-    def _check_sampling(self, training: SGD | OptaxDescent) -> None:
-        """Refuse batches that cannot be drawn from the samples there are."""
-        if (self.samples is not None) != (training.sampling != "online"):
-            raise ValueError(
-                f"sampling={training.sampling!r} does not fit samples = {self.sample_count}: batches are drawn with "
-                '"replacement", in "epochs" or in "cyclic" order from a training set of finite size, and "online" '
-                "without one"
-            )
-        size = batch_size(self, training)
-        if training.sampling in ("epochs", "cyclic"):
-            if isinstance(size, Schedule):
-                raise ValueError(
-                    f"sampling={training.sampling!r} needs batches of one size, not a schedule of batch_size: use "
-                    'sampling="replacement"'
-                )
-            if not is_traced(self.samples, size) and self.sample_count % size:
-                raise ValueError(
-                    f"batch_size = {size} does not divide the training set of {self.sample_count} samples, as "
-                    f"sampling={training.sampling!r} needs: change one of them"
-                )
 
     def predict(
         self,
@@ -386,20 +358,7 @@ class FeatureScaling(Model):
             ``test_loss``, ``excess`` (relative to the best) and ``exponent`` over ``horizon`` and ``schedule``;
             ``predicted_exponent`` where it is known.
         """
-        horizons = np.unique([check_count("steps", one, least=4) for one in np.atleast_1d(steps).tolist()])
-        for name, value in (("max_learning_rate", max_learning_rate), ("batch_size", batch_size)):
-            check_value(name, value, rules.positive, False, "")
-        if self.richness != 0 or self.features < math.inf or self.samples is not None:
-            raise ValueError(
-                "the best schedule is known for lazy networks of infinitely many features on new samples: "
-                "replace(richness=0, features=inf, samples=None)"
-            )
-        strongest = 1.0 if self.spectrum is None else float(np.max(self.spectrum))
-        if max_learning_rate >= 2 / strongest:
-            raise ValueError(
-                f"max_learning_rate = {max_learning_rate:g} is not below {2 / strongest:g}, from which gradient "
-                "descent is unstable: lower it"
-            )
+        horizons = check_schedule_request(self, steps, max_learning_rate, batch_size)
         return best_schedules(self, horizons, float(max_learning_rate), float(batch_size), vary_batch, progress)
 
     def effective_epochs(
@@ -432,14 +391,7 @@ class FeatureScaling(Model):
         progress
             Whether to show a progress bar; None shows one on a terminal.
         """
-        if self.samples is None:
-            raise ValueError("effective_epochs needs a training set: give the model samples")
-        epochs = check_times(epochs)
-        if isinstance(training, SGD) and training.sampling is None:
-            training = training.replace(sampling="replacement" if solver == "slot-march" else "epochs")
-        training = self.check_training(training, "predict")
-        if not isinstance(training, SGD) or not training.is_constant:
-            raise ValueError(f"effective_epochs is for SGD of constant learning rate and batch size, not {training!r}")
+        epochs, training = check_epochs(self, epochs, training, solver)
         options = {"solver": solver, "per_decade": check_count("per_decade", per_decade, least=4), "progress": progress}
         return effective_epochs(self, epochs, training, options)
 
@@ -494,14 +446,3 @@ class FeatureScaling(Model):
             raise ValueError("the linear network is trained on the population: leave out samples")
         options = run_options(self.name, seeds, key, devices, memory_limit, progress)
         return simulated(self, "linear", times, training, modes, options)
-
-
-def _check_signal(capacity: Any, source: Any) -> None:
-    """The tail of the target's power, ``k^-(capacity source)``, must be a number, and its sum finite."""
-    if is_traced(capacity, source):
-        return
-    if not 1e-9 <= capacity * source <= 1e3:
-        raise ValueError(
-            f"capacity * source must lie between 1e-9 and 1000, not {capacity * source:g}: with source = {source:g} "
-            "the target would have no finite power, or no second mode; change source"
-        )
