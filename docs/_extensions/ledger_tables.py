@@ -1,7 +1,7 @@
 """Sphinx extension for tables made from the ledgers of full runs: one row per figure, and one per claim that failed.
 
-``{campaign-status}`` shows the last full run of every figure, and ``{failed-claims}`` how each failed claim ended. Every
-figure has the anchor ``run-<paper>-<figure>``, so that a page can link to the run that a statement rests on.
+``{campaign-status}`` shows the last full run of every figure, and ``{failed-claims}`` how each failed claim ended.
+Every figure has the anchor ``run-<paper>-<figure>``, so that a page can link to the run that a statement rests on.
 """
 
 from collections.abc import Iterable, Sequence

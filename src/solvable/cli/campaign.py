@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from solvable import papers
 from solvable.checks import check_choice, check_count
@@ -100,7 +101,7 @@ def status(as_json: bool = False, ledgers: str | None = None) -> int:
     return 0
 
 
-def _row(paper: str, figure: str, ledger: history.History) -> dict[str, object]:
+def _row(paper: str, figure: str, ledger: history.History) -> dict[str, Any]:
     row = ledger.rows.get(figure)
     return {
         "paper": paper,
@@ -117,11 +118,11 @@ def _row(paper: str, figure: str, ledger: history.History) -> dict[str, object]:
     }
 
 
-def _held(row: dict[str, object]) -> str:
+def _held(row: dict[str, Any]) -> str:
     return f"{row['passed']} of {row['claims']}" if row["status"] == "finished" else str(row["status"])
 
 
-def _changed(row: dict[str, object]) -> str:
+def _changed(row: dict[str, Any]) -> str:
     changed = row["changed"]
     if not isinstance(changed, list):
         return "" if row["status"] == "never run" else "files of that run not known"

@@ -263,10 +263,10 @@ class LinearEstimator(Model):
         """Losses at a finite input dimension: the mean over datasets, and the spread that single runs have.
 
         ``train_loss`` and ``test_loss`` include the first correction in ``1 / dimension``, and that the number of
-        samples is whole; ``train_loss_spread`` and ``test_loss_spread`` are standard deviations over datasets, so that theory
-        draws a band that finite runs should fill. ``relative_correction`` is the larger of the two corrections over its
-        loss: where it is not small, as at late times and aspect ratios near 1, few eigenvalues matter and the series in
-        ``1 / dimension`` is of no use.
+        samples is whole; ``train_loss_spread`` and ``test_loss_spread`` are standard deviations over datasets, so that
+        theory draws a band that finite runs should fill. ``relative_correction`` is the larger of the two corrections
+        over its loss: where it is not small, as at late times and aspect ratios near 1, few eigenvalues matter and the
+        series in ``1 / dimension`` is of no use.
 
         Parameters
         ----------
