@@ -10,7 +10,7 @@ WORKERS ?= 3
 CONSTRAINTS ?= $(wildcard .ci/constraints.txt)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=--constraint %) --editable
 
-.PHONY: everything demo test slow claims lint docs gallery bench reproduce clean
+.PHONY: everything demo test slow claims oldest newest distributions lint docs gallery bench reproduce clean
 
 # One stamp per set of extras: an install is repeated only when pyproject.toml changes.
 $(VENV)/stamp-%: pyproject.toml $(CONSTRAINTS)
@@ -51,6 +51,19 @@ FIGURES ?= all
 claims: $(VENV)/stamp-core
 	$(BIN)/python .ci/claims.py $(LIMIT) $(FIGURES)
 
+# The tests with the oldest direct dependencies that pyproject.toml allows, and with the newest on a Python of your choice:
+# "make newest PYTHON=python3.13". Both leave .venv alone. Tests of the bridge to torch are skipped without torch.
+oldest newest:
+	@test -x .venv-$@/bin/python || $(PYTHON) -m venv .venv-$@
+	@.venv-$@/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@.venv-$@/bin/uv pip install --quiet --python .venv-$@/bin/python \
+	    --resolution $(if $(filter oldest,$@),lowest-direct,highest) --editable ".[test]"
+	.venv-$@/bin/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+# Builds wheel and source distribution into dist, installs each into a clean environment, and lets every model predict.
+distributions:
+	$(PYTHON) .ci/distributions.py dist
+
 lint: $(VENV)/stamp-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -78,4 +91,4 @@ reproduce: $(VENV)/stamp-core
 	$(BIN)/solvable reproduce all --scale quick --out report
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/gallery docs/gallery-pictures docs/gallery-scripts demo reproduction report
+	rm -rf $(VENV) .venv-oldest .venv-newest build dist docs/_build docs/gallery docs/gallery-pictures docs/gallery-scripts demo reproduction report
