@@ -30,11 +30,11 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from solvable.models.committee.algorithm import Algorithm
 from solvable.models.committee.basis import Basis
 from solvable.models.committee.closure import LatentClosure, square_root
 from solvable.models.committee.problem import Problem
 from solvable.models.committee.protocol import AnyArray, Weights, namespace
+from solvable.training import GradientDescent, GradientFlow
 
 # Starts are compared with this relative accuracy.
 _EQUAL = 1e-12
@@ -60,8 +60,11 @@ def exchangeable_groups(problem: Problem) -> list[Int[np.ndarray, "_"]] | None:
         treat neurons one by one.
     """
     training: Any = problem.training
-    one_by_one = isinstance(training, Algorithm) or getattr(training, "readout_learning_rate", None) is not None
-    if one_by_one or bool(getattr(training, "temperature", False)) or np.ndim(problem.readout) != 1:
+    one_by_one = getattr(training, "readout_learning_rate", None) is not None or bool(
+        getattr(training, "temperature", False)
+    )
+    alike = isinstance(training, GradientFlow | GradientDescent) and not one_by_one
+    if not alike or np.ndim(problem.readout) != 1:
         return None
     groups = _groups(problem)
     sectors = len(groups) + sum(len(group) > 1 for group in groups)

@@ -19,6 +19,7 @@ from solvable.models.committee.basis import largest_rate
 from solvable.models.committee.batches import batches_of
 from solvable.models.committee.closure import LatentClosure
 from solvable.models.committee.exchangeable import ExchangeableClosure, exchangeable_groups
+from solvable.models.committee.labels import AVERAGED
 from solvable.models.committee.population import integration_error, measure_tests
 from solvable.models.committee.problem import Advance, OutputRequest, Problem, Solution
 from solvable.models.committee.protocol import Descent, Weights
@@ -47,8 +48,6 @@ OPTIONS = (
 _USUAL_LOAD, _MOST_FITTED = 25, 2**17
 # Beyond this many directions per sample the closure says nothing.
 _MOST_LOAD = 0.5
-# What is measured of averaged weights beside the weights themselves.
-AVERAGED = ("train_loss", "test_loss", "train_error_rate", "test_error_rate")
 # How much of ``1 - n/D`` shortens the step into the n-th coordinate, by convention.
 _OPEN, _HALF_WAY, _SHRUNK = 0.0, 0.5, 1.0
 # Typical rank of the latent basis on long runs, and the overhead of an evaluation from Python in operations.

@@ -14,7 +14,7 @@ from solvable.controls import Controls
 from solvable.coverage import Covers, check_training
 from solvable.dataset import Meaning
 from solvable.model import Key, MemoryLimit, Model, choice, function, parameter
-from solvable.models.committee import online, runs, theory
+from solvable.models.committee import labels, online, runs, theory
 from solvable.models.committee.algorithm import Algorithm
 from solvable.models.committee.flow import Flow
 from solvable.models.committee.latent import Latent
@@ -74,7 +74,7 @@ class Committee(Model):
         "that of labels without noise or flips"
     )
     controls: ClassVar[Controls] = CONTROLS
-    meanings: ClassVar[Mapping[str, Meaning]] = theory.MEANINGS
+    meanings: ClassVar[Mapping[str, Meaning]] = labels.MEANINGS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.25)
     simulation_covers: ClassVar[tuple[Covers, ...]] = (Latent.covers[0], _SGD)
     theory_covers: ClassVar[tuple[Covers, ...]] = (*simulation_covers, *Flow.covers)
@@ -349,7 +349,7 @@ class Committee(Model):
             "alignment": (("neuron", "index"), alignment),
             "overlap": (("neuron", "other_neuron"), alignment @ alignment.T),
         }
-        return self.dataset("theory", variables, theory.coordinates_of(self))
+        return self.dataset("theory", variables, labels.coordinates_of(self))
 
     def kernel(self, inputs: Any, other_inputs: Any, weights: Any = None) -> xr.Dataset:
         """The tangent kernel ``sum_i c_i^2 phi'(w_i.x) phi'(w_i.x') x.x'`` (variable ``kernel``).

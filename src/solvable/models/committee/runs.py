@@ -9,7 +9,8 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from solvable.divergence import DivergedError
-from solvable.models.committee import simulation, theory
+from solvable.models.committee import simulation
+from solvable.models.committee.labels import DIMS, labelled
 from solvable.models.committee.problem import Problem, problem_of
 from solvable.models.committee.start import initial_weights
 from solvable.training import SGD, Training
@@ -48,12 +49,12 @@ def simulated(
     else:
         setup = simulation.set_up(problem, steps[-1], dimension=dimension, dtype=dtype, form=size.form)
         measured = simulation.simulate(setup, steps, **options)
-        values = {name: value for name, value in measured.measured().items() if name in theory.DIMS}
+        values = {name: value for name, value in measured.measured().items() if name in DIMS}
         settings |= {"samples": setup.samples, "form": size.form}
         if (measured.diverged >= 0).any() and on_divergence == "raise":
             error = simulation.divergence(setup, measured, size.key)
         ratio, rounded = float(model.samples_per_dimension), 1 + steps[-1]
-    dataset = theory.labelled(
+    dataset = labelled(
         model,
         "simulation",
         values,

@@ -24,7 +24,8 @@ from jaxtyping import Array, Float
 from solvable.checks import check_choice, check_count
 from solvable.divergence import DivergedError
 from solvable.models.committee.algorithm import Algorithm
-from solvable.models.committee.latent import AVERAGED, algorithm_of
+from solvable.models.committee.labels import AVERAGED
+from solvable.models.committee.latent import algorithm_of
 from solvable.models.committee.population import measure_test
 from solvable.models.committee.problem import EXACT_SAMPLES, PROBES, Problem
 from solvable.models.committee.protocol import Weights
