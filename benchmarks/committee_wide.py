@@ -1,8 +1,9 @@
-"""A hundred neurons through the grokking transition: theory by two routes and simulation beside it, on an accelerator.
+"""A hundred neurons through the grokking transition: theory by two routes and simulation beside it.
 
 ``python -m benchmarks.committee_wide FILE [PART ...]`` runs its parts one after the other and writes the results so far
 to FILE, as JSON, after every run. No part begins once ``WIDE_LIMIT`` seconds (default 420) have passed since the start;
-a run that has begun is finished. ``WIDE_SCALE=tiny`` tries all parts in seconds on a CPU.
+a run that has begun is finished. Sizes are those of an accelerator; ``WIDE_SCALE=cpu`` takes fewer samples and smaller
+simulations, for the parts with an aligned start on a CPU, and ``WIDE_SCALE=tiny`` tries all parts in seconds.
 
 ==================  ===================================================================================================
 part                what
@@ -37,13 +38,18 @@ from solvable.models.committee import latent
 from solvable.models.committee.problem import OutputRequest, problem_of
 from solvable.precision import in_float64
 
-TINY = os.environ.get("WIDE_SCALE") == "tiny"
+SCALE = os.environ.get("WIDE_SCALE", "accelerator")
+TINY = SCALE == "tiny"
 LIMIT = float(os.environ.get("WIDE_LIMIT", "420"))
-NEURONS, LAST, DIMENSIONS = (6, 12.0, (40, 80)) if TINY else (100, 600.0, (1000, 2000))
-SAMPLES = {"exchangeable": (256, 512), "single": (512,), "random": (512,)}
-if not TINY:
-    SAMPLES = {"exchangeable": (16384, 65536), "single": (262144,), "random": (262144,)}
-SEEDS, LEARNING_RATE = ((3, 2), 0.25) if TINY else ((20, 10), 0.25)
+NEURONS, LAST = (6, 12.0) if TINY else (100, 600.0)
+DIMENSIONS = {"tiny": (40, 80), "cpu": (250, 500), "accelerator": (1000, 2000)}[SCALE]
+SEEDS = {"tiny": (3, 2), "cpu": (8, 4), "accelerator": (20, 10)}[SCALE]
+SAMPLES = {
+    "tiny": {"exchangeable": (256, 512), "single": (512,), "random": (512,)},
+    "cpu": {"exchangeable": (8192, 32768), "single": (8192,), "random": (8192,)},
+    "accelerator": {"exchangeable": (16384, 65536), "single": (262144,), "random": (262144,)},
+}[SCALE]
+LEARNING_RATE = 0.25
 RATIO, ALIGNMENT = 1.2, 0.2
 CONVENTIONS = {"half way": 0.5, "open": 0.0, "shrunk": 1.0}
 # Whole steps, so that theory and simulations are measured at the same times.
@@ -78,7 +84,8 @@ class Ledger:
     def add(self, **row: Any) -> None:
         row["at"] = round(time.perf_counter() - self._begin, 1)
         self.rows.append(row)
-        about = {"device": str(jax.devices()[0].device_kind), "jax": jax.__version__, "neurons": NEURONS, "tiny": TINY}
+        device = str(jax.devices()[0].device_kind)
+        about = {"device": device, "jax": jax.__version__, "neurons": NEURONS, "scale": SCALE}
         self._path.write_text(json.dumps({"about": about, "rows": self.rows}, indent=1))
         print({name: value for name, value in row.items() if not isinstance(value, list)}, flush=True)
 
