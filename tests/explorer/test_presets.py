@@ -32,7 +32,10 @@ def test_every_figure_with_a_model_behind_it_has_a_preset() -> None:
     # Best schedules, laws in the batch size and in the number of samples: not curves over time.
     without |= {("feature-scaling", name) for name in ("best-schedule", "growing-momentum", "data-reuse")}
     without |= {("feature-scaling", "network-schedules")}
-    without |= {("feature-scaling", name) for name in ("fig5", "fig6", "fig7-circle", "fig8", "circle-bottleneck")}
+    without |= {
+        ("feature-scaling", name)
+        for name in ("fig5", "fig5-spectrum", "fig6", "fig7-circle", "fig8", "circle-bottleneck")
+    }
     figures = {(paper, figure) for paper in papers.papers() for figure in papers.figures(paper)}
     made = {(preset.paper, preset.figure) for preset in PRESETS}
     assert made == figures - without
