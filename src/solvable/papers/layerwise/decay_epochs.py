@@ -167,14 +167,17 @@ def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
     """κ_CKA and used features over epochs, one column for each loss and labels and one colour for each decay."""
     groups = GROUPS[scale_of(data)]
     figure, grid = new_figure(len(groups), rows=2, width=3.6, height=3.2)
-    for column, (name, group) in enumerate(groups.items()):
-        for row, (measure, label) in enumerate((("mp_distance", "κ_CKA"), (USED, "used features"))):
-            panel = grid[row, column]
-            _draw_seeds(panel, data[name][measure])
-            panel.set(xscale="log", yscale="log", xlabel="epochs of 1400 images", ylabel=label)
-        grid[0, column].axhline(THRESHOLD, color="0.4", linestyle=":", linewidth=1.2)
-        grid[1, column].axhline(CLASSES, color="0.4", linestyle=":", linewidth=1.2)
-        grid[0, column].set_title(group.title, fontsize="medium")
+    rows = (("mp_distance", "κ_CKA", "log", THRESHOLD), (USED, "used features", "linear", CLASSES))
+    for row, (measure, label, scale, mark) in enumerate(rows):
+        values = [data[name][measure] for name in groups]
+        lowest = min(float(one.min()) for one in values)
+        highest = max(float(one.max()) for one in values)
+        for panel, group, one in zip(grid[row], groups.values(), values, strict=True):
+            _draw_seeds(panel, one)
+            panel.axhline(mark, color="0.4", linestyle=":", linewidth=1.2)
+            panel.set(xscale="log", yscale=scale, xlabel="epochs of 1400 images", ylabel=label)
+            panel.set_ylim(0.9 * min(lowest, mark), 1.1 * highest)
+            panel.set_title(group.title, fontsize="medium")
     grid[0, 0].legend(fontsize="small", title="weight decay", title_fontsize="small")
     return figure
 
