@@ -171,10 +171,12 @@ def judge(name: str, dimensions: list[int], seeds: list[int], samples: int, shif
     solver = None if np.isinf(model.samples_per_dimension) else solvers.Latent(samples=samples, replicates=8)
     theory = model.predict(times, training, solver=solver, key=key + shift, progress=False)
     found: dict[str, Any] = {"times": times.tolist(), "theory": {}, "theory_error": {}, "sizes": {}}
+    simulations = []
     for dimension, count in zip(dimensions, seeds, strict=True):
         # Sizes do not share their inputs either.
         own = key + shift + 100_000 * dimension
         runs = model.simulate(times, training, dimension=dimension, seeds=count, key=own, progress=False)
+        simulations.append(runs)
         shared = [str(variable) for variable in runs.data_vars if variable in theory]
         size: dict[str, Any] = {"seeds": count, "p_value": {}, "score": {}, "mean": {}, "standard_error": {}}
         for variable in shared:
@@ -186,6 +188,10 @@ def judge(name: str, dimensions: list[int], seeds: list[int], samples: int, shif
             if f"{variable}_error" in theory:
                 found["theory_error"][variable] = _short(theory[f"{variable}_error"])
         found["sizes"][dimension] = size
+    if len(simulations) > 1:
+        found["extrapolated"] = {
+            variable: agreement(theory, simulations, variable, extrapolate="dimension")._asdict() for variable in shared
+        }
     return {**found, "cpu_seconds": time.process_time() - begin}
 
 
@@ -208,6 +214,9 @@ def table(results: dict[str, Any]) -> list[str]:
             variable = min(size["p_value"], key=size["p_value"].get)
             mark = "" if size["p_value"][variable] >= FALSE_ALARMS else " DISAGREES"
             parts.append(f"{dimension}: {size['p_value'][variable]:.2g} ({variable}){mark}")
+        if limit := result.get("extrapolated"):
+            variable = min(limit, key=lambda name: limit[name]["p_value"])
+            parts.append(f"extrapolated: {limit[variable]['p_value']:.2g} ({variable})")
         lines.append(f"{name:<60} {'; '.join(parts)}")
     return lines
 

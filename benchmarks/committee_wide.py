@@ -34,6 +34,7 @@ import jax
 import numpy as np
 
 from solvable import Committee, GradientDescent, GradientFlow, activations, solvers
+from solvable.extrapolation import inverse_size_weights
 from solvable.models.committee import latent
 from solvable.models.committee.problem import OutputRequest, problem_of
 from solvable.precision import in_float64
@@ -131,7 +132,7 @@ def theory(ledger: Ledger, part: str, model: Committee, exchangeable: bool) -> N
 
 def simulation(ledger: Ledger, part: str, model: Committee, theories: tuple[str, ...]) -> None:
     """Both learning rates in both dimensions, extrapolated, and how far theory is from that."""
-    means, errors = {}, {}
+    means, errors = [], []
     for dimension, seeds in zip(DIMENSIONS, SEEDS, strict=True):
         found = []
         for halvings in (0, 1):
@@ -155,11 +156,11 @@ def simulation(ledger: Ledger, part: str, model: Committee, theories: tuple[str,
             )
             found.append(runs.test_loss.values)
         each = 2 * found[1] - found[0]
-        means[dimension], errors[dimension] = each.mean(axis=0), each.std(axis=0, ddof=1) / np.sqrt(seeds)
-    small, large = DIMENSIONS
-    ratio = large / small
-    mean = (ratio * means[large] - means[small]) / (ratio - 1)
-    error = np.sqrt((ratio * errors[large]) ** 2 + errors[small] ** 2) / (ratio - 1)
+        means.append(each.mean(axis=0))
+        errors.append(each.std(axis=0, ddof=1) / np.sqrt(seeds))
+    weights, _ = inverse_size_weights(DIMENSIONS, errors)
+    mean = (weights * means).sum(axis=0)
+    error = np.sqrt(((weights * errors) ** 2).sum(axis=0))
     row = {"times": TIMES.tolist(), "test_loss": mean.tolist(), "test_loss_error": error.tolist()}
     ledger.add(part=f"extrapolated {part}", **row)
     for name in theories:

@@ -1,21 +1,26 @@
 """Compare theory and simulation: do both describe the same system, and are their differences larger than the noise?"""
 
-import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
+from solvable.extrapolation import ADDED_STATISTICS, Extrapolation, check_sizes, extrapolate_mean, finite_size_words
+from solvable.same_system import check_same_system, names_of, short
+from solvable.standard_errors import Errors, combined_p_value, standard_errors, two_sided_p_values
+
 STATISTICS = ("theory", "simulation", "difference", "standard_error", "z_score", "relative_difference")
 # The false-alarm rate: how often the verdict calls a correct theory wrong.
 FALSE_ALARMS = 0.01
-# At best, a value is known to a few units in the last place.
-_ROUNDING = 16 * np.finfo(float).eps
 
 
 def compare(
-    theory: xr.Dataset, simulation: xr.Dataset, *, allow_different: bool | str | Collection[str] = False
+    theory: xr.Dataset,
+    simulation: xr.Dataset | Sequence[xr.Dataset],
+    *,
+    allow_different: bool | str | Collection[str] = False,
+    extrapolate: str | None = None,
 ) -> xr.Dataset:
     """Compare theory and simulation, variable by variable.
 
@@ -50,14 +55,24 @@ def compare(
     comparisons if the seeds are Gaussian. Skewed distributions raise this rate: it is 3 to 5 % for an exponential
     distribution and 3 to 30 seeds.
 
+    **Finite size.** ``compare(theory, [runs_300, runs_1000], extrapolate="dimension")`` compares theory of infinite
+    dimension with what the simulations approach: a straight line in ``1 / dimension`` is fitted to their means, value
+    by value, and its limit takes the place of the simulation. There are two more statistics, ``coefficient`` (of
+    ``1 / dimension``) and ``coefficient_error``. The verdict says how large the finite-size term of the largest system
+    is and, if there are three sizes or more, whether the means lie on a straight line.
+
     Parameters
     ----------
     theory
         Dataset of a prediction, without a dimension ``seed``.
     simulation
-        Dataset of runs, with a dimension ``seed`` of length 2 or more, at the same times.
+        Dataset of runs, with a dimension ``seed`` of length 2 or more, at the same times; or several of them, which
+        differ in one size.
     allow_different
         Names of what may differ between the two systems, such as ``["batch"]``; or True for everything.
+    extrapolate
+        Name of that size, as in the attribute ``system``, such as ``"dimension"``. It must be infinite in theory. The
+        simulations must be independent.
 
     >>> import solvable, xarray as xr
     >>> theory = xr.Dataset({"loss": ("time", [1.0, 0.5])}, {"time": [0.0, 1.0]})
@@ -68,33 +83,54 @@ def compare(
     >>> comparison.attrs["verdict"]
     'theory and simulation agree: loss within 10 % of its largest value, at most 1.7 standard errors (3 seeds)'
     """
-    seeds = _check_seeds(theory, simulation)
-    limits = _check_same_system(theory, simulation, allow_different)
+    compared = _Compared.of(theory, simulation, allow_different, extrapolate)
     shared = [
         str(name)
-        for name in simulation.data_vars
-        if name in theory.data_vars and "seed" in simulation[name].dims and not _is_error(str(name), theory)
+        for name in compared.largest.data_vars
+        if all("seed" in runs.get(name, theory).dims for runs in compared.simulations)
+        and name in theory.data_vars
+        and not _is_error(str(name), theory)
     ]
     if not shared:
         raise ValueError(
             f"nothing to compare: theory has {', '.join(map(str, theory.data_vars))}; "
-            f"simulation has {', '.join(map(str, simulation.data_vars))}"
+            f"simulation has {', '.join(map(str, compared.largest.data_vars))}"
         )
-    theory = _aligned(theory, simulation)
-    errors = {name: _errors(theory, simulation, name, seeds) for name in shared}
-    result = xr.Dataset({name: _statistics(theory[name], simulation[name], errors[name]) for name in shared})
-    judged = [_judge(result[name], errors[name], seeds, FALSE_ALARMS / len(shared)) for name in shared]
+    compared = compared.aligned()
+    means = {name: compared.mean(name) for name in shared}
+    result = xr.Dataset({name: _statistics(compared.theory[name], means[name]) for name in shared})
+    seeds = compared.seeds
+    judged = [_judge(result[name], means[name].errors, seeds, FALSE_ALARMS / len(shared)) for name in shared]
     for one in judged:
         agrees = "agrees" if one.agrees else "does not agree"
         result[one.name].attrs["verdict"] = f"{one.name} {agrees}: {one.description}"
+    verdict = _verdict(judged, compared.limits, seeds)
+    if extrapolate is not None:
+        verdict = _with_finite_size(verdict, result, {name: means[name].extrapolation for name in shared})
+    first = compared.largest.attrs
     result.attrs = {
         "method": "comparison",
         **{key: theory.attrs[key] for key in ("model", "parameters", "version") if key in theory.attrs},
         **{f"theory_{key}": theory.attrs[key] for key in _KEPT if key in theory.attrs},
-        **{f"simulation_{key}": simulation.attrs[key] for key in (*_KEPT, "device") if key in simulation.attrs},
-        "verdict": _verdict(judged, limits, seeds),
+        **{f"simulation_{key}": first[key] for key in (*_KEPT, "device") if key in first},
+        **({} if extrapolate is None else {"extrapolated": extrapolate, "sizes": list(compared.sizes)}),
+        "verdict": verdict,
     }
     return result
+
+
+def _with_finite_size(verdict: str, result: xr.Dataset, lines: dict[str, Any]) -> str:
+    """The verdict with the sizes that were extrapolated, and the finite-size term that is known best."""
+    terms = {name: finite_size_words(line, name) for name, line in lines.items()}
+    for name, words in terms.items():
+        result[name].attrs["verdict"] += f"; {words.text}"
+    clearest = max(terms.values(), key=lambda words: words.score)
+    bent = [f"{name}: {words.bent}" for name, words in terms.items() if words.bent]
+    head, tail = verdict.split(":", 1)
+    line = next(iter(lines.values()))
+    if "disagree" in head:
+        bent.append(f"what is left may be of order 1/{line.size}^2: larger sizes would tell")
+    return "; ".join([f"{head}, extrapolated from {line.sizes_in_words}:{tail}", clearest.text, *bent])
 
 
 _KEPT = ("solver", "system", "numerical_error")
@@ -102,6 +138,66 @@ _KEPT = ("solver", "system", "numerical_error")
 
 def _is_error(name: str, data: xr.Dataset) -> bool:
     return name.endswith("_error") and name.removesuffix("_error") in data
+
+
+class _Mean(NamedTuple):
+    """What is held against theory: the mean over seeds, or its extrapolation to infinite size."""
+
+    values: xr.DataArray
+    errors: Errors
+    extrapolation: Extrapolation | None = None
+
+
+class _Compared(NamedTuple):
+    """Theory and simulations of the same system; the simulations in the order of their sizes, if these differ."""
+
+    theory: xr.Dataset
+    simulations: tuple[xr.Dataset, ...]
+    limits: dict[str, Any]
+    size: str | None
+    sizes: tuple[float, ...]
+
+    @classmethod
+    def of(
+        cls,
+        theory: xr.Dataset,
+        simulation: xr.Dataset | Sequence[xr.Dataset],
+        allow_different: bool | str | Collection[str],
+        extrapolate: str | None,
+    ) -> "_Compared":
+        """Raise a ValueError for simulations that are not comparable with theory, or not with each other."""
+        given = [simulation] if isinstance(simulation, xr.Dataset) else list(simulation)
+        sizes, given = check_sizes(theory, given, extrapolate)
+        for runs in given:
+            _check_seeds(theory, runs)
+        found = [check_same_system(theory, runs, allow_different) for runs in given]
+        for runs in given[:-1]:
+            allowed = True if allow_different is True else {*names_of(allow_different or ()), extrapolate}
+            check_same_system(runs, given[-1], allowed, ("one simulation", "another"))
+        limits = {name: value for name, value in found[-1].items() if name != extrapolate}
+        return cls(theory, tuple(given), limits, extrapolate, sizes)
+
+    @property
+    def largest(self) -> xr.Dataset:
+        return self.simulations[-1]
+
+    @property
+    def seeds(self) -> str:
+        *others, last = (str(runs.sizes["seed"]) for runs in self.simulations)
+        return f"{', '.join(others)} and {last}" if others else last
+
+    def aligned(self) -> "_Compared":
+        """With the coordinates of the largest simulation, which must be equal up to rounding."""
+        simulations = [*(_aligned(runs, self.largest) for runs in self.simulations[:-1]), self.largest]
+        return self._replace(theory=_aligned(self.theory, self.largest), simulations=tuple(simulations))
+
+    def mean(self, name: str) -> _Mean:
+        """What one variable of theory is compared with."""
+        if self.size is None:
+            runs = self.largest
+            return _Mean(runs[name].mean("seed"), standard_errors(self.theory, runs, name, runs.sizes["seed"]))
+        line = extrapolate_mean(self.theory, self.simulations, name, self.size, self.sizes)
+        return _Mean(line.limit, line.errors, line)
 
 
 def _check_seeds(theory: xr.Dataset, simulation: xr.Dataset) -> int:
@@ -117,7 +213,7 @@ def _check_seeds(theory: xr.Dataset, simulation: xr.Dataset) -> int:
 
 def _aligned(theory: xr.Dataset, simulation: xr.Dataset) -> xr.Dataset:
     """Theory with the coordinates of the simulation, which must be equal up to rounding: xarray would drop others."""
-    for dim in set(theory.dims) & set(simulation.dims):
+    for dim in (set(theory.dims) & set(simulation.dims)) - {"seed"}:
         if dim not in theory.coords or dim not in simulation.coords:
             continue
         one, two = theory[dim].values, simulation[dim].values
@@ -130,147 +226,21 @@ def _aligned(theory: xr.Dataset, simulation: xr.Dataset) -> xr.Dataset:
     return theory
 
 
-def _check_same_system(
-    theory: xr.Dataset, simulation: xr.Dataset, allow_different: bool | str | Collection[str]
-) -> dict[str, Any]:
-    """Raise a ValueError for different systems. Returns the sizes of the simulation that are infinite in theory."""
-    allowed = {allow_different} if isinstance(allow_different, str) else allow_different
-    limits: dict[str, Any] = {}
-    for name, one, two, section in _stated_by_both(theory.attrs, simulation.attrs):
-        if one == two:
-            continue
-        if one is None and section == "system":
-            limits[name] = two
-        elif not (allowed if isinstance(allowed, bool) else name in allowed):
-            raise ValueError(
-                f"theory has {name} = {_short(one)}, simulation {_short(two)}: give both the same, "
-                f"or pass allow_different=[{name!r}] to compare them anyway"
-            )
-    return limits
-
-
-def _stated_by_both(theory: dict[Any, Any], simulation: dict[Any, Any]) -> Iterable[tuple[str, Any, Any, str]]:
-    """Name, value in theory, value in simulation and section of everything that both datasets state."""
-    if "model" in theory and "model" in simulation:
-        yield "model", theory["model"], simulation["model"], "model"
-    for section in ("parameters", "system"):
-        one, two = (_stated(attrs.get(section)) for attrs in (theory, simulation))
-        for name in one:
-            if name in two:
-                yield name, one[name], two[name], section
-
-
-def _stated(text: Any) -> dict[str, Any]:
-    """Parse a JSON attribute; empty if it is missing, or if another program wrote it."""
-    try:
-        found = json.loads(text)
-    except (TypeError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-class _Errors(NamedTuple):
-    """Standard error of the mean over seeds, numerical error, and degrees of freedom of each value."""
-
-    of_seeds: xr.DataArray
-    numerical: xr.DataArray
-    freedom: xr.DataArray
-
-    @property
-    def total(self) -> xr.DataArray:
-        return (self.of_seeds**2 + self.numerical**2) ** 0.5
-
-
-def _errors(theory: xr.Dataset, simulation: xr.Dataset, name: str, seeds: int) -> _Errors:
-    runs = simulation[name]
-    own, of_theory = _numerical_error(simulation, name), _numerical_error(theory, name)
-    spread = runs.max("seed") - runs.min("seed")
-    # If runs differ by no more than their numerical error, their spread is meaningless.
-    of_seeds = (runs.std("seed", ddof=1) / np.sqrt(seeds)).where(spread > own, 0.0)
-    known = own**2 + of_theory**2
-    # Only the missing part is added: usually the spread of the seeds includes this variance.
-    missing = (_least_variance(theory, runs, seeds, of_seeds) - of_seeds**2 - known).clip(0)
-    numerical = np.sqrt(known + missing)
-    stated = theory[f"{name}_error"].attrs if f"{name}_error" in theory else {}
-    freedom = of_seeds**4 / _freedom_of_spread(runs) + of_theory**4 / stated.get("degrees_of_freedom", np.inf)
-    # Even if the spread is known, a mean over few seeds is not Gaussian but has the tails of the seeds.
-    freedom = freedom + missing**2 / (seeds - 1)
-    total = (of_seeds**2 + numerical**2) ** 2
-    # Welch-Satterthwaite equation; errors that are known have infinitely many degrees of freedom.
-    return _Errors(of_seeds, numerical, xr.where(freedom > 0, total / freedom.where(freedom > 0, 1.0), np.inf))
-
-
-def _numerical_error(data: xr.Dataset, name: str) -> xr.DataArray:
-    """The absolute error that a dataset states for a variable, at least that of rounding; mean over the seeds."""
-    values = abs(data[name])
-    if f"{name}_error" in data:
-        error = abs(data[f"{name}_error"])
-    else:
-        largest = data.attrs.get("numerical_error_scale") == "maximum"
-        # NaN means that the error is unknown, which must not make every score NaN.
-        stated = np.nan_to_num(float(data.attrs.get("numerical_error", 0.0)), nan=0.0)
-        error = stated * (values.max() if largest else values)
-    error = error + _ROUNDING * values
-    return error.mean("seed") if "seed" in error.dims else error
-
-
-def _least_variance(theory: xr.Dataset, runs: xr.DataArray, seeds: int, of_seeds: xr.DataArray) -> xr.DataArray:
-    """A lower bound for the variance of the mean over seeds, which does not depend on the spread of these seeds.
-
-    It follows from the number of trials, or from the spread that theory predicts. If neither is known and all seeds of
-    a random variable are equal, rare events may have been missed: for a mean that is higher by ``d``, with values in a
-    range ``W``, at least a fraction ``q = d / W`` of the runs must differ. Having seen none of those in n seeds, ``q``
-    has the binomial error of the estimate ``(n q + 1) / (n + 2)``.
-    """
-    expected = theory[str(runs.name)]
-    if "trials" in runs.attrs:
-        chance = expected.clip(0, 1)
-        return chance * (1 - chance) / (runs.attrs["trials"] * seeds)
-    if f"{runs.name}_spread" in theory:
-        return theory[f"{runs.name}_spread"] ** 2 / seeds
-    width = float(np.maximum(runs.max(), expected.max()) - np.minimum(runs.min(), expected.min()))
-    alike = runs.max("seed") - runs.min("seed") <= _ROUNDING * abs(runs).max("seed")
-    if not width > 0 or not bool((of_seeds > 0).any()):
-        return xr.zeros_like(expected)
-    distance = abs(runs.mean("seed") - expected)
-    fraction = (seeds * distance / width + 1) / (seeds + 2)
-    return (width**2 * fraction * (1 - fraction) / seeds).where(alike & (distance > 0), 0.0)
-
-
-def _freedom_of_spread(runs: xr.DataArray) -> xr.DataArray:
-    """Degrees of freedom of the spread over seeds: one less than their number, fewer if a few seeds cause the spread.
-
-    The estimated variance of n values of kurtosis ``k`` has the relative variance ``(k - 1) / n``, as with
-    ``2 n / (k - 1)`` degrees of freedom: about two for each outlying seed.
-    """
-    deviations = runs - runs.mean("seed")
-    square, fourth = (deviations**2).mean("seed"), (deviations**4).mean("seed")
-    excess = fourth / (square**2).where(square > 0, 1.0) - 1
-    seeds = runs.sizes["seed"]
-    return (2 * seeds / excess.where(excess > 0, 1e-9)).clip(1, seeds - 1)
-
-
-def _statistics(expected: xr.DataArray, runs: xr.DataArray, errors: _Errors) -> xr.DataArray:
-    mean, error = runs.mean("seed"), errors.total
+def _statistics(expected: xr.DataArray, measured: _Mean) -> xr.DataArray:
+    mean, error = measured.values, measured.errors.total
     difference = mean - expected
     score = xr.where(difference == 0, 0.0, difference / error.where(error > 0, 0.0))
     largest = float(abs(expected).max())
     relative = difference / abs(expected).where(expected != 0, largest or 1.0)
-    parts = xr.concat(
-        [expected, mean, difference, error, score, relative],
-        xr.Variable("statistic", list(STATISTICS)),
-        coords="minimal",
-    )
+    columns, names = [expected, mean, difference, error, score, relative], list(STATISTICS)
+    if (line := measured.extrapolation) is not None:
+        columns, names = [*columns, line.coefficient, line.coefficient_error], [*names, *ADDED_STATISTICS]
+    parts = xr.concat(columns, xr.Variable("statistic", names), coords="minimal")
     parts.attrs = {**expected.attrs}
     return parts
 
 
-def _p_value(scores: xr.DataArray, errors: _Errors) -> float:
+def _p_value(scores: xr.DataArray, errors: Errors) -> float:
     """The combined p-value of all scores that are numbers."""
     freedom = errors.freedom.broadcast_like(scores).transpose(*scores.dims)
     each = two_sided_p_values(scores.fillna(0.0).values, freedom.values)
@@ -289,7 +259,7 @@ class _Judgement(NamedTuple):
     description: str
 
 
-def _judge(parts: xr.DataArray, errors: _Errors, seeds: int, limit: float) -> _Judgement:
+def _judge(parts: xr.DataArray, errors: Errors, seeds: str, limit: float) -> _Judgement:
     """Judge whether theory and simulation agree in one variable."""
     part = {name: parts.sel(statistic=name, drop=True) for name in STATISTICS}
     scores = abs(part["z_score"])
@@ -314,7 +284,7 @@ def _judge(parts: xr.DataArray, errors: _Errors, seeds: int, limit: float) -> _J
     return found._replace(description=f"{text} ({seeds} seeds; p-value {p_value:.1g}, limit {limit:.2g})")
 
 
-def _summary(judged: list[_Judgement], seeds: int) -> str:
+def _summary(judged: list[_Judgement], seeds: str) -> str:
     """How well the worst of some variables agrees; they are all random or all deterministic."""
     difference, error = (max(getattr(one, name) for one in judged) for name in ("difference", "error"))
     of = "its largest value" if len(judged) == 1 else "their largest values"
@@ -330,7 +300,7 @@ def _percent(fraction: float) -> str:
     return f"{100 * fraction:.2g} %" if fraction < 10 else f"{fraction:.2g} times"
 
 
-def _verdict(judged: list[_Judgement], limits: dict[str, Any], seeds: int) -> str:
+def _verdict(judged: list[_Judgement], limits: dict[str, Any], seeds: str) -> str:
     """All judgements in one sentence: each variable that disagrees, and the others together."""
     agreed = []
     for deterministic in (False, True):
@@ -343,7 +313,7 @@ def _verdict(judged: list[_Judgement], limits: dict[str, Any], seeds: int) -> st
         return "theory and simulation agree: " + "; ".join(agreed)
     text = f"theory and simulation disagree in {len(against)} of {len(judged)} variables: " + "; ".join(against)
     if limits:
-        finite = ", ".join(f"{name} = {_short(value)}" for name, value in limits.items())
+        finite = ", ".join(f"{name} = {short(value)}" for name, value in limits.items())
         text += f" (theory is a limit that the simulation with {finite} only approaches, which may explain it)"
     return text + ("; they agree in: " + "; ".join(agreed) if agreed else "")
 
@@ -358,12 +328,13 @@ class Agreement(NamedTuple):
 
 def agreement(
     theory: xr.Dataset,
-    simulation: xr.Dataset,
+    simulation: xr.Dataset | Sequence[xr.Dataset],
     variable: str,
     *,
     bias: float = 0.0,
     absolute_bias: float = 0.0,
     allow_different: bool | str | Collection[str] = False,
+    extrapolate: str | None = None,
 ) -> Agreement:
     """How well theory and the mean over seeds agree in one variable, judged as in :func:`compare`.
 
@@ -379,20 +350,20 @@ def agreement(
         The same in the units of the variable.
     allow_different
         What may differ between the two systems, as for :func:`compare`.
+    extrapolate
+        The size in which several simulations differ and that is extrapolated, as for :func:`compare`.
     """
-    seeds = _check_seeds(theory, simulation)
-    _check_same_system(theory, simulation, allow_different)
-    for data, whose in ((theory, "theory"), (simulation, "the simulation")):
+    compared = _Compared.of(theory, simulation, allow_different, extrapolate)
+    for data, whose in ((theory, "theory"), *((runs, "the simulation") for runs in compared.simulations)):
         if variable not in data:
             raise ValueError(f"{variable!r} is not a variable of {whose}, which has {', '.join(map(str, data))}")
-    shared = [dim for dim in simulation[variable].dims if dim in theory[variable].dims and dim in theory.coords]
+    runs = compared.largest
+    shared = [dim for dim in runs[variable].dims if dim in theory[variable].dims and dim in theory.coords]
     # Values that theory does not have raise an error below.
-    inside = {
-        dim: simulation[dim].values for dim in shared if np.isin(simulation[dim].values, theory[dim].values).all()
-    }
-    theory = _aligned(theory.sel(inside), simulation)
-    errors = _errors(theory, simulation, variable, seeds)
-    difference = abs(simulation[variable].mean("seed") - theory[variable])
+    inside = {dim: runs[dim].values for dim in shared if np.isin(runs[dim].values, theory[dim].values).all()}
+    compared = compared._replace(theory=theory.sel(inside)).aligned()
+    theory, (mean, errors, line) = compared.theory, compared.mean(variable)
+    difference = abs(mean - theory[variable])
     excess = (difference - bias * abs(theory[variable]) - absolute_bias).clip(0)
     total = errors.total
     scores = xr.where(excess == 0, 0.0, excess / total.where(total > 0, 1e-300))
@@ -403,37 +374,13 @@ def agreement(
     besides += f" beyond a bias of {absolute_bias:g}" if absolute_bias else ""
     description = (
         f"within {_percent(float(difference.max()) / largest)} of the largest value, at most "
-        f"{float(scores.max()):.2g} standard errors{besides} ({seeds} seeds)"
+        f"{float(scores.max()):.2g} standard errors{besides} ({compared.seeds} seeds)"
     )
+    if line is not None:
+        description = (
+            f"extrapolated from {line.sizes_in_words}: {description}; {finite_size_words(line, variable).text}"
+        )
     return Agreement(p_value, float(scores.max()), description)
-
-
-def two_sided_p_values(scores: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """Probability that a t-distributed variable with these degrees of freedom is at least as far from zero."""
-    from scipy.special import ndtr, stdtr
-
-    sizes = -np.abs(scores)
-    finite = np.isfinite(freedom)
-    return np.minimum(2 * np.where(finite, stdtr(np.where(finite, freedom, 1.0), sizes), ndtr(sizes)), 1.0)
-
-
-def combined_p_value(p_values: np.ndarray) -> float:
-    """Combine p-values that may be correlated by the Cauchy combination test of Liu and Xie (2020).
-
-    Each p-value is transformed to a Cauchy variate. The tail of their mean is nearly that of a Cauchy variate, however
-    they are correlated. P-values near 1 would be transformed to minus infinity and outweigh all others; they are
-    replaced by 0.99, which changes the result by a hundredth at most.
-
-    >>> round(combined_p_value(np.array([0.01])), 4), round(combined_p_value(np.full(50, 0.01)), 4)
-    (0.01, 0.01)
-    """
-    if not p_values.size:
-        return 1.0
-    p_values = np.clip(p_values, 1e-300, 0.99)
-    # tan((1/2 - p) pi), which is 1 / (p pi) if p is small.
-    variates = np.where(p_values < 1e-8, 1 / (np.pi * p_values), np.tan((0.5 - p_values) * np.pi))
-    mean = float(np.mean(variates))
-    return 1 / (np.pi * mean) if mean > 1e8 else 0.5 - float(np.arctan(mean)) / np.pi
 
 
 def first_crossing(values: xr.DataArray, level: float, dim: str = "time") -> xr.DataArray:

@@ -80,6 +80,22 @@ def test_compare_shows_z_scores(capsys: pytest.CaptureFixture) -> None:
     assert out.splitlines()[-1].startswith("theory and simulation agree: ")
 
 
+def test_compare_extrapolates_sizes(capsys: pytest.CaptureFixture) -> None:
+    command = ("compare", "linear-estimator", "--aspect-ratio", "0.5", "--times", "10,40", "--seeds", "20")
+    code, out, _ = run(capsys, *command, "--extrapolate", "dimension=20,60")
+    assert code == 0
+    assert "extrapolated from dimension 20 and 60" in out.splitlines()[-1]
+    assert "the finite-size term at dimension 60 is" in out.splitlines()[-1]
+    for value, message in (
+        ("width=20,60", "has no size 'width' to extrapolate; it has dimension"),
+        ("dimension=20,20", "give two different sizes or more"),
+        ("dimension=20,many", "write whole numbers, such as dimension=300,1000"),
+    ):
+        code, _, err = run(capsys, *command, "--extrapolate", value)
+        assert code != 0
+        assert message in err
+
+
 def test_phase_diagram(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     code, out, _ = run(
         capsys, "phase-diagram", "linear-estimator", "--x", "aspect-ratio=0.2:1.4:4", "--y",

@@ -93,3 +93,16 @@ def test_features_that_no_test_sample_has_are_used_by_nothing() -> None:
     report = features((x, x[:, :2] + 1, x[:, :2]), (0 * x, np.ones((200, 2)), x[:, :2]))
     assert report.utilisation_once.tolist() == [0.0] * 4
     assert report.effective_dimensions["utilisation_once"] == 0
+
+
+def test_used_features_of_an_exact_network_are_its_outputs_whatever_the_chance() -> None:
+    """Ten of 300 features are used exactly: 10, where chance makes more of the plain count, on 600 new samples."""
+    rng = np.random.default_rng(11)
+    sizes = np.r_[np.ones(10), np.full(290, 0.05)]
+    train, test = (rng.normal(size=(count, 300)) * sizes for count in (3000, 600))
+    report = features(*((x, x[:, :10], x[:, :10]) for x in (train, test)))
+    assert report.used_features == report.effective_dimensions["utilisation_once"]
+    assert report.used_features == pytest.approx(10, abs=0.05)
+    assert report.effective_dimensions["utilisation"] > 20
+    assert "used features" in report.summary()
+    assert f"used features={report.used_features:.4g}" in repr(report)

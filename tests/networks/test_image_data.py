@@ -426,7 +426,7 @@ def test_digits_are_the_ones_of_scikit_learn(registry: Registry) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("mnits", {}, "no image set called 'mnits': choose one of digits, mnist, fashion-mnist, cifar-10"),
+        ("mnits", {}, "no image set called 'mnits': choose one of digits, mnist, fashion-mnist, cifar-10, cifar-100"),
         ("digits", {"train": 1401}, "train=1401 is more than the 1400 train images that digits has: ask for 1400"),
         ("digits", {"test": 100, "classes": [1, 2]}, r"more than the 8\d test images .* of the classes \[1, 2\]"),
         ("digits", {"train": 0}, "train must be a whole number of images, 1 or more"),
@@ -483,7 +483,7 @@ def test_the_command(registry: Registry, tmp_path: Path, capsys) -> None:
     assert listed["sets"]["tiny"]["bytes"] == (tmp_path / "tiny.npz").stat().st_size
     assert listed["sets"]["cifar-10"]["bytes"] is None
     code, out, _ = run(capsys, "data", "list")
-    assert (code, len(out.splitlines())) == (0, 7)
+    assert (code, len(out.splitlines())) == (0, 8)
     assert "not here" in out
     code, _, err = run(capsys, "data", "fetch", "mnits")
     assert (code, err.count("\n")) == (2, 1)

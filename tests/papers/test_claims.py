@@ -13,9 +13,10 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from solvable.comparison import _errors, agreement, combined_p_value, compare, two_sided_p_values
+from solvable.comparison import agreement, combined_p_value, compare, two_sided_p_values
 from solvable.papers import Claim
 from solvable.papers.claims import FALSE_ALARMS, relation
+from solvable.standard_errors import standard_errors
 
 NAN, INF = math.nan, math.inf
 
@@ -143,7 +144,7 @@ def test_a_wrong_theory_does_not_agree(wrong: np.ndarray) -> None:
 def null_chances(cases: int, seeds: int, correlated: bool) -> np.ndarray:
     """The chances that :func:`agreement` finds for runs of a right theory, of many cases at once."""
     many = xr.concat([runs(key, seeds, correlated=correlated) for key in range(cases)], "case")
-    errors = _errors(theory(), many, "loss", seeds)
+    errors = standard_errors(theory(), many, "loss", seeds)
     scores = abs(many.loss.mean("seed") - theory().loss) / errors.total
     each = two_sided_p_values(scores.values, errors.freedom.transpose(*scores.dims).values)
     return np.array([combined_p_value(row) for row in each])

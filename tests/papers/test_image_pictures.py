@@ -1,6 +1,7 @@
 """Pictures and claims of image networks, on made-up feature metrics whose regime is known."""
 
 import functools
+import warnings
 from types import ModuleType
 
 import numpy as np
@@ -228,8 +229,31 @@ def test_figures_are_drawn_and_claimed_without_training(
 ) -> None:
     """The number of claims and of panels at both scales, from made-up metrics in place of training."""
     monkeypatch.setattr(figure, "trained", lambda experiment: measured(0.01, classes=experiment.classes, seeds=2))
-    data = stamped(figure.compute(scale), scale)
+    monkeypatch.setattr(table2_2, "stored_images", dict)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the rows of CIFAR-100 are skipped")
+        data = stamped(figure.compute(scale), scale)
     assert len(figure.claims(data)) == claims
     drawn = figure.draw(data)
     drawn.canvas.draw()
     assert len(drawn.axes) == (6 if figure is table2_2 else 4)
+
+
+def test_rows_of_cifar_100_are_computed_where_its_images_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere they are skipped in words; their claims are on a hundred classes."""
+
+    def made_up(experiment: training.Experiment) -> xr.Dataset:
+        return measured(0.01, classes=experiment.classes, seeds=1, width=120)
+
+    monkeypatch.setattr(table2_2, "trained", made_up)
+    monkeypatch.setattr(table2_2, "stored_images", dict)
+    with pytest.warns(UserWarning, match="rows of CIFAR-100 are skipped.*solvable data add cifar-100"):
+        without = stamped(table2_2.compute("full"), "full")
+    assert not any("CIFAR-100" in claim.name for claim in table2_2.claims(without))
+    monkeypatch.setattr(table2_2, "stored_images", lambda: {"cifar-100": 1})
+    data = stamped(table2_2.compute("full"), "full")
+    claims = [claim for claim in table2_2.claims(data) if "CIFAR-100" in claim.name]
+    assert len(claims) == 12
+    assert {claim.expected for claim in claims if claim.name.startswith("D_eff(ρ)")} == {100.0}
+    assert all(row.experiment.classes == 100 and row.experiment.augmented for row in table2_2.HUNDRED)
+    table2_2.draw(data).canvas.draw()

@@ -131,12 +131,14 @@ def run(job: tuple[int, float]) -> dict[str, Any]:
 
 def extrapolated(found: dict[str, Any], name: str) -> dict[str, Any]:
     """The relative difference at infinite size, its standard error, and the p-value of its being zero."""
-    from solvable.comparison import combined_p_value, two_sided_p_values
+    from solvable.extrapolation import inverse_size_weights
+    from solvable.standard_errors import combined_p_value, two_sided_p_values
 
-    small, large = ({key: np.array(value) for key, value in found[size][name].items()} for size in SIZES)
-    errors = [part["standard_error"] / part["theory"] for part in (small, large)]
-    difference = (4 * large["difference"] - small["difference"]) / 3
-    error = np.sqrt(16 * errors[1] ** 2 + errors[0] ** 2) / 3
+    parts = [{key: np.array(value) for key, value in found[size][name].items()} for size in SIZES]
+    errors = np.array([part["standard_error"] / part["theory"] for part in parts])
+    weights, _ = inverse_size_weights([features for features, *_ in SIZES.values()], errors)
+    difference = (weights * [part["difference"] for part in parts]).sum(0)
+    error = np.sqrt(((weights * errors) ** 2).sum(0))
     freedom = np.full(error.shape, float(min(found[size]["seeds"] for size in SIZES) - 1))
     scores = difference / error
     p_value = combined_p_value(two_sided_p_values(scores, freedom))

@@ -106,7 +106,7 @@ def sweep(
         raise typer.Exit
 
 
-data = typer.Typer(help="Image data sets for networks: list and download them.", rich_markup_mode=None)
+data = typer.Typer(help="Image data sets for networks: list, download or add them.", rich_markup_mode=None)
 app.add_typer(data, name="data", no_args_is_help=True)
 Folder = Annotated[
     str | None, typer.Option(help="Folder of the image sets (default: $SOLVABLE_DATA, or the user's cache).")
@@ -128,6 +128,17 @@ def fetch_data(
     from solvable.cli.listings import fetch_data as run
 
     run(names, folder)
+
+
+@data.command("add", help="Add an image set from an archive that you have: cifar-100 from cifar-100-binary.tar.gz.")
+def add_data(
+    name: Annotated[str, typer.Argument(help="Image set: cifar-100.", metavar="NAME")],
+    file: Annotated[str, typer.Argument(help="The archive, which is read and not unpacked.", metavar="FILE")],
+    folder: Folder = None,
+) -> None:
+    from solvable.cli.listings import add_data as run
+
+    run(name, file, folder)
 
 
 @app.command("models", help="List the models.")

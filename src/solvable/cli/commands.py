@@ -37,8 +37,16 @@ from solvable.training_choice import times_for, usual_times
 
 _TIMES = flag("times", str | None, None, "Times: 1:1e5:200log, 0:10:5 or 1,10,100 (default: the model's own).")
 _ALLOWED = flag("allow_different", str | None, None, "What may differ between theory and simulation: momentum,width.")
+_EXTRAPOLATE = flag(
+    "extrapolate",
+    str | None,
+    None,
+    "Simulate several sizes and extrapolate to the infinite system: dimension=300,1000.",
+)
 _OUT = flag("out", str | None, None, f"Write the data to this file ({', '.join(DATA_EXTENSIONS)}).")
 _PLOT = flag("plot", str | None, None, f"Plot the result to this file ({', '.join(FIGURE_EXTENSIONS)}).")
+# Options of simulations that count what may be taken to infinity.
+_SIZES = ("dimension", "samples", "features", "modes", "width")
 _JSON = flag("json", bool, False, "Print JSON instead of a table.")
 
 
@@ -106,13 +114,36 @@ def _compare(model: type[Model]) -> Callable[..., None]:
             # Before theory is computed.
             raise ValueError(f"--seeds {values['seeds']}: a comparison has standard errors, which need 2 seeds or more")
         simulation_options, theory_options = (pick(values, options) for options in flags.options)
+        size, several = _sizes(values["extrapolate"], simulation_options, model)
+        theory_options = {name: value for name, value in theory_options.items() if name != size}
         theory = built.predict(times, training, **theory_options)
-        simulation = _simulate(built, times, training, simulation_options)
+        simulations = [_simulate(built, times, training, options) for options in several]
         allowed = [name.strip().replace("-", "_") for name in (values["allow_different"] or "").split(",")]
-        comparison = compare(theory, simulation, allow_different=allowed)
-        deliver(comparison, values, lambda: plot(theory, simulation))
+        simulated = simulations if size else simulations[0]
+        comparison = compare(theory, simulated, allow_different=allowed, extrapolate=size)
+        deliver(comparison, values, lambda: plot(theory, *simulations))
 
-    return make_command(body, [*flags.all, _ALLOWED, _TIMES, _OUT, _PLOT, _JSON])
+    return make_command(body, [*flags.all, _ALLOWED, _EXTRAPOLATE, _TIMES, _OUT, _PLOT, _JSON])
+
+
+def _sizes(text: str | None, options: Values, model: type[Model]) -> tuple[str | None, list[Values]]:
+    """The size of ``--extrapolate`` and the options of the simulation of each size, with a random seed of its own."""
+    if text is None:
+        return None, [options]
+    name, _, numbers = text.partition("=")
+    name = name.strip().lstrip("-").replace("-", "_")
+    known = [option for option in _SIZES if option in inspect.signature(model.simulate).parameters]
+    if name not in known:
+        able = f"it has {' and '.join(known)}" if known else "its simulation has no size of its own"
+        raise ValueError(f"--extrapolate {text}: {model.name} has no size {name!r} to extrapolate; {able}")
+    try:
+        sizes = [int(part) for part in numbers.split(",")]
+    except ValueError:
+        raise ValueError(f"--extrapolate {text}: write whole numbers, such as {name}=300,1000") from None
+    if len(set(sizes)) < 2 or min(sizes) < 1:
+        raise ValueError(f"--extrapolate {text}: give two different sizes or more, each 1 or more")
+    key = options.get("key", 0)
+    return name, [{**options, name: size, "key": key + place} for place, size in enumerate(sizes)]
 
 
 def _grokking_time(model: type[Model]) -> Callable[..., None]:

@@ -5,7 +5,7 @@ import json
 from solvable import papers
 from solvable.cli import show
 from solvable.cli.outputs import check_folder
-from solvable.networks.data import data_folder, fetch_images, image_sets, stored_images
+from solvable.networks.data import add_images, data_folder, fetch_images, image_sets, stored_images
 from solvable.networks.data.catalogue import find
 from solvable.papers.report.outcomes import title
 
@@ -47,3 +47,11 @@ def fetch_data(names: list[str], folder: str | None) -> None:
     for name in names:
         source = fetch_images(name, folder=folder, progress=True)
         print(f"{name}: {data_folder(folder) / name}.npz is complete (from {source})")
+
+
+def add_data(name: str, file: str, folder: str | None) -> None:
+    """Keep an image set from an archive that a person has downloaded."""
+    find(name)
+    check_folder("folder", str(data_folder(folder)))
+    kept, source = add_images(name, file, folder=folder)
+    print(f"{name}: {kept} is complete (from {source})")

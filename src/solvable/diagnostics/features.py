@@ -112,7 +112,7 @@ def _overlap_note(total: float) -> list[str]:
         return []
     return [
         f"utilisations add up to {total:.2f}: features that are orthogonal on the training set overlap on the test "
-        "set, and the shared part is counted more than once; utilisation_once counts it once"
+        "set, and the shared part is counted more than once; the number of used features counts it once"
     ]
 
 

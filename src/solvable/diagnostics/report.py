@@ -40,7 +40,9 @@ _MEANINGS = {
     "effective_dimension_quality_above_noise": Meaning("effective dimension of quality above noise", "1"),
     "effective_dimension_utilisation_above_noise": Meaning("effective dimension of utilisation above noise", "1"),
     "effective_dimension_utilisation_squared": Meaning("effective dimension of the square of utilisation", "1"),
-    "effective_dimension_utilisation_once": Meaning("effective dimension of utilisation, parts counted once", "1"),
+    "effective_dimension_utilisation_once": Meaning(
+        "used features: effective dimension of utilisation, parts counted once", "1"
+    ),
     "tangent_distance": Meaning("distance from the tangent model at initialisation", "1"),
     "mode": Meaning("feature, in decreasing order of intensity", "1", "k"),
 }
@@ -209,6 +211,15 @@ class FeatureReport(Report):
         return np.cumsum(self.utilisation - 1 / self.test_samples)
 
     @property
+    def used_features(self) -> float:
+        """Number of features that the outputs are made of: ``effective_dimensions["utilisation_once"]``.
+
+        Of the four counts it is the one whose shares add up to 1, in which chance has no part, and which is the number
+        of classes for a network that uses just as many features, on new samples too.
+        """
+        return self.effective_dimensions["utilisation_once"]
+
+    @property
     def effective_dimensions(self) -> dict[str, float]:
         """Effective numbers of features (eq. 1.16).
 
@@ -219,7 +230,8 @@ class FeatureReport(Report):
           function would: p modes of 1/n_test each add up, and weigh more in the entropy than in the sum.
         - ``utilisation_squared`` is that of (Q̂_k dim)², as eq. 2.5 prints it: these numbers do not sum to one, but
           hardly weigh modes that overlap by chance.
-        - ``utilisation_once`` counts what several features share for the strongest of them, and has no such bias.
+        - ``utilisation_once`` counts what several features share for the strongest of them, and has no such bias: it is
+          :attr:`used_features`.
         """
         return {
             "intensity": 1 + effective_dimension(self.intensity[1:]),
@@ -253,7 +265,10 @@ class FeatureReport(Report):
                 f"; training regime on {self.training.inputs} test inputs, kernel on {self.training.kernel_inputs}"
             )
         targets = f"{self.classes} classes" if self.classes else f"{self.outputs} real targets"
-        once = f"each part once {sizes['utilisation_once']}"
+        others = (
+            f"as measured {sizes['utilisation']}, above noise {sizes['utilisation_above_noise']}, "
+            f"squared {sizes['utilisation_squared']}"
+        )
         return [
             ("feature regime", f"{self.regime}   (distance {self.mp_distance:.4g}, threshold {self.threshold:g})"),
             *training,
@@ -264,10 +279,7 @@ class FeatureReport(Report):
             ("overlap of first feature with constant", f"{self.constant_overlap:.4f}"),
             ("effective dimension of intensity", f"{sizes['intensity']}   (plain {sizes['intensity_plain']})"),
             ("effective dimension of quality", f"{sizes['quality']}   (above noise {sizes['quality_above_noise']})"),
-            (
-                "effective dimension of utilisation",
-                f"{sizes['utilisation']}   (above noise {sizes['utilisation_above_noise']}, {once})",
-            ),
+            ("used features", f"{sizes['utilisation_once']}   (each part of the outputs once; {others})"),
             *(("note", note) for note in self.notes),
             *(("next", step) for step in self.next_steps),
         ]
@@ -286,7 +298,7 @@ class FeatureReport(Report):
             f"FeatureReport({self.regime}, training={self.training_regime or 'not measured'}, "
             f"mp_distance={self.mp_distance:.4g}, rank={self.rank}, effective dimensions: "
             f"intensity={sizes['intensity']:.4g}, quality={sizes['quality']:.4g}, "
-            f"utilisation={sizes['utilisation']:.4g})"
+            f"used features={self.used_features:.4g})"
         )
 
     def _numbers(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from solvable.networks.compensation import compensated
 from solvable.networks.convolutional.cnn import CNN
 from solvable.networks.convolutional.resnet import ResNet18
 from solvable.networks.convolutional.vgg import VGG16
-from solvable.networks.data import Images, data_folder, fetch_images, image_sets, load_images
+from solvable.networks.data import Images, add_images, data_folder, fetch_images, image_sets, load_images
 from solvable.networks.data.augmentation import crops_and_flips, heavy_augmentation, stream_images
 from solvable.networks.data.text import Text, load_text, windows
 from solvable.networks.forecast import forecast
@@ -45,6 +45,7 @@ __all__ = [
     "Text",
     "Training",
     "Transformer",
+    "add_images",
     "centred",
     "circle",
     "circle_spectrum",

@@ -195,13 +195,14 @@ class Claim:
         cls,
         name: str,
         theory: xr.Dataset,
-        simulation: xr.Dataset,
+        simulation: xr.Dataset | Sequence[xr.Dataset],
         variable: str,
         because: str = "",
         *,
         bias: float = 0.0,
         absolute_bias: float = 0.0,
         allow_different: bool | str | Sequence[str] = False,
+        extrapolate: str | None = None,
         printed: float | str | None = None,
     ) -> Self:
         """Claim that theory and the mean over runs agree in a variable.
@@ -226,11 +227,19 @@ class Claim:
             The same in the units of the variable.
         allow_different
             As in :func:`solvable.compare`.
+        extrapolate
+            The size in which several simulations differ and that is extrapolated, as in :func:`solvable.compare`.
         printed
             What the paper prints, where that is something else.
         """
         found = agreement(
-            theory, simulation, variable, bias=bias, absolute_bias=absolute_bias, allow_different=allow_different
+            theory,
+            simulation,
+            variable,
+            bias=bias,
+            absolute_bias=absolute_bias,
+            allow_different=allow_different,
+            extrapolate=extrapolate,
         )
         reason = f"{found.description}; a right theory is called wrong once in {1 / FALSE_ALARMS:g}"
         if because:

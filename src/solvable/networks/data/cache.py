@@ -48,7 +48,7 @@ def obtain(image_set: ImageSet, folder: str | os.PathLike[str] | None, say: Say)
             return _read(image_set, path)
         except DamagedError as error:
             damage = f"{path} was damaged ({error}) and has been removed. "
-            say(f"{damage}Fetching it again.")
+            say(damage if image_set.archive else f"{damage}Fetching it again.")
             path.unlink(missing_ok=True)
     failures = {}
     for label, attempt in _attempts(image_set, path):
@@ -101,6 +101,7 @@ def _read(image_set: ImageSet, path: Path) -> tuple[Arrays, str]:
             arrays = {part: stored[part] for part in PARTS if part in stored.files}
             source = str(stored["source"]) if "source" in stored.files else "unknown"
             names = stored.files
+            sums = () if image_set.sha256 or "sha256" not in names else tuple(map(str, stored["sha256"]))
     except (ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise DamagedError(f"it is not a readable .npz file: {error}") from error
     if names and not arrays:
@@ -109,7 +110,7 @@ def _read(image_set: ImageSet, path: Path) -> tuple[Arrays, str]:
             f"{path} holds {', '.join(names[:3])} and was not written by solvable: move it away, or set SOLVABLE_DATA "
             "to another folder"
         )
-    wrong = image_set.differing(arrays)
+    wrong = image_set.differing(arrays, sums)
     if wrong:
         raise DamagedError(f"the sha256 differs for {', '.join(wrong)}")
     return arrays, source
@@ -125,6 +126,11 @@ def write_archive(path: Path, **arrays: np.ndarray) -> None:
 
 def _remedy(image_set: ImageSet, path: Path, failures: dict[str, str]) -> str:
     """What to do when no route succeeded."""
+    if image_set.archive:
+        return (
+            f"{image_set.name} is not in {path.parent} and is not fetched: download {image_set.archive} from the page "
+            f"of its authors and run `solvable data add {image_set.name} {image_set.archive}`"
+        )
     packages = [route for route in image_set.routes if isinstance(route, Package)]
     by_hand = "".join(
         f"run `{package.label}` and put {package.archive} into {path.parent}, or " for package in packages

@@ -16,7 +16,8 @@ class ImageSet:
     """The description of an image set.
 
     ``sha256`` are checksums of the uncompressed content, in the order of ``PARTS``: of the IDX files for sets that are
-    published as such (``idx``), else of the bytes of the arrays (images in the order image, row, column, channel).
+    published as such (``idx``), else of the bytes of the arrays (images in the order image, row, column, channel). A
+    set with an ``archive`` is added from that file, see ``archives``; its checksums are stored beside it.
     """
 
     name: str
@@ -25,16 +26,17 @@ class ImageSet:
     test: int
     shape: tuple[int, ...]
     classes: tuple[str, ...]
-    sha256: tuple[str, str, str, str]
+    sha256: tuple[str, ...]
     routes: tuple[Route, ...]
     brightest: int = 255
     idx: bool = False
+    archive: str | None = None
 
-    def differing(self, arrays: Mapping[str, np.ndarray]) -> list[str]:
-        """The parts that are missing, or whose checksum is wrong."""
+    def differing(self, arrays: Mapping[str, np.ndarray], sums: tuple[str, ...] = ()) -> list[str]:
+        """The parts that are missing, or whose checksum is wrong. ``sums`` are those of a set without known ones."""
         count = {"train": self.train, "test": self.test}
         wrong = []
-        for part, expected in zip(PARTS, self.sha256, strict=True):
+        for part, expected in zip(PARTS, self.sha256 or sums or ("",) * 4, strict=True):
             which, _, kind = part.partition("_")
             shape = (count[which], *(self.shape if kind == "images" else ()))
             array = arrays.get(part, np.empty(0))
@@ -48,6 +50,20 @@ class ImageSet:
 _DIGITS = tuple("0123456789")
 _CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 _THINGS = ("aeroplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "lorry")
+# fmt: off
+_HUNDRED = (
+    "apple", "aquarium fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl",
+    "boy", "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair",
+    "chimpanzee", "clock", "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin",
+    "elephant", "flatfish", "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp",
+    "lawn mower", "leopard", "lion", "lizard", "lobster", "man", "maple", "motorcycle", "mountain", "mouse",
+    "mushroom", "oak", "orange", "orchid", "otter", "palm", "pear", "pickup truck", "pine", "plain", "plate",
+    "poppy", "porcupine", "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark",
+    "shrew", "skunk", "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower",
+    "sweet pepper", "table", "tank", "telephone", "television", "tiger", "tractor", "train", "trout", "tulip",
+    "turtle", "wardrobe", "whale", "willow", "wolf", "woman", "worm",
+)
+# fmt: on
 
 _ALL = (
     ImageSet(
@@ -124,6 +140,17 @@ _ALL = (
             routes.OpenML("CIFAR_10", 50000, (3, 32, 32), channels_first=True),
         ),
     ),
+    ImageSet(
+        "cifar-100",
+        "small colour photographs of a hundred classes",
+        50000,
+        10000,
+        (32, 32, 3),
+        _HUNDRED,
+        (),
+        (),
+        archive="cifar-100-binary.tar.gz",
+    ),
 )
 CATALOGUE: Mapping[str, ImageSet] = MappingProxyType({image_set.name: image_set for image_set in _ALL})
 
@@ -133,7 +160,7 @@ def image_sets() -> dict[str, str]:
 
     >>> from solvable.networks import image_sets
     >>> list(image_sets())
-    ['digits', 'mnist', 'fashion-mnist', 'cifar-10']
+    ['digits', 'mnist', 'fashion-mnist', 'cifar-10', 'cifar-100']
     """
     return {name: image_set.title for name, image_set in CATALOGUE.items()}
 

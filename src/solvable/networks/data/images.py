@@ -81,7 +81,8 @@ def load_images(
     Parameters
     ----------
     name
-        ``"digits"``, ``"mnist"``, ``"fashion-mnist"`` or ``"cifar-10"``.
+        ``"digits"``, ``"mnist"``, ``"fashion-mnist"`` or ``"cifar-10"``; ``"cifar-100"`` once it was added
+        (:func:`add_images`).
     train, test
         Draw this many images; by default all, in their published order. With the same ``key`` a smaller draw is the
         beginning of a larger one.

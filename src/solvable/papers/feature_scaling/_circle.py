@@ -79,6 +79,7 @@ def training(
     seeds: int,
     richness: float = RICHNESS,
     precision: Any = "float32",
+    snapshots_at: tuple[int, ...] = (),
 ) -> Training:
     """Networks trained on the grid until a time, one variant for each pair of decay and power."""
     same = len(set(powers)) == 1
@@ -94,6 +95,7 @@ def training(
         optax.sgd(lambda step: (richness**2 * width * rate(step)).astype(precision)),
         steps=last,
         measure_at=measured_steps(last),
+        snapshots_at=snapshots_at,
         loss="half-mse",
         variants={"decay": decays, "power": powers, "scale": [he_scale(power) for power in powers]},
         seeds=seeds,
@@ -106,10 +108,11 @@ def training(
 
 def trained(decays: list[float], powers: list[float], **settings: Any) -> xr.DataArray:
     """Losses (task, seed, time) of trained networks, one task for each pair of decay and power."""
-    return _losses(training(decays, powers, **settings))
+    return losses_of(training(decays, powers, **settings))
 
 
-def _losses(runs: Training) -> xr.DataArray:
+def losses_of(runs: Training) -> xr.DataArray:
+    """Losses (task, seed, time) of networks that were trained."""
     losses = runs.curves.train_loss.rename(variant="task")
     losses = losses.drop_vars([name for name in losses.coords if name not in ("task", "seed", "time")])
     return _described(losses.assign_coords(time=flow_time(losses.time.values)))
@@ -160,7 +163,7 @@ def lazy_and_tangent(decay: float, *, width: int, points: int, until: float, see
     runs = training(
         [decay], [1.0], width=width, points=points, until=until, seeds=seeds, richness=richness, precision="float64"
     )
-    losses = _losses(runs).isel(task=0, drop=True)
+    losses = losses_of(runs).isel(task=0, drop=True)
     target = _target(decay, points)
     starts = [runs.network(seed).initial.value for seed in range(seeds)]
     expected = [linearised_loss(losses.time, mlp_tangent_kernel(start, points), target)[0] for start in starts]

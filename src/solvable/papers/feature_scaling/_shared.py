@@ -1,5 +1,7 @@
 """Helpers shared by the figures: closed forms, fitted exponents, theory in the limit of small steps, and drawing."""
 
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +62,23 @@ def agreement(
     """Theory is of leading order in the sizes: it may miss the mean over runs by ``bias``, a fraction of its value."""
     what = f"{label}: {name.replace('_', ' ')} of theory and simulation agree"
     return Claim.agrees(what, theory, simulation, name, because, bias=bias)
+
+
+def infinite_agreement(
+    label: str, pairs: Mapping[int, tuple[xr.Dataset, xr.Dataset]], because: str, name: str = "test_loss"
+) -> Claim:
+    """Theory and runs, by number of features: the ratio of the losses, extrapolated to infinitely many, is 1.
+
+    Theory itself is that of each number of features, so that what is extrapolated is the error of its leading order.
+    """
+    ratios = []
+    for size, (theory, runs) in pairs.items():
+        ratio = (runs[name] / theory[name].sel(time=runs.time)).rename(name).to_dataset()
+        ratios.append(ratio.assign_attrs(system=json.dumps({"features": size})))
+    one = xr.ones_like(ratios[0].isel(seed=0, drop=True)).assign_attrs(system=json.dumps({"features": None}))
+    sizes = " and ".join(f"{size:g}" for size in pairs)
+    what = f"{label}: {name.replace('_', ' ')} of runs over theory's, extrapolated from N = {sizes}, is 1"
+    return Claim.agrees(what, one, ratios, name, because, extrapolate="features")
 
 
 def draw_power(

@@ -17,6 +17,7 @@ from solvable.papers.feature_scaling._shared import (
     fall,
     finish,
     fitted,
+    infinite_agreement,
     rich_exponent,
     shades,
 )
@@ -116,7 +117,10 @@ def _agreement_claims(data: Mapping[str, xr.Dataset], task: str) -> list[Claim]:
         # Corrections to the mean over networks are of order 1/N: measured -11 % at N = 32, -1 % at N = 128.
         bias, because = max(0.02, 3.0 / size), "theory is of leading order in 1/N"
         made.append(agreement(f"{task}, N = {size}", theory.sel(time=simulation.time), simulation, bias, because))
-    return made
+    pairs = {
+        size: (data[f"{task}-theory-{size}"], data[f"{task}-simulation-{size}"]) for size in SIZES[scale_of(data)][-2:]
+    }
+    return [*made, infinite_agreement(task, pairs, "what is left is of order 1/N^2: no bias is allowed")]
 
 
 def _endpoint_claim(losses: xr.DataArray) -> Claim:

@@ -172,7 +172,7 @@ def training_set(images: Images, experiment: Experiment) -> tuple[Fixed, int]:
         repeats = max(1, whole // distinct)
     shaped = images.train_inputs.ndim == 4
     padding = images.train_inputs.shape[1] // 8 if shaped else 0
-    change = crops_and_flips(padding, experiment.images == "cifar-10", fill=images.black) if shaped else None
+    change = crops_and_flips(padding, experiment.images.startswith("cifar"), fill=images.black) if shaped else None
     augment = None if change is None else Augmentation(jnp.asarray(float(experiment.augmented), jnp.float32), change)
     if experiment.augmented and not shaped:
         raise ValueError(f"{experiment.network} takes rows of pixels, which cannot be cropped: set augmented=False")

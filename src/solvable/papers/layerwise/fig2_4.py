@@ -1,6 +1,6 @@
 """Fig. 2.4: the number of features is the number of classes.
 
-The thesis trains ResNet18 on 10, 20 and 100 classes of CIFAR-100. This package has no verified source of those images;
+The thesis trains ResNet18 on 10, 20 and 100 classes of CIFAR-100. Those images must be added by you and were not here;
 it uses the first 2, 3, 5, 7 and all 10 classes of CIFAR-10, with all 5000 training images of each. Fewer classes are
 trained for 4400 steps (56 epochs of two classes, 16 of seven), since the effect of weight decay depends on the number
 of steps; all ten are the network of Table 2.2, whose file describes its training. There is one seed for each number of

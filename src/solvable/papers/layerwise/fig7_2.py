@@ -4,7 +4,7 @@
 the middle one is the best and the tightest. (b) With three weight decays: a larger decay is tighter and better; without
 any the network is in the minimum-feature regime too, so that decay helps but is not the cause.
 
-The thesis has panel (a) on CIFAR-100, of which this package has no source: both panels are on CIFAR-10. It prints
+The thesis has panel (a) on CIFAR-100, which has not been run here: both panels are on CIFAR-10. It prints
 neither rates nor decays. Ours: rates of 0.0005, 0.02 and 0.1, constant over five epochs except for a warm-up over the
 first half epoch (the thesis trains CIFAR-100 at a constant rate, for 600 epochs), with a decay of 1e-3; decays of 0,
 1e-3 and 4e-3 with the thesis' rate of 0.05 and its schedule, over eight epochs in place of 200. The effect of decay

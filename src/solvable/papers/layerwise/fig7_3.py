@@ -2,7 +2,7 @@
 
 VGG16 learns CIFAR-10 with and without batch normalisation. Both end in the minimum-feature regime; with it κ_CKA is
 smaller, the first C intensities are flatter, the gap after them is wider, and the test accuracy is higher. The thesis
-also shows CIFAR-100, where the network without it is extended-feature; this package has no source of CIFAR-100.
+also shows CIFAR-100, where the network without it is extended-feature; CIFAR-100 has not been run here.
 
 Loss, momentum 0.9, crops and flips are those of the thesis; 50 epochs in place of 200, batches of 128, steps in
 bfloat16, and a cosine schedule of the learning rate. The network with batch normalisation is that of Table 2.2, with a

@@ -1,7 +1,7 @@
 """Fig. 7.7: in the minimum-feature regime stronger features are better and more used, feature by feature.
 
 Quality, utilisation and intensity of single features (not cumulative) at several epochs. (a) VGG16 on CIFAR-10, as in
-Table 2.2; (b) ResNet18 on CIFAR-10 in place of CIFAR-100, which this package does not load. Both are trainings of Table
+Table 2.2; (b) ResNet18 on CIFAR-10 in place of CIFAR-100, which has not been run. Both are trainings of Table
 2.2, shorter than the thesis'. At quick scale, a small CNN and a small fully connected network on 8 x 8 digits, with
 squared error.
 
