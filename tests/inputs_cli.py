@@ -66,7 +66,7 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     (("predict", "linear-estimator", "--aspect-ratio", "big"), "'big'"),
     (("predict", "linear-estimator", "--aspect-ratio", ""), "--aspect-ratio"),
     (("predict", "linear-estimator", "--aspect-ratio"), "requires an argument"),
-    ((*PREDICT, "--wait-decay", "1"), "No such option: --wait-decay"),
+    ((*PREDICT, "--wait-decay", "1"), "--wait-decay"),
     ((*PREDICT, "--weight-decay", "-0.1"), "weight_decay must be"),
     ((*PREDICT, "--weight-decay", "1e400"), "weight_decay must be"),
     ((*PREDICT, "--outputs", "0"), "outputs must be a whole number, 1 or more, not 0"),

@@ -301,7 +301,7 @@ PREDICT = ("predict", "linear-estimator", "--aspect-ratio", "0.9")
         (("predict", "linear-estimator", "--aspect-ratio", "big"), "--aspect-ratio"),
         (("predict", "linear-estimater"), "did you mean 'linear-estimator'"),
         (("predikt",), "No such command 'predikt'"),
-        ((*PREDICT, "--wait-decay", "1"), "No such option: --wait-decay"),
+        ((*PREDICT, "--wait-decay", "1"), "--wait-decay"),
         ((*PREDICT, "--times", "1:10"), "must look like 1:1e5:200log"),
         ((*PREDICT, "--times", "10,1"), "times must increase"),
         ((*PREDICT, "--times", "0:10:5log"), "between positive numbers"),
