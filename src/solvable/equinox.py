@@ -18,6 +18,7 @@ from jaxtyping import Array
 
 from solvable import diagnostics
 from solvable.diagnostics.batches import as_batches
+from solvable.diagnostics.curvature import Loss
 from solvable.diagnostics.laziness import INITIAL_NOT_GIVEN, training_regime
 from solvable.diagnostics.linear_layers import linear_layers
 from solvable.diagnostics.outputs import Field, find_outputs, select_field
@@ -25,7 +26,7 @@ from solvable.diagnostics.precision import precision_of
 from solvable.diagnostics.tracking import History
 from solvable.progress import progress_bar
 
-__all__ = ["Tracker", "collapse", "diagnose", "statistics"]
+__all__ = ["Tracker", "collapse", "diagnose", "stability", "statistics"]
 
 Apply = Callable[[Any, Array], Array]
 Where = Callable[[Any], eqx.nn.Linear]
@@ -152,6 +153,50 @@ def collapse(
     collected = statistics(model, batches, where, apply=apply, output_field=output_field, progress=progress)
     again = _stream(model, batches, where, apply, output_field, progress, "data again") if second_pass else None
     return diagnostics.collapse(collected, layer.weight, layer.bias, batches=again)
+
+
+def stability(
+    model: Any,
+    batches: Any,
+    optimizer: Any = None,
+    *,
+    loss: Loss | None = None,
+    apply: Apply = _vmapped,
+    output_field: Field | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> diagnostics.StabilityReport:
+    """How far training is from the edge of stability: :func:`solvable.diagnostics.stability` for a module.
+
+    The network runs in inference mode.
+
+    Parameters
+    ----------
+    batches
+        Batches ``(inputs, targets)`` of the training set, or one such pair of whole arrays.
+    optimizer
+        A :class:`solvable.GradientDescent`, the state of Optax's Adam (with ``learning_rate=``), or an
+        :class:`solvable.diagnostics.UpdateRule`.
+    loss
+        ``"mse"``, ``"half-mse"``, ``"cross-entropy"`` (the default for class labels), or a function of outputs and
+        targets.
+    **options
+        Further options of :func:`solvable.diagnostics.stability`, such as ``learning_rate``, ``trainable``, ``density``.
+    model, apply, output_field, progress
+        As in :func:`diagnose`.
+
+    >>> import equinox, jax, solvable, solvable.equinox
+    >>> network = equinox.nn.Linear(4, 1, key=jax.random.key(0))
+    >>> data = jax.numpy.eye(4), jax.numpy.ones((4, 1))
+    >>> solvable.equinox.stability(network, data, solvable.GradientDescent(0.4), loss="mse").regime
+    'stable'
+    """
+
+    def run(own: Any, inputs: Array) -> Any:
+        return apply(eqx.nn.inference_mode(own), inputs)
+
+    given: dict[str, Any] = {"loss": loss, "output_field": output_field, "progress": progress}
+    return diagnostics.stability(run, batches, optimizer=optimizer, **{"parameters": model, **given, **options})
 
 
 class Tracker(History):
