@@ -181,7 +181,7 @@ def stability(
         ``"mse"``, ``"half-mse"``, ``"cross-entropy"`` (the default for class labels), or a function of outputs and
         targets.
     **options
-        Further options of :func:`solvable.diagnostics.stability`, such as ``learning_rate``, ``trainable``, ``density``.
+        Further options of :func:`solvable.diagnostics.stability`, such as ``learning_rate`` or ``density``.
     model, apply, output_field, progress
         As in :func:`diagnose`.
 

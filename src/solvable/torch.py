@@ -215,8 +215,8 @@ def stability(
         Batches of the training set, or one pair of whole arrays. Every pass reads the same batches, also of a loader
         that shuffles.
     optimizer
-        The ``torch.optim`` optimiser in use: SGD, Adam, AdamW or RMSprop. Its learning rates, momentum, weight decay and
-        the preconditioner in its state are read.
+        The ``torch.optim`` optimiser in use: SGD, Adam, AdamW or RMSprop. Its learning rates, momentum, weight decay
+        and the preconditioner in its state are read.
     loss
         ``"mse"``, ``"half-mse"``, ``"cross-entropy"`` (the default for class labels), or a function of outputs and
         targets, such as a module of ``torch.nn``.

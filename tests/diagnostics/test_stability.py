@@ -1,5 +1,6 @@
 """Curvature of the training loss: against whole Hessians, identities, closed forms, and the other library."""
 
+import itertools
 import math
 
 import equinox as eqx
@@ -60,7 +61,7 @@ LOSSES = {
 
 def in_batches(targets, *ends):
     ends = [0, *ends, 12]
-    return [(INPUTS[a:b], targets[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    return [(INPUTS[a:b], targets[a:b]) for a, b in itertools.pairwise(ends)]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

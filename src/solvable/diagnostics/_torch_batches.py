@@ -13,11 +13,11 @@ from solvable.diagnostics.batches import as_batches
 _TARGET_KEYS = ("labels", "label", "targets", "target")
 
 
-def batches_of(loader: Any, model: Any, name: str) -> Iterable[Any]:
-    """Batches as they are; a pair of whole arrays as batches of tensors, with inputs in the precision of the model."""
+def batches_of(loader: Any, model: Any, name: str, dtype: Any = None) -> Iterable[Any]:
+    """Batches as they are; a pair of whole arrays as batches of tensors, by default with inputs as the model has."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
-    dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), torch.float32)
+    dtype = dtype or next((value.dtype for value in model.parameters() if value.is_floating_point()), torch.float32)
 
     def convert(*arrays: Any) -> tuple[torch.Tensor, ...]:
         # Copies of NumPy arrays: torch warns of read-only memory.

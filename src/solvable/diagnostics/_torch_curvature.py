@@ -45,7 +45,7 @@ class TorchCurvature:
         check_loss(loss)
         check_sums(loss)
         self._model, self._loss, self._field = model, loss, output_field
-        self._loader = batches_of(data, model, "training data")
+        self._loader = batches_of(data, model, "training data", torch.float64)
         if isinstance(self._loader, Iterator):
             raise ValueError(
                 "the training data are read several times: give a list or a loader, not an iterator that runs out"

@@ -22,8 +22,8 @@ from solvable.progress import progress_bar
 _DENSITY_STEPS = 24
 # A part of the data that is at most this much of it is looked at first.
 _SCOUTED, _SCOUT_STEPS = 1 / 8, 8
-# Products of the Gauss-Newton matrix that the budget leaves room for; they start from the eigenvectors of the Hessian.
-_GAUSS_NEWTON_STEPS = 2
+# The share of the budget for the Gauss-Newton matrix, whose products start from the eigenvectors of the Hessian.
+_GAUSS_NEWTON_SHARE = 0.25
 # Larger antisymmetric parts are not rounding: the loss is not the same function in every product.
 _LARGEST_ASYMMETRY = 0.02
 
@@ -202,8 +202,7 @@ def _measure(
     if start is None and scouted <= _SCOUTED and left > scouted * _SCOUT_STEPS * network.costs["hessian"] + 4:
         scout = lanczos(look.operator("hessian", batches=1), first, _SCOUT_STEPS, tolerance)
         first = scout.vector(min(count, len(scout.values)))
-    reserved = _GAUSS_NEWTON_STEPS * network.costs["gauss-newton"]
-    steps = max(2, int((budget - look.cost - reserved) / network.costs["hessian"]))
+    steps = max(2, int((budget - look.cost) * (1 - _GAUSS_NEWTON_SHARE) / network.costs["hessian"]))
     hessian = lanczos(look.operator("hessian"), first, steps, tolerance)
     if hessian.asymmetry > _LARGEST_ASYMMETRY:
         raise ValueError(
