@@ -8,6 +8,7 @@ The network runs in the precision of the program that it comes from, and its out
 
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -208,6 +209,13 @@ class Tracker(History):
     ----------
     collapse
         Whether to measure NC1 to NC3 of the training set as well, in the same pass.
+    stability
+        Whether to measure the edge of stability as well: True, options of :func:`stability` such as ``{"learning_rate": 0.1}``, or a
+        function without arguments that returns such options, called at each measurement.
+        Adds ``sharpness``, ``edge_fraction`` and the like to the history.
+    log
+        Where to write the numbers of each measurement as well: a path that ends in ``.csv``, a folder for TensorBoard
+        event files, or a Weights & Biases run.
     train_batches, test_batches, last_layer, apply, output_field, progress
         As in :func:`diagnose`.
     """
@@ -220,10 +228,12 @@ class Tracker(History):
         *,
         apply: Apply = _vmapped,
         collapse: bool = False,
+        stability: Any = None,
+        log: Any = None,
         output_field: Field | None = None,
         progress: bool | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(stability, log)
         self._batches = {"training set": train_batches, "test set": test_batches}
         self._where, self._collapse = last_layer, collapse
         self._options: dict[str, Any] = {"apply": apply, "output_field": output_field, "progress": progress}
@@ -248,7 +258,9 @@ class Tracker(History):
             for name, batches in self._batches.items()
         )
         layer = self._where(model)
-        return self._record(epoch, train, test, (layer.weight, layer.bias) if self._collapse else None, numbers)
+        curvature = self._measure_stability(partial(stability, model, self._batches["training set"], **self._options))
+        last = (layer.weight, layer.bias) if self._collapse else None
+        return self._record(epoch, train, test, last, numbers, curvature)
 
 
 def _stream(

@@ -248,6 +248,13 @@ class Tracker(History):
     ----------
     collapse
         Whether to measure NC1 to NC3 of the training set as well, in the same pass.
+    stability
+        Whether to measure the edge of stability as well: True, options of :func:`stability` such as ``{"optimizer": optimizer}``, or a
+        function without arguments that returns such options, called at each measurement.
+        Adds ``sharpness``, ``edge_fraction`` and the like to the history.
+    log
+        Where to write the numbers of each measurement as well: a path that ends in ``.csv``, a folder for TensorBoard
+        event files, or a Weights & Biases run.
     model, train_loader, test_loader, last_layer, device, output_field, progress
         As in :func:`diagnose`.
 
@@ -270,10 +277,12 @@ class Tracker(History):
         device: Any = None,
         *,
         collapse: bool = False,
+        stability: Any = None,
+        log: Any = None,
         output_field: Field | None = None,
         progress: bool | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(stability, log)
         self.model, self._layer, self._device, self._collapse = model, last_layer, device, collapse
         self._loaders = {"training set": train_loader, "test set": test_loader}
         self._output_field, self._progress = output_field, progress
@@ -295,7 +304,9 @@ class Tracker(History):
             statistics(self.model, loader, layer, self._device, progress=self._progress, name=name, **field)
             for name, loader in self._loaders.items()
         )
-        return self._record(epoch, train, test, weights(layer) if self._collapse else None, numbers)
+        options: dict[str, Any] = {"device": self._device, "progress": self._progress, **field}
+        curvature = self._measure_stability(partial(stability, self.model, loader, **options))
+        return self._record(epoch, train, test, weights(layer) if self._collapse else None, numbers, curvature)
 
 
 def lightning_callback(tracker: Tracker, every: int = 1) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from solvable.diagnostics.update_rule import UpdateRule, adam_scale
+from solvable.diagnostics.update_rule import NoStepYetError, UpdateRule, adam_scale
 
 _COVERED = "SGD, Adam, AdamW or RMSprop"
 
@@ -64,7 +64,7 @@ def _precondition(name: str, group: Any, state: Any, parameter: torch.Tensor) ->
     if key not in state:
         if not parameter.requires_grad:
             return np.ones(tuple(parameter.shape))
-        raise ValueError(
+        raise NoStepYetError(
             f"the optimizer {name} has made no step for a parameter of shape {tuple(parameter.shape)}: its "
             "preconditioner is known after the first step"
         )

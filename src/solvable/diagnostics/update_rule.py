@@ -28,6 +28,10 @@ from solvable.checks import check_value, rules
 from solvable.training import MOMENTUM, GradientDescent, Schedule
 
 
+class NoStepYetError(ValueError):
+    """An adaptive optimiser has made no step, so that what it multiplies gradients by is not known."""
+
+
 @dataclasses.dataclass(frozen=True)
 class UpdateRule:
     """How an optimiser turns gradients into steps, as far as its stability depends on it.
@@ -187,7 +191,7 @@ def _of_optax(state: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     eps = float(given.get("eps", injected.get("eps", 1e-8)))
     count = int(moments.count)
     if count < 1:
-        raise ValueError("the Optax state has made no step: its preconditioner is known after the first one")
+        raise NoStepYetError("the Optax state has made no step: its preconditioner is known after the first one")
     scale = jax.tree.map(lambda nu: adam_scale(np.asarray(nu, np.float64), count, first, second, eps), moments.nu)
     decay = float(given.get("weight_decay", 0.0))
     return {
