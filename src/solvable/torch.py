@@ -249,9 +249,9 @@ class Tracker(History):
     collapse
         Whether to measure NC1 to NC3 of the training set as well, in the same pass.
     stability
-        Whether to measure the edge of stability as well: True, options of :func:`stability` such as ``{"optimizer": optimizer}``, or a
-        function without arguments that returns such options, called at each measurement.
-        Adds ``sharpness``, ``edge_fraction`` and the like to the history.
+        Whether to measure the edge of stability as well: True, options of :func:`stability` such as
+        ``{"optimizer": optimizer}``, or a function that returns such options, called at each
+        measurement. Adds ``sharpness``, ``edge_fraction`` and the like to the history.
     log
         Where to write the numbers of each measurement as well: a path that ends in ``.csv``, a folder for TensorBoard
         event files, or a Weights & Biases run.

@@ -315,6 +315,8 @@ def test_verdicts_and_dataset():
     assert "80 % of the edge" in at(1.6).verdict
     assert at(2.0).regime == "edge of stability"
     assert at(3.0).regime == "unstable"
+    assert (at(0.0).edge_fraction, at(0.0).regime) == (0, "stable")
+    assert "does not move" in at(0.0).verdict
     report = at(None)
     assert report.regime == "unknown"
     assert report.edge_fraction is None

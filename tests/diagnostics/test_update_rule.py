@@ -156,6 +156,12 @@ def test_schedules_are_read_at_the_step():
     assert UpdateRule.of(training, step=50).learning_rate == pytest.approx(0.2)
 
 
+def test_a_learning_rate_that_has_decayed_to_zero_has_no_edge():
+    rule = UpdateRule.of(torch.optim.SGD([weights()], lr=0.0, momentum=0.9))
+    assert rule.edge == math.inf
+    assert rule.stable_learning_rate(2.0) == pytest.approx(1.9)
+
+
 def test_learning_rates_of_groups_are_a_scale():
     first, second = weights(), weights()
     rule = UpdateRule.of(torch.optim.SGD([{"params": [first], "lr": 0.1}, {"params": [second], "lr": 0.4}]))
@@ -194,7 +200,7 @@ def test_what_has_no_edge_is_refused(make, words):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("wrong", [{"learning_rate": 0}, {"momentum": 1.0}, {"weight_decay": -1.0}])
+@pytest.mark.parametrize("wrong", [{"learning_rate": -1}, {"momentum": 1.0}, {"weight_decay": -1.0}])
 def test_rules_of_numbers(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         UpdateRule(**{"learning_rate": 0.1, **wrong})

@@ -32,7 +32,7 @@ def rule_of(optimizer: Any) -> UpdateRule:
     decoupled = name == "AdamW" or any(group.get("decoupled_weight_decay") for group in groups)
     uniform = name == "SGD" and len({float(group["lr"]) for group in groups}) == 1
     scale = {
-        parameter: float(group["lr"]) / rate * _precondition(name, group, optimizer.state.get(parameter, {}), parameter)
+        parameter: (float(group["lr"]) / rate if rate else 1.0) * _scale(name, group, optimizer.state, parameter)
         for group in ([] if uniform else groups)
         for parameter in group["params"]
     }
@@ -57,7 +57,9 @@ def _constants(name: str, group: Any) -> tuple[float, bool, float]:
     return momentum, bool(group.get("nesterov", False)), dampening
 
 
-def _precondition(name: str, group: Any, state: Any, parameter: torch.Tensor) -> Any:
+def _scale(name: str, group: Any, states: Any, parameter: torch.Tensor) -> Any:
+    """What the optimiser multiplies the gradient of a parameter by, besides its learning rate."""
+    state = states.get(parameter, {})
     if name == "SGD":
         return np.ones(tuple(parameter.shape))
     key = "max_exp_avg_sq" if group.get("amsgrad") else "exp_avg_sq" if name != "RMSprop" else "square_avg"

@@ -132,6 +132,8 @@ class StabilityReport(Report):
             return f"{measured}: the loss is curved upwards in no direction that was found, and there is no edge."
         if self.rule is None:
             return f"{measured}; gradient descent is stable up to a learning rate of {self.stable_learning_rate:.3g}."
+        if self.rule.learning_rate == 0:
+            return f"{measured}; {self.rule.describe()} does not move."
         where = {
             "stable": "",
             "edge of stability": ", at the edge of stability",
@@ -246,7 +248,7 @@ class StabilityReport(Report):
         ):
             modes = np.arange(1, len(values) + 1)
             panels[0].errorbar(modes, values, errors, fmt="o", color=colour, label=label, capsize=3)
-        if self.edge is not None:
+        if self.edge is not None and math.isfinite(self.edge):
             panels[0].axhline(self.edge, color="0.4", linestyle="--", linewidth=1, label="edge of stability")
         name = "eigenvalue, preconditioned" if self.preconditioned else "eigenvalue"
         panels[0].set(xlabel="mode", ylabel=name, xticks=np.arange(1, len(self.eigenvalues) + 1))

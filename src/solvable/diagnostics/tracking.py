@@ -122,7 +122,7 @@ class History:
         return xr.concat(self._measurements, "epoch", join="outer", data_vars="all", combine_attrs="override")
 
     def plot(self) -> "Figure":
-        """Effective dimensions, distance from minimum features, collapse, stability and your own numbers, over epochs."""
+        """Effective dimensions, distance from minimum features, collapse, stability and your own numbers."""
         from solvable.plotting import COLOURS, new_figure
 
         data = self.history

@@ -39,7 +39,7 @@ class UpdateRule:
     Parameters
     ----------
     learning_rate
-        Learning rate η; of several, the largest.
+        Learning rate η; of several, the largest. It may be zero, as at the ends of schedules.
     momentum
         Momentum β, the first of the two β of Adam.
     nesterov
@@ -73,7 +73,7 @@ class UpdateRule:
     name: str = ""
 
     def __post_init__(self) -> None:
-        check_value("learning_rate", self.learning_rate, rules.positive, False, "learning rate")
+        check_value("learning_rate", self.learning_rate, rules.not_negative, False, "learning rate")
         check_value("momentum", self.momentum, MOMENTUM, False, "momentum")
         check_value("dampening", self.dampening, MOMENTUM, False, "dampening of the velocity")
         if isinstance(self.weight_decay, int | float):
@@ -85,7 +85,9 @@ class UpdateRule:
 
     @property
     def edge(self) -> float:
-        """The largest stable curvature, of the loss with its coupled weight decay."""
+        """The largest stable curvature, of the loss with its coupled weight decay; infinite where nothing moves."""
+        if self.learning_rate == 0:
+            return math.inf
         kept = 1 - self.learning_rate * self.decoupled_weight_decay
         return (1 + kept) * self._reach / self.learning_rate
 
