@@ -371,3 +371,34 @@ def test_what_cannot_be_measured_is_refused_in_a_line(change, words):
         stability(model, data, **arguments)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_measured_sharpness_is_that_of_theory_and_falls_below_the_edge():
+    """Along the flow of two weights in closed form; with a rate whose edge is lower, descent ends below that edge."""
+    model = solvable.ScalarNetwork(initial_first=(1.2,), initial_second=(0.05,), target=1.0)
+    flow = model.predict([0.2, 1.0, 3.0])
+    data = np.ones((1, 1)), np.ones((1, 1))
+
+    def measured(weights, rate=0.1):
+        found = stability(
+            lambda p, x: p[0] * p[1] * x,
+            data,
+            loss="half-mse",
+            learning_rate=rate,
+            parameters=tuple(map(np.asarray, weights)),
+            dtype="float64",
+        )
+        return found.sharpness, found.edge
+
+    for place in range(3):
+        a, b = float(flow["first"][place, 0]), float(flow["second"][place, 0])
+        theory = (a * a + b * b) / 2 + math.hypot((a * a - b * b) / 2, 2 * a * b - 1)
+        assert measured((a, b))[0] == pytest.approx(theory, rel=1e-9)
+    above = measured((a, b))[0] - 2.35
+    assert above > 0.1
+    rate = 2 / 2.35
+    for _ in range(300):
+        a, b = a - rate * (a * b - 1) * b, b - rate * (a * b - 1) * a
+    sharpness, edge = measured((a, b), rate)
+    # The oscillation that began at the edge plus ``above`` ends about as far below it.
+    assert edge - 1.5 * above < sharpness < edge

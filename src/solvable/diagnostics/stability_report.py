@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -116,8 +116,8 @@ class StabilityReport(Report):
         return (self.rule or UpdateRule(1.0)).stable_learning_rate(self.sharpness)
 
     @property
-    def regime(self) -> Literal["stable", "edge of stability", "unstable", "unknown"]:
-        """Where the optimiser is: below 0.9 of the edge, within 10 % of it, or beyond."""
+    def regime(self) -> str:
+        """``"stable"`` below 0.9 of the edge, ``"edge of stability"``, ``"unstable"`` above 1.1 of it, or ``"unknown"``."""
         fraction = self.edge_fraction
         if fraction is None:
             return "unknown"
