@@ -230,8 +230,9 @@ def stability(
     >>> network = torch.nn.Linear(4, 1)
     >>> data = torch.eye(4), torch.ones(4, 1)
     >>> optimizer = torch.optim.SGD(network.parameters(), lr=0.4)
-    >>> solvable.torch.stability(network, data, optimizer, loss="mse").regime  # sharpness 2 (1 + 1/4), edge 5
-    'stable'
+    >>> report = solvable.torch.stability(network, data, optimizer, loss="mse")
+    >>> round(report.sharpness, 3), round(report.edge, 3)
+    (2.5, 5.0)
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")

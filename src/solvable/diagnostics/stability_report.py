@@ -107,7 +107,7 @@ class StabilityReport(Report):
 
     @property
     def edge_fraction(self) -> float | None:
-        """The largest eigenvalue over the edge: ``learning_rate * sharpness / 2`` for plain gradient descent."""
+        """The largest eigenvalue over the edge, ``learning_rate * sharpness / 2`` for plain gradient descent."""
         return None if self.rule is None else self.sharpness / self.rule.edge
 
     @property
@@ -117,7 +117,7 @@ class StabilityReport(Report):
 
     @property
     def regime(self) -> str:
-        """``"stable"`` below 0.9 of the edge, ``"edge of stability"``, ``"unstable"`` above 1.1 of it, or ``"unknown"``."""
+        """``"stable"`` below 0.9 of the edge, ``"unstable"`` above 1.1, ``"edge of stability"``, or ``"unknown"``."""
         fraction = self.edge_fraction
         if fraction is None:
             return "unknown"
