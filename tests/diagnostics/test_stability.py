@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 
 import solvable
 import solvable.equinox
@@ -36,7 +37,7 @@ def linear(weights, inputs):
 def whole(loss, parameters=PARAMETERS):
     """Hessian and Gauss-Newton matrix by dense automatic differentiation: another route than products."""
     with jax.enable_x64(True):
-        flat, back = jax.flatten_util.ravel_pytree(tuple(map(jnp.asarray, parameters)))
+        flat, back = ravel_pytree(tuple(map(jnp.asarray, parameters)))
 
         def outputs(vector):
             return apply(back(vector), jnp.asarray(INPUTS)).ravel()
@@ -293,7 +294,7 @@ def test_the_preconditioned_hessian_of_optax():
         state, nu = optimiser.init(weights), 0.0
         for _ in range(2):
             slope = jax.grad(lambda p: cross_entropy(apply(p, jnp.asarray(INPUTS))))(weights)
-            flat = np.asarray(jax.flatten_util.ravel_pytree(slope)[0])
+            flat = np.asarray(ravel_pytree(slope)[0])
             nu = 0.95 * nu + 0.05 * flat**2
             update, state = optimiser.update(slope, state, weights)
             weights = optax.apply_updates(weights, update)
