@@ -141,7 +141,8 @@ class StabilityReport(Report):
         }[self.regime]
         fraction = 100 * (self.edge_fraction or 0.0)
         shown = f"{fraction:.0f}" if fraction >= 1 else f"{fraction:.2g}"
-        return f"{measured}; {self.rule.describe()} is stable up to {self.rule.edge:.4g}: {shown} % of the edge{where}."
+        edge = f"{self.rule.describe()} is stable up to {_plain(self.rule.edge)}"
+        return f"{measured}; {edge}: {shown} % of the edge{where}."
 
     def _rows(self) -> list[tuple[str, str]]:
         which = "preconditioned Hessian" if self.preconditioned else "Hessian"
@@ -279,6 +280,11 @@ def number_with_error(value: float, error: float) -> str:
     if digits > 6 or abs(value) >= 1e6 or (value and abs(value) < 1e-3):
         return f"{value:.6g} ± {error:.1g}"
     return f"{value:.{max(digits, 0)}f} ± {round(error, digits):.{max(digits, 0)}f}"
+
+
+def _plain(value: float) -> str:
+    """Four digits, and whole numbers below a million in full."""
+    return f"{value:.0f}" if 1e4 <= value < 1e6 else f"{value:.4g}"
 
 
 def _list(values: np.ndarray, errors: np.ndarray) -> str:
