@@ -8,6 +8,7 @@ The network runs in the precision of the program that it comes from, and its out
 
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -18,6 +19,7 @@ from jaxtyping import Array
 
 from solvable import diagnostics
 from solvable.diagnostics.batches import as_batches
+from solvable.diagnostics.curvature import Loss
 from solvable.diagnostics.laziness import INITIAL_NOT_GIVEN, training_regime
 from solvable.diagnostics.linear_layers import linear_layers
 from solvable.diagnostics.outputs import Field, find_outputs, select_field
@@ -25,7 +27,7 @@ from solvable.diagnostics.precision import precision_of
 from solvable.diagnostics.tracking import History
 from solvable.progress import progress_bar
 
-__all__ = ["Tracker", "collapse", "diagnose", "statistics"]
+__all__ = ["Tracker", "collapse", "diagnose", "stability", "statistics"]
 
 Apply = Callable[[Any, Array], Array]
 Where = Callable[[Any], eqx.nn.Linear]
@@ -154,6 +156,50 @@ def collapse(
     return diagnostics.collapse(collected, layer.weight, layer.bias, batches=again)
 
 
+def stability(
+    model: Any,
+    batches: Any,
+    optimizer: Any = None,
+    *,
+    loss: Loss | None = None,
+    apply: Apply = _vmapped,
+    output_field: Field | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> diagnostics.StabilityReport:
+    """How far training is from the edge of stability: :func:`solvable.diagnostics.stability` for a module.
+
+    The network runs in inference mode.
+
+    Parameters
+    ----------
+    batches
+        Batches ``(inputs, targets)`` of the training set, or one such pair of whole arrays.
+    optimizer
+        A :class:`solvable.GradientDescent`, the state of Optax's Adam (with ``learning_rate=``), or an
+        :class:`solvable.diagnostics.UpdateRule`.
+    loss
+        ``"mse"``, ``"half-mse"``, ``"cross-entropy"`` (the default for class labels), or a function of outputs and
+        targets.
+    **options
+        Further options of :func:`solvable.diagnostics.stability`, such as ``learning_rate`` or ``density``.
+    model, apply, output_field, progress
+        As in :func:`diagnose`.
+
+    >>> import equinox, jax, solvable, solvable.equinox
+    >>> network = equinox.nn.Linear(4, 1, key=jax.random.key(0))
+    >>> data = jax.numpy.eye(4), jax.numpy.ones((4, 1))
+    >>> solvable.equinox.stability(network, data, solvable.GradientDescent(0.4), loss="mse").regime
+    'stable'
+    """
+
+    def run(own: Any, inputs: Array) -> Any:
+        return apply(eqx.nn.inference_mode(own), inputs)
+
+    given: dict[str, Any] = {"loss": loss, "output_field": output_field, "progress": progress}
+    return diagnostics.stability(run, batches, optimizer=optimizer, **{"parameters": model, **given, **options})
+
+
 class Tracker(History):
     """The feature metrics during training: call it once per epoch with the network of that epoch.
 
@@ -163,6 +209,13 @@ class Tracker(History):
     ----------
     collapse
         Whether to measure NC1 to NC3 of the training set as well, in the same pass.
+    stability
+        Whether to measure the edge of stability as well: True, options of :func:`stability` such as
+        ``{"learning_rate": 0.1}``, or a function that returns such options, called at each
+        measurement. Adds ``sharpness``, ``edge_fraction`` and the like to the history.
+    log
+        Where to write the numbers of each measurement as well: a path that ends in ``.csv``, a folder for TensorBoard
+        event files, or a Weights & Biases run.
     train_batches, test_batches, last_layer, apply, output_field, progress
         As in :func:`diagnose`.
     """
@@ -175,10 +228,12 @@ class Tracker(History):
         *,
         apply: Apply = _vmapped,
         collapse: bool = False,
+        stability: Any = None,
+        log: Any = None,
         output_field: Field | None = None,
         progress: bool | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(stability, log)
         self._batches = {"training set": train_batches, "test set": test_batches}
         self._where, self._collapse = last_layer, collapse
         self._options: dict[str, Any] = {"apply": apply, "output_field": output_field, "progress": progress}
@@ -203,7 +258,9 @@ class Tracker(History):
             for name, batches in self._batches.items()
         )
         layer = self._where(model)
-        return self._record(epoch, train, test, (layer.weight, layer.bias) if self._collapse else None, numbers)
+        curvature = self._measure_stability(partial(stability, model, self._batches["training set"], **self._options))
+        last = (layer.weight, layer.bias) if self._collapse else None
+        return self._record(epoch, train, test, last, numbers, curvature)
 
 
 def _stream(

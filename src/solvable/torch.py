@@ -17,20 +17,27 @@ try:
     import torch
 except ImportError as error:
     raise ImportError("solvable.torch needs PyTorch: pip install 'solvable[torch]'") from error
-import numpy as np
 
 from solvable import diagnostics
+from solvable.diagnostics._torch_batches import batches_of, random_state_restored, unpack
 from solvable.diagnostics._torch_layers import ForwardPass, input_and_output, named_layer, weights
 from solvable.diagnostics._torch_tangent import inference_mode
-from solvable.diagnostics.batches import as_batches
+from solvable.diagnostics.curvature import Loss
 from solvable.diagnostics.laziness import INITIAL_NOT_GIVEN, training_regime
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tracking import History
 from solvable.progress import progress_bar
 
-__all__ = ["Tracker", "collapse", "diagnose", "hugging_face_callback", "lightning_callback", "statistics"]
+__all__ = [
+    "Tracker",
+    "collapse",
+    "diagnose",
+    "hugging_face_callback",
+    "lightning_callback",
+    "stability",
+    "statistics",
+]
 
-_TARGET_KEYS = ("labels", "label", "targets", "target")
 # The label that losses in PyTorch and Hugging Face ignore: padded tokens.
 _IGNORED = -100
 # Inputs on which the training regime is measured.
@@ -88,8 +95,8 @@ def diagnose(
     report = diagnostics.features(train, test)
     if initial is None:
         return replace(report, not_measured=INITIAL_NOT_GIVEN)
-    with _restored(model, device) as chosen, _random_state_restored(test_loader):
-        inputs = _first_inputs(_batches(test_loader, model, "test set"), chosen)
+    with _restored(model, device) as chosen, random_state_restored(test_loader):
+        inputs = _first_inputs(batches_of(test_loader, model, "test set"), chosen)
         training, reason = training_regime(model, initial, model, inputs, output_field, progress)
     return replace(report, training=training, not_measured=reason)
 
@@ -179,12 +186,58 @@ def find_last_layer(
     """
     if last_layer is not None:
         return named_layer(model, last_layer)
-    with _restored(model, device) as chosen, _random_state_restored(loader):
-        for batch in _batches(loader, model, "data"):
-            arguments, keywords, targets = _unpack(batch, chosen)
+    with _restored(model, device) as chosen, random_state_restored(loader):
+        for batch in batches_of(loader, model, "data"):
+            arguments, keywords, targets = unpack(batch, chosen)
             forward = partial(model, *arguments, **keywords)
             return ForwardPass(model, forward, ()).last_layer(_samples(targets), output_field)
     raise ValueError("the loader gave no batch to find the last layer with")
+
+
+def stability(
+    model: torch.nn.Module,
+    loader: Iterable[Any],
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    loss: Loss | None = None,
+    device: Any = None,
+    output_field: Field | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> diagnostics.StabilityReport:
+    """How far training is from the edge of stability: :func:`solvable.diagnostics.stability` for a loader.
+
+    The network runs in evaluation mode and is left unchanged, and so is the random state of the process and the loader.
+
+    Parameters
+    ----------
+    loader
+        Batches of the training set, or one pair of whole arrays. Every pass reads the same batches, also of a loader
+        that shuffles.
+    optimizer
+        The ``torch.optim`` optimiser in use: SGD, Adam, AdamW or RMSprop. Its learning rates, momentum, weight decay
+        and the preconditioner in its state are read.
+    loss
+        ``"mse"``, ``"half-mse"``, ``"cross-entropy"`` (the default for class labels), or a function of outputs and
+        targets, such as a module of ``torch.nn``.
+    **options
+        Further options of :func:`solvable.diagnostics.stability`, such as ``learning_rate``, ``budget``, ``density``.
+    model, device, output_field, progress
+        As in :func:`diagnose`.
+
+    >>> import torch, solvable.torch
+    >>> _ = torch.manual_seed(0)
+    >>> network = torch.nn.Linear(4, 1)
+    >>> data = torch.eye(4), torch.ones(4, 1)
+    >>> optimizer = torch.optim.SGD(network.parameters(), lr=0.4)
+    >>> report = solvable.torch.stability(network, data, optimizer, loss="mse")
+    >>> round(report.sharpness, 3), round(report.edge, 3)
+    (2.5, 5.0)
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    given: dict[str, Any] = {"loss": loss, "device": device, "output_field": output_field, "progress": progress}
+    return diagnostics.stability(model, loader, optimizer=optimizer, **given, **options)
 
 
 class Tracker(History):
@@ -196,6 +249,13 @@ class Tracker(History):
     ----------
     collapse
         Whether to measure NC1 to NC3 of the training set as well, in the same pass.
+    stability
+        Whether to measure the edge of stability as well: True, options of :func:`stability` such as
+        ``{"optimizer": optimizer}``, or a function that returns such options, called at each
+        measurement. Adds ``sharpness``, ``edge_fraction`` and the like to the history.
+    log
+        Where to write the numbers of each measurement as well: a path that ends in ``.csv``, a folder for TensorBoard
+        event files, or a Weights & Biases run.
     model, train_loader, test_loader, last_layer, device, output_field, progress
         As in :func:`diagnose`.
 
@@ -218,10 +278,12 @@ class Tracker(History):
         device: Any = None,
         *,
         collapse: bool = False,
+        stability: Any = None,
+        log: Any = None,
         output_field: Field | None = None,
         progress: bool | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(stability, log)
         self.model, self._layer, self._device, self._collapse = model, last_layer, device, collapse
         self._loaders = {"training set": train_loader, "test set": test_loader}
         self._output_field, self._progress = output_field, progress
@@ -243,7 +305,9 @@ class Tracker(History):
             statistics(self.model, loader, layer, self._device, progress=self._progress, name=name, **field)
             for name, loader in self._loaders.items()
         )
-        return self._record(epoch, train, test, weights(layer) if self._collapse else None, numbers)
+        options: dict[str, Any] = {"device": self._device, "progress": self._progress, **field}
+        curvature = self._measure_stability(partial(stability, self.model, loader, **options))
+        return self._record(epoch, train, test, weights(layer) if self._collapse else None, numbers, curvature)
 
 
 def lightning_callback(tracker: Tracker, every: int = 1) -> Any:
@@ -305,15 +369,15 @@ def _stream(
 ) -> Generator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Features, outputs and targets, batch by batch; every token of a sequence is a sample."""
     layer = None if last_layer is None else named_layer(model, last_layer)
-    loader = _batches(loader, model, name)
+    loader = batches_of(loader, model, name)
     total = len(loader) if isinstance(loader, Sized) else 0
     with (
         _restored(model, device) as chosen,
-        _random_state_restored(loader),
+        random_state_restored(loader),
         progress_bar(f"measuring the {name}", total, False if total == 0 else progress) as advance,
     ):
         for number, batch in enumerate(loader):
-            arguments, keywords, targets = _unpack(batch, chosen)
+            arguments, keywords, targets = unpack(batch, chosen)
             forward = partial(model, *arguments, **keywords)
             if layer is None:
                 layer = ForwardPass(model, forward, ()).last_layer(_samples(targets), output_field)
@@ -321,22 +385,6 @@ def _stream(
                 ForwardPass(model, forward, (layer,)).check(layer, _samples(targets), output_field)
             yield _as_rows(*input_and_output(layer, forward), targets)
             advance()
-
-
-def _batches(loader: Any, model: Any, name: str) -> Iterable[Any]:
-    """Batches as they are; a pair of whole arrays as batches of tensors, with inputs in the precision of the model."""
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
-    dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), torch.float32)
-
-    def convert(*arrays: Any) -> tuple[torch.Tensor, ...]:
-        # Copies of NumPy arrays: torch warns of read-only memory.
-        inputs, targets = (
-            array if isinstance(array, torch.Tensor) else torch.tensor(np.asarray(array)) for array in arrays
-        )
-        return inputs.to(dtype) if inputs.is_floating_point() else inputs, targets
-
-    return as_batches(loader, name, convert)
 
 
 def _first_inputs(loader: Iterable[Any], device: Any) -> torch.Tensor | None:
@@ -353,24 +401,6 @@ def _first_inputs(loader: Iterable[Any], device: Any) -> torch.Tensor | None:
 
 def _samples(targets: torch.Tensor) -> int:
     return len(targets) if targets.ndim else 0
-
-
-def _unpack(batch: Any, device: Any) -> tuple[list[Any], dict[str, Any], torch.Tensor]:
-    """Positional and keyword arguments for the model, and the targets."""
-
-    def moved(value: Any) -> Any:
-        return value.to(device) if isinstance(value, torch.Tensor) else value
-
-    if isinstance(batch, Mapping):
-        keywords = {name: moved(value) for name, value in batch.items()}
-        for name in _TARGET_KEYS:
-            if name in keywords:
-                return [], keywords, torch.as_tensor(keywords.pop(name), device=device)
-        raise ValueError(f"a batch has no targets: its keys are {', '.join(batch)}, none of {', '.join(_TARGET_KEYS)}")
-    if isinstance(batch, list | tuple) and len(batch) >= 2:
-        *inputs, targets = batch
-        return [moved(value) for value in inputs], {}, torch.as_tensor(targets, device=device)
-    raise ValueError(f"a batch must be (inputs, targets) or a mapping with labels, not {type(batch).__name__}")
 
 
 def _as_rows(
@@ -414,20 +444,3 @@ def _restored(model: torch.nn.Module, device: Any) -> Iterator[torch.device]:
         for name, buffer in model.named_buffers():
             if name in buffers and not torch.equal(buffer, buffers[name]):
                 buffer.copy_(buffers[name])
-
-
-@contextmanager
-def _random_state_restored(loader: Any) -> Iterator[None]:
-    """Shuffling a loader draws random numbers: a measurement must not change the training that follows."""
-    generators = {
-        id(generator): generator
-        for generator in (getattr(loader, "generator", None), getattr(getattr(loader, "sampler", None), "generator", 0))
-        if isinstance(generator, torch.Generator)
-    }
-    states = {name: generator.get_state() for name, generator in generators.items()}
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        try:
-            yield
-        finally:
-            for name, generator in generators.items():
-                generator.set_state(states[name])

@@ -1,4 +1,4 @@
-"""Diagnostics of a trained network: the quality of its last-layer features, its kernels, and its training regime."""
+"""Diagnostics of a trained network: its last-layer features, its kernels, its training regime and its stability."""
 
 from solvable.diagnostics.collapse import CollapseReport, collapse
 from solvable.diagnostics.features import features
@@ -6,7 +6,10 @@ from solvable.diagnostics.kernel_measures import KernelChange, cka, kernel_align
 from solvable.diagnostics.kernels import feature_kernel, ntk
 from solvable.diagnostics.laziness import LazinessReport, laziness, tangent_model
 from solvable.diagnostics.report import FeatureReport
+from solvable.diagnostics.stability import stability
+from solvable.diagnostics.stability_report import StabilityReport
 from solvable.diagnostics.statistics import FeatureStatistics
+from solvable.diagnostics.update_rule import UpdateRule
 
 __all__ = [
     "CollapseReport",
@@ -14,6 +17,8 @@ __all__ = [
     "FeatureStatistics",
     "KernelChange",
     "LazinessReport",
+    "StabilityReport",
+    "UpdateRule",
     "cka",
     "collapse",
     "feature_kernel",
@@ -23,5 +28,6 @@ __all__ = [
     "laziness",
     "ntk",
     "spectrum",
+    "stability",
     "tangent_model",
 ]

@@ -35,7 +35,7 @@ class TorchNetwork:
         trainable = [name for name, value in model.named_parameters() if value.requires_grad]
         if not trainable:
             raise ValueError("the module has no parameters that require gradients: call requires_grad_(True) on some")
-        state = _state(model, parameters)
+        state = state_of(model, parameters)
         cast = {name: value.to(target) if value.is_floating_point() else value for name, value in state.items()}
         self._trained = {name: cast[name] for name in trainable}
         self._rest = {name: value for name, value in cast.items() if name not in self._trained}
@@ -207,7 +207,7 @@ def _agree(full: Mapping[str, torch.Tensor], name: str, layer: torch.nn.Linear, 
     return bool((product - gradient).abs().max() <= tolerance * gradient.abs().max())
 
 
-def _state(model: torch.nn.Module, parameters: Any) -> dict[str, torch.Tensor]:
+def state_of(model: torch.nn.Module, parameters: Any) -> dict[str, torch.Tensor]:
     own = {name: value.detach() for name, value in (*model.named_parameters(), *model.named_buffers())}
     if parameters is None:
         return own
