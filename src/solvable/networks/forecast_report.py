@@ -250,7 +250,7 @@ class ForecastReport(Report):
         return make_dataset(variables, {"time": times}, attributes, _MEANINGS)
 
     def update(self, steps: Any, losses: Any, training: Any, *, loss: str = "half-mse") -> "RunForecast":
-        """Learn from the first part of a run of this network: does it follow the lazy curve, and where will its loss be?
+        """Learn from the start of a run of this network: does it follow the lazy curve, and where will its loss be?
 
         See {doc}`/networks/forecast` for how, and for how well: the intervals were measured on trained networks.
 
@@ -264,8 +264,8 @@ class ForecastReport(Report):
             How the network is trained: a learning rate, or such as ``GradientDescent(0.1, momentum=0.9)``. In
             mean-field parameterisation the learning rate is the one multiplied by ``learning_rate_scale``.
         loss
-            What is minimised and recorded: ``"half-mse"``, half of the squared error summed over outputs; ``"mse"``, the
-            squared error averaged over outputs; or ``"squared"``, its sum. All are means over inputs.
+            What is minimised and recorded, as a mean over inputs: ``"half-mse"``, half of the squared error summed over
+            outputs; ``"mse"``, the squared error averaged over outputs; or ``"squared"``, its sum.
 
         >>> import numpy as np
         >>> from solvable.networks import MLP, centred

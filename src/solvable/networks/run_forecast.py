@@ -4,8 +4,8 @@ Three continuations of a run are fitted to its records over the last two decades
 kernel, with a time unit and a floor), the *steady* one (a kernel that has grown and keeps its speed), and an empirical
 *power law* with a floor. Each is tested on the run itself: it is fitted to the records up to a tenth, a fifth, ... of
 the time known, and held against the rest, which gives its error per decade of extrapolation. The forecast is the
-geometric mean of the three, weighted by the inverse of these errors; its width combines their disagreement, these
-errors and a least error per decade, times factors that were found once on a development set of trained networks.
+geometric mean of the three, weighted by the inverse squares of these errors; its width combines their disagreement,
+these errors and a least error per decade, times factors that were found once on a development set of trained networks.
 """
 
 import math
@@ -37,7 +37,7 @@ _NOISE = "gaussian"
 # The error per decade of a continuation that could not be tested.
 _UNTESTED = 1.0
 # Errors per decade below this one are not told apart in the weights.
-WEIGHT_ERROR = 0.2
+WEIGHT_ERROR = 0.1
 # The relative difference of the losses at step 0 above which the run is not the one that was forecast.
 _ANOTHER_NETWORK = 0.2
 # Kernel time in units of the inverse largest eigenvalue up to which nothing has been learned.
@@ -117,14 +117,14 @@ def updated(report: ForecastReport, steps: Any, losses: Any, training: Any, loss
 
 
 def weights_of(continuations: Mapping[str, Continuation]) -> dict[str, float]:
-    """Weights that add up to one: inverse errors per decade, each joined with :data:`WEIGHT_ERROR`.
+    """Weights that add up to one: inverse squares of errors per decade, each joined with :data:`WEIGHT_ERROR`.
 
     Parameters
     ----------
     continuations
         The fitted and tested laws.
     """
-    inverse = {name: 1 / math.hypot(one.error_per_decade, WEIGHT_ERROR) for name, one in continuations.items()}
+    inverse = {name: 1 / (one.error_per_decade**2 + WEIGHT_ERROR**2) for name, one in continuations.items()}
     return {name: value / sum(inverse.values()) for name, value in inverse.items()}
 
 
@@ -175,8 +175,8 @@ def _records(steps: Any, losses: Any, clock: Clock) -> tuple[Run, tuple[float, f
     if not np.isfinite(flat[1]).all():
         place = int(np.argmin(np.isfinite(flat[1])))
         raise ValueError(
-            f"the loss is {flat[1][place]:g} at step {flat[0][place]:g}: a forecast needs finite losses, so end the run "
-            "before it, or leave this record out"
+            f"the loss is {flat[1][place]:g} at step {flat[0][place]:g}: a forecast needs finite losses, so end the "
+            "run before it, or leave this record out"
         )
     (run,), notes = check_runs(Run("run", flat[0], clock.scale * flat[1]))
     if clock.training.counts_steps and (run.steps != np.round(run.steps)).any():
