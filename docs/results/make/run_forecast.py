@@ -4,14 +4,14 @@ Networks from lazy to rich (mean-field parameterisation, richness 0.1 to 4) and 
 ReLU and of tanh, are trained by full-batch gradient descent for 3000 steps. Known are the records up to step 300 (and,
 as a second row, up to step 100, for step 1000). There were two rounds:
 
-1. The ``development`` set (circles, steps, parities of two bits, random teachers, two tables of scikit-learn) chose the
-   constants of ``solvable.networks.run_forecast``. They were frozen, and judged on the ``evaluation`` set (other circles,
-   8x8 digits, modular arithmetic, parities of three bits): its 68 % intervals held 53 %, which is a miss.
-2. Both sets then chose the constants again (``joint``), and these were frozen, and judged on the ``held-out`` set, with
-   tasks, seeds, widths and depths of its own.
+1. The ``development`` set (circles, steps, parities of two bits, random teachers, two tables of scikit-learn) chose
+   the constants of ``solvable.networks.run_forecast``. They were frozen, and judged on the ``evaluation`` set (other
+   circles, 8x8 digits, modular arithmetic, parities of three bits): its 68 % intervals held 53 %, which is a miss.
+2. Both sets then chose the constants again (``joint``), and these were frozen, and judged on the ``held-out`` set,
+   with tasks, seeds, widths and depths of its own.
 
-Run as ``python docs/results/make/run_forecast.py held-out``. Trainings are kept in a cache folder (``--cache``), so that
-an interrupted campaign resumes; the ledger ``run-forecast.json`` is written to ``$OUT``, or to
+Run as ``python docs/results/make/run_forecast.py held-out``. Trainings are kept in a cache folder (``--cache``), so
+that an interrupted campaign resumes; the ledger ``run-forecast.json`` is written to ``$OUT``, or to
 ``docs/results/ledgers``. Its entries of the first round were made at the commit that they name.
 """
 
