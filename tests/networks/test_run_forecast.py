@@ -1,4 +1,4 @@
-"""A forecast that learns from the run, on runs whose law is known: the kernel's own curve, sped up, slowed and noisy."""
+"""A forecast that learns from the run, where the law is known: the kernel's own curve, sped up, slowed and noisy."""
 
 import functools
 import json
@@ -79,7 +79,7 @@ def test_another_speed_is_not_lazy_and_its_size_is_right(speed):
     losses = lazy(STEPS, speed)
     learned = report().update(STEPS, losses, RATE)
     assert not learned.is_lazy
-    last = STEPS >= STEPS[-1] / 1.25
+    last = STEPS[-1] / 1.25 <= STEPS
     expected = np.log(losses / finite_steps(STEPS))[last].mean()
     assert learned.deviation[0] == pytest.approx(expected, rel=1e-6)
     percent = f"{100 * abs(math.expm1(expected)):.0f} % {'below' if speed > 1 else 'above'} the lazy curve"
@@ -137,7 +137,7 @@ def test_wrong_runs_end_in_one_line():
         "training must say": (STEPS, losses, None),
         "whole numbers": (STEPS + 0.5, losses, RATE),
         "is not the run that was forecast; measure": (np.append(0, STEPS), 3 * np.append(start, losses), RATE),
-        "it would be with loss='squared'": (np.append(0, STEPS), 2 * np.append(start, losses), RATE),
+        "it would be with loss='mse'": (np.append(0, STEPS), 2 * np.append(start, losses), RATE),
     }
     for message, arguments in cases.items():
         with pytest.raises(ValueError, match=message) as caught:

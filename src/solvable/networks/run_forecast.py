@@ -165,7 +165,7 @@ def _notes(training: Any) -> list[str]:
     return ["the lazy curve is without weight decay, and the run has one"]
 
 
-def _records(steps: Any, losses: Any, clock: Clock) -> tuple[Run, tuple[float, float] | None, list[str]]:
+def _records(steps: Any, losses: Any, clock: Clock) -> tuple[Run, tuple[float, float], list[str]]:
     """The run in kernel time and squared error, its first record, and warnings."""
     flat = [np.atleast_1d(np.asarray(value, float)) for value in (steps, losses)]
     if flat[0].ndim != 1 or flat[0].shape != flat[1].shape:

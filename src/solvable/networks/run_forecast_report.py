@@ -149,7 +149,7 @@ class RunForecast(Report):
         share = np.array(list(self.weights.values()))
         logs = np.log([one.losses(wanted) for one in self.continuations.values()])
         # No continuation rises above where the run is.
-        beyond = distance > 0
+        beyond = wanted.flow_time >= (1 - 1e-9) * self.run.flow_time[-1]
         logs[:, beyond] = np.minimum(logs[:, beyond], math.log(self.run.loss[-1]))
         middle = share @ logs
         disagreement = share @ (logs - middle) ** 2
@@ -160,7 +160,9 @@ class RunForecast(Report):
         for level, factor in zip(LEVELS, FACTORS, strict=True):
             # Within the records, the width is that of their noise and of the fits.
             variables[f"low{100 * level:.0f}"] = loss * np.exp(-factor * width)
-            variables[f"high{100 * level:.0f}"] = loss * np.exp(factor * width)
+            # No interval reaches above the first record: such a run would have diverged.
+            top = np.maximum(self.run.loss.max() / self.clock.scale, loss)
+            variables[f"high{100 * level:.0f}"] = np.minimum(loss * np.exp(np.minimum(factor * width, 600)), top)
         found = {name: (("time",), values) for name, values in variables.items()}
         return make_dataset(found, {"time": steps}, self._attributes(), _WORDS)
 
@@ -250,25 +252,40 @@ class RunForecast(Report):
 
     def plot(self) -> "Figure":
         """The records, the lazy curve, and the forecast with its intervals, up to ten times the last step."""
-        from solvable.plotting import COLOURS, new_figure
+        from solvable.plotting import new_figure
 
         figure, (ax,) = new_figure(1, width=6.4)
-        data = self.to_dataset()
-        times = np.geomspace(float(self.run.steps[0]), float(data.time[-1]), 161)
-        ax.plot(times, self.lazy_loss(np.interp(times, *self._clock_table())), color=COLOURS[0],
-                label="lazy, from the kernel before training")  # fmt: skip
-        for level, strength in zip(LEVELS[::-1], (0.15, 0.35), strict=True):
-            ends = (data[f"{side}{100 * level:.0f}"] for side in ("low", "high"))
-            ax.fill_between(data.time, *ends, color=COLOURS[1], alpha=strength, linewidth=0,
-                            label=f"{100 * level:.0f} % interval")  # fmt: skip
-        ax.plot(data.time, data.loss, color=COLOURS[1], label="forecast")
-        ax.plot(data.step, data.measured_loss, "o", color="black", markersize=3, label="records")
-        floor = min(float(data.low68.min()), float(data.measured_loss.min())) / 3
-        ax.set(xscale="log", yscale="log", xlabel="step", ylabel="training loss", ylim=(floor, None))
-        ax.legend(fontsize="small")
+        draw(ax, self)
         return figure
 
-    def _clock_table(self) -> tuple[np.ndarray, np.ndarray]:
+    def clock_table(self) -> tuple[np.ndarray, np.ndarray]:
         """Steps and their kernel times, up to ten times the last step."""
         grid = np.unique(np.round(np.geomspace(1, _FAR * self.run.steps[-1], 400)))
         return grid, self.clock.times(grid)
+
+
+def draw(ax: Any, report: RunForecast) -> None:
+    """Draw records, lazy curve and forecast of a run.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    report
+        The forecast.
+    """
+    from solvable.plotting import COLOURS
+
+    data = report.to_dataset()
+    times = np.geomspace(float(report.run.steps[0]), float(data.time[-1]), 161)
+    lazy = report.lazy_loss(np.interp(times, *report.clock_table()))
+    ax.plot(times, lazy, color=COLOURS[0], label="lazy, from the kernel before training")
+    for level, strength in zip(LEVELS[::-1], (0.15, 0.35), strict=True):
+        ends = (data[f"{side}{100 * level:.0f}"] for side in ("low", "high"))
+        label = f"{100 * level:.0f} % interval"
+        ax.fill_between(data.time, *ends, color=COLOURS[1], alpha=strength, linewidth=0, label=label)
+    ax.plot(data.time, data.loss, color=COLOURS[1], label="forecast")
+    ax.plot(data.step, data.measured_loss, "o", color="black", markersize=3, label="records")
+    floor = min(float(data.low68.min()), float(data.measured_loss.min())) / 3
+    ax.set(xscale="log", yscale="log", xlabel="step", ylabel="training loss", ylim=(floor, None))
+    ax.legend(fontsize="small")
