@@ -21,6 +21,7 @@ from solvable.inference.empirical_laws import PowerLaw
 from solvable.inference.fitting import Fit
 from solvable.inference.law import Law
 from solvable.inference.runs import Run, check_runs
+from solvable.inference.theory_laws import Curve
 from solvable.inference.thinning import SHORT, thin
 from solvable.networks.forecast_report import ForecastReport
 from solvable.networks.run_laws import LazyLaw, SteadyLaw, lazy_losses, tabulated
@@ -90,7 +91,8 @@ def updated(report: ForecastReport, steps: Any, losses: Any, training: Any, loss
     _check_start(report, start, loss)
     rate = clock.learning_rate
     curve = tabulated(report, run.flow_time, rate)
-    recent = run.part(run.flow_time > run.flow_time[-1] / WINDOW)
+    # Beyond rounding, so that a record at the very edge is out on any clock.
+    recent = run.part(run.flow_time > (1 + 1e-9) * run.flow_time[-1] / WINDOW)
     if recent.size < FEWEST_RECORDS:
         raise ValueError(
             f"the run has {recent.size} records between steps {run.steps[-1] / WINDOW:.3g} and {run.steps[-1]:g}; the "
@@ -109,7 +111,7 @@ def updated(report: ForecastReport, steps: Any, losses: Any, training: Any, loss
         run=run,
         lazy=lazy_losses(report, run.flow_time, rate),
         continuations=found,
-        speed=_speed(curve, run, report),
+        speed=_speed(curve, run),
         loss=loss,
         clock=clock,
         notes=(*notes, *_notes(training)),
@@ -212,14 +214,13 @@ def _check_start(report: ForecastReport, start: tuple[float, float], loss: str) 
     )
 
 
-def _speed(curve: Any, run: Run, report: ForecastReport) -> float:
-    """The time in which the initial kernel would reach the last loss, over the time that the run took."""
-    times = np.exp(curve.grid.knots)
-    lazy = np.exp(curve.logs)
-    last = float(np.exp(np.log(run.loss[run.flow_time > run.flow_time[-1] / 1.25]).mean()))
-    if not lazy.min() < last < lazy.max():
-        return math.nan if last >= lazy.max() else math.inf
-    order = np.argsort(-lazy, kind="stable")
-    middle = float(np.exp(np.log(run.flow_time[run.flow_time > run.flow_time[-1] / 1.25]).mean()))
-    found = np.exp(np.interp(-math.log(last), -curve.logs[order], np.log(times[order])))
-    return float(found) / middle
+def _speed(curve: Curve, run: Run) -> float:
+    """The time in which the initial kernel would reach the last losses, over the time that the run took."""
+    last = run.flow_time > run.flow_time[-1] / 1.25
+    times, losses = run.flow_time[last], run.loss[last]
+    if not np.exp(curve.logs.min()) < losses.min() or not losses.max() < np.exp(curve.logs.max()):
+        return math.nan if losses.max() >= np.exp(curve.logs.max()) else math.inf
+    # Both run downwards, and interpolation needs increasing positions.
+    falling = np.minimum.accumulate(curve.logs)[::-1]
+    found = np.interp(np.log(losses), falling, curve.grid.knots[::-1])
+    return float(np.exp(np.mean(found - np.log(times))))
