@@ -45,7 +45,8 @@ def ntk(
         A JAX function ``apply(parameters, inputs)`` of a batch, an Equinox module of one input, or a torch module of a
         batch. Each input is passed alone, so outputs must not depend on the other inputs of a batch.
     inputs, other_inputs
-        The inputs x and x', along the first axis; x' = x if ``other_inputs`` is not given.
+        The inputs x and x', along the first axis; x' = x if ``other_inputs`` is not given. A tuple or a mapping of arrays
+        holds several inputs, which modules take as positional arguments or keywords, and JAX functions as they are.
     parameters
         The parameters of a JAX function. For a module, other parameters than its own: a module like it, or a torch
         state dict.
