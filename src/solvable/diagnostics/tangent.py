@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from solvable.diagnostics import matrix_products
 from solvable.diagnostics.batches import SeveralInputs, several
 from solvable.diagnostics.linear_layers import (
     NotAnOuterProductError,
@@ -165,6 +166,9 @@ class JaxNetwork:
     @_in_own_precision
     def gradient_size(self, inputs: Any) -> int:
         positions, _ = self._outer_products(self._cast(inputs[:2]))
+        if self._single.batched:
+            found = [jax.tree.leaves(self._trained)[position] for position in positions]
+            return self.size - sum(leaf.size for leaf in found) + sum(sum(leaf.shape) for leaf in found)
         layers = [linear_layers(self._trained)[position] for position in positions]
         inside = sum(leaf.size for leaf in jax.tree.leaves(layers))
         return self.size - inside + sum(sum(layer.weight.shape) + 1 for layer in layers)
@@ -260,13 +264,22 @@ def _tangent(single: _OneInput, trained: PyTree, inputs: jax.Array, direction: P
 def _gradients(
     single: _OneInput, trained: PyTree, positions: tuple[int, ...], factors: Any, inputs: jax.Array, weights: jax.Array
 ) -> list[Any]:
-    """Arrays for the parameters outside the linear layers at these positions, outer products for those inside."""
-    plain, inside = separate(trained, positions)
-    layers = [linear_layers(trained)[position] for position in positions]
-    offsets = [jnp.zeros(layer.weight.shape[0], layer.weight.dtype) for layer in layers]
+    """Arrays for parameters outside the layers, or matrices, at these positions, outer products for those inside."""
+    offsets: list[Any]
+    if single.batched:
+        plain, inside = matrix_products.separate(trained, positions)
+        held = [jax.tree.leaves(trained)[position] for position in positions]
+        offsets = [jnp.zeros(matrix.shape[1], matrix.dtype) for matrix in held]
+    else:
+        plain, inside = separate(trained, positions)
+        layers = [linear_layers(trained)[position] for position in positions]
+        offsets = [jnp.zeros(layer.weight.shape[0], layer.weight.dtype) for layer in layers]
 
     def gradients(x: jax.Array) -> list[Any]:
         def run(own: PyTree, taps: list[Any]) -> tuple[jax.Array, list[Any]]:
+            if single.batched:
+                whole = eqx.combine(own, inside)
+                return matrix_products.tapped(lambda tree: single.outputs(tree, x), whole, single.rest, positions, taps)
             module = eqx.combine(own, inside, single.rest)
             return tapped(lambda tree: single.outputs(tree, x), module, positions, taps, factors)
 
@@ -286,7 +299,9 @@ def _widened(leaf: jax.Array) -> jax.Array:
 def _find_outer_products(single: _OneInput, trained: PyTree, rows: jax.Array) -> tuple[tuple[int, ...], np.ndarray]:
     """The linear layers whose gradients are outer products: those where both agree on two inputs."""
     none = (), np.ones((0, 2))
-    positions = () if single.batched else candidates(eqx.combine(trained, single.rest))
+    if single.batched:
+        return _find_matrix_products(single, trained, rows)
+    positions = candidates(eqx.combine(trained, single.rest))
     if not positions:
         return none
     weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, _outputs(single, trained, rows).shape[1])))
@@ -311,6 +326,31 @@ def _find_outer_products(single: _OneInput, trained: PyTree, rows: jax.Array) ->
             if factors is not None:
                 found[position] = factors
         return tuple(found), np.array(list(found.values())).reshape(-1, 2)
+    return none
+
+
+def _find_matrix_products(single: _OneInput, trained: PyTree, rows: Any) -> tuple[tuple[int, ...], np.ndarray]:
+    """The matrices of a function whose gradients are outer products: those where both agree on two inputs."""
+    none = (), np.ones((0, 2))
+    positions = matrix_products.matrices(trained)
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, _outputs(single, trained, rows).shape[1])))
+    full = _gradients(single, trained, *none, rows, weights) if positions else []
+    while positions:
+        try:
+            gradients = _gradients(single, trained, positions, np.ones((len(positions), 2)), rows, weights)
+        except NotAnOuterProductError as error:
+            positions = tuple(position for position in positions if position != error.layer)
+            continue
+        # A function that does something else with a matrix, or with all of them inside a transformation.
+        except (TypeError, AttributeError, jax.errors.UnexpectedTracerError):
+            return none
+        found = []
+        for position, part in zip(positions, gradients[-len(positions) :], strict=True):
+            product = np.asarray(part.below[:, :, None] * part.slopes[:, 0, None])
+            gradient = np.asarray(full[position]).reshape(product.shape)
+            if factors_of(gradient, product, False, True) is not None:
+                found.append(position)
+        return tuple(found), np.ones((len(found), 2))
     return none
 
 
