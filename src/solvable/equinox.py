@@ -18,11 +18,11 @@ import numpy as np
 from jaxtyping import Array
 
 from solvable import diagnostics
-from solvable.diagnostics.batches import as_batches
+from solvable.diagnostics.batches import as_batches, several
 from solvable.diagnostics.curvature import Loss
 from solvable.diagnostics.laziness import INITIAL_NOT_GIVEN, training_regime
 from solvable.diagnostics.linear_layers import linear_layers
-from solvable.diagnostics.outputs import Field, find_outputs, select_field
+from solvable.diagnostics.outputs import Field, find_outputs, plain_fields, select_field
 from solvable.diagnostics.precision import precision_of
 from solvable.diagnostics.tracking import History
 from solvable.progress import progress_bar
@@ -36,7 +36,7 @@ _REGIME_INPUTS, _CHECKED_INPUTS = 256, 8
 
 
 def _vmapped(model: Any, inputs: Array) -> Array:
-    return jax.vmap(model)(inputs)
+    return jax.vmap(lambda x: plain_fields(model(x)))(inputs)
 
 
 def diagnose(
@@ -294,7 +294,15 @@ def _stream(
 def _pair(batch: Any, number: int) -> tuple[Any, Any]:
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         length = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
-        raise ValueError(f"batch {number} must be a pair (inputs, targets), not {type(batch).__name__}{length}")
+        raise ValueError(
+            f"batch {number} must be a pair (inputs, targets) with one array of inputs, not "
+            f"{type(batch).__name__}{length}"
+        )
+    if several(batch[0]):
+        raise ValueError(
+            f"batch {number} has {len(batch[0])} inputs, and this takes one array of inputs: give a module of one "
+            "array, or collect features, outputs and targets in solvable.diagnostics.FeatureStatistics"
+        )
     return batch[0], batch[1]
 
 

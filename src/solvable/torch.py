@@ -7,7 +7,7 @@ Data are an iterable of batches, such as a ``DataLoader`` or a list, or one pair
 a tuple or list of two arrays is that pair.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
+from collections.abc import Generator, Iterable, Iterator, Sized
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,11 +17,19 @@ try:
     import torch
 except ImportError as error:
     raise ImportError("solvable.torch needs PyTorch: pip install 'solvable[torch]'") from error
+from torch.utils._pytree import tree_leaves, tree_map
 
 from solvable import diagnostics
 from solvable.diagnostics._torch_batches import batches_of, random_state_restored, unpack
-from solvable.diagnostics._torch_layers import ForwardPass, input_and_output, named_layer, weights
-from solvable.diagnostics._torch_tangent import inference_mode
+from solvable.diagnostics._torch_layers import (
+    ForwardPass,
+    feature_place,
+    features_at,
+    input_and_output,
+    named_layer,
+    weights,
+)
+from solvable.diagnostics._torch_tangent import inference_mode, uncompiled
 from solvable.diagnostics.curvature import Loss
 from solvable.diagnostics.laziness import INITIAL_NOT_GIVEN, training_regime
 from solvable.diagnostics.outputs import Field
@@ -44,6 +52,7 @@ _IGNORED = -100
 _REGIME_INPUTS = 256
 
 Layer: TypeAlias = str | torch.nn.Module | None
+FeatureLayer: TypeAlias = Layer | tuple[str | torch.nn.Module, str]
 
 
 def diagnose(
@@ -55,6 +64,7 @@ def diagnose(
     *,
     initial: Any = None,
     output_field: Field | None = None,
+    feature_layer: FeatureLayer = None,
     progress: bool | None = None,
 ) -> diagnostics.FeatureReport:
     """The report of a network: intensity, quality and utilisation of its features, and the regimes that it is in.
@@ -79,6 +89,9 @@ def diagnose(
     output_field
         Which field holds the outputs of a network that returns several arrays, by name or position. By default
         ``logits``, or the only array that can be outputs.
+    feature_layer
+        For networks without a linear last layer: any layer whose outputs are the features, a module or its name; or a
+        pair such as ``("head", "inputs")`` for a layer whose inputs are. Features of an input are flattened.
     progress
         Whether to show a progress bar; by default on a terminal.
 
@@ -88,15 +101,16 @@ def diagnose(
     >>> solvable.torch.diagnose(network, batches, batches).regime
     'extended-feature'
     """
+    chosen: dict[str, Any] = {"output_field": output_field, "feature_layer": feature_layer, "progress": progress}
     train, test = (
-        statistics(model, loader, last_layer, device, output_field=output_field, progress=progress, name=name)
+        statistics(model, loader, last_layer, device, name=name, **chosen)
         for loader, name in ((train_loader, "training set"), (test_loader, "test set"))
     )
     report = diagnostics.features(train, test)
     if initial is None:
         return replace(report, not_measured=INITIAL_NOT_GIVEN)
-    with _restored(model, device) as chosen, random_state_restored(test_loader):
-        inputs = _first_inputs(batches_of(test_loader, model, "test set"), chosen)
+    with _restored(model, device) as place, random_state_restored(test_loader):
+        inputs = _first_inputs(batches_of(test_loader, model, "test set"), place)
         training, reason = training_regime(model, initial, model, inputs, output_field, progress)
     return replace(report, training=training, not_measured=reason)
 
@@ -108,6 +122,7 @@ def statistics(
     device: Any = None,
     *,
     output_field: Field | None = None,
+    feature_layer: FeatureLayer = None,
     progress: bool | None = None,
     name: str = "data",
 ) -> diagnostics.FeatureStatistics:
@@ -119,11 +134,11 @@ def statistics(
         Batches, or one pair of whole arrays.
     name
         What the data are called in error messages.
-    model, last_layer, device, output_field, progress
+    model, last_layer, device, output_field, feature_layer, progress
         As in :func:`diagnose`.
     """
     collected = diagnostics.FeatureStatistics()
-    with closing(_stream(model, loader, last_layer, device, output_field, progress, name)) as batches:
+    with closing(_stream(model, loader, last_layer, device, output_field, progress, name, feature_layer)) as batches:
         for features, outputs, targets in batches:
             collected.update(features, outputs, targets)
     if not collected.batches:
@@ -184,6 +199,8 @@ def find_last_layer(
     output_field
         Field of the model's return value that holds the outputs, if it returns several things.
     """
+    if isinstance(model, torch.nn.Module):
+        model = uncompiled(model)
     if last_layer is not None:
         return named_layer(model, last_layer)
     with _restored(model, device) as chosen, random_state_restored(loader):
@@ -366,9 +383,15 @@ def _stream(
     output_field: Field | None,
     progress: bool | None,
     name: str,
+    feature_layer: FeatureLayer = None,
 ) -> Generator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Features, outputs and targets, batch by batch; every token of a sequence is a sample."""
+    if isinstance(model, torch.nn.Module):
+        model = uncompiled(model)
+    if last_layer is not None and feature_layer is not None:
+        raise ValueError("give last_layer or feature_layer, not both: each says where the features are")
     layer = None if last_layer is None else named_layer(model, last_layer)
+    watched = None if feature_layer is None else feature_place(model, feature_layer)
     loader = batches_of(loader, model, name)
     total = len(loader) if isinstance(loader, Sized) else 0
     with (
@@ -379,6 +402,10 @@ def _stream(
         for number, batch in enumerate(loader):
             arguments, keywords, targets = unpack(batch, chosen)
             forward = partial(model, *arguments, **keywords)
+            if watched is not None:
+                yield *features_at(*watched, forward, _samples(targets), output_field), targets
+                advance()
+                continue
             if layer is None:
                 layer = ForwardPass(model, forward, ()).last_layer(_samples(targets), output_field)
             elif number == 0:
@@ -387,16 +414,21 @@ def _stream(
             advance()
 
 
-def _first_inputs(loader: Iterable[Any], device: Any) -> torch.Tensor | None:
-    """The first inputs of a loader; None if the inputs of a batch are several tensors, or a mapping."""
-    found: list[torch.Tensor] = []
+def _first_inputs(loader: Iterable[Any], device: Any) -> Any:
+    """The first inputs of a loader, a tensor or several; None if some are no tensors with a row for each target."""
+    found: list[Any] = []
     for batch in loader:
-        if isinstance(batch, Mapping) or len(batch) != 2 or not isinstance(batch[0], torch.Tensor):
+        arguments, keywords, targets = unpack(batch, device)
+        inputs = keywords or tuple(arguments)
+        if not all(isinstance(value, torch.Tensor) and len(value) == len(targets) for value in tree_leaves(inputs)):
             return None
-        found.append(batch[0].to(device))
-        if sum(map(len, found)) >= _REGIME_INPUTS:
+        found.append(inputs)
+        if sum(len(tree_leaves(one)[0]) for one in found) >= _REGIME_INPUTS:
             break
-    return torch.cat(found)[:_REGIME_INPUTS]
+    if not found:
+        return None
+    joined: Any = tree_map(lambda *parts: torch.cat(parts)[:_REGIME_INPUTS], *found)
+    return joined[0] if isinstance(joined, tuple) and len(joined) == 1 else joined
 
 
 def _samples(targets: torch.Tensor) -> int:

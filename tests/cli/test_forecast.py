@@ -93,3 +93,28 @@ def test_built_in_network_checkpoint_and_figure(folder: Path, capsys: pytest.Cap
     eqx.tree_serialise_leaves("w.eqx", trained)
     assert _run(["forecast", "--model", "forecast_makers:module", "--data", "data.npz", "--checkpoint", "w.eqx"]) == 0
     assert "measured at the weights of w.eqx" in capsys.readouterr().out
+
+
+def test_a_log_of_the_run_updates_the_forecast(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["forecast", "--model", "forecast_makers:network", "--data", "data.npz", "--seeds", "1"]
+    assert _run([*arguments, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    steps = np.unique(np.round(np.geomspace(1, 300, 60)))
+    # The run of a network that learns three times as fast as its kernel allows.
+    decay = np.exp(-2 * np.multiply.outer(steps * 3 * 0.1, content["eigenvalues"][0]))
+    losses = (decay @ np.array(content["power"][0]) + content["outside"][0]) / 2
+    rows = [f"{step:g},{loss:.9g}" for step, loss in zip(steps, losses, strict=True)]
+    Path("log.csv").write_text("\n".join(["step,loss", *rows]) + "\n")
+    logged = ["--log", "log.csv", "--learning-rate", "0.1"]
+    assert _run([*arguments, *logged, "--plot", "run.png"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "faster than its initial kernel allows" in lines[0]
+    assert any(line.startswith("capacity") for line in lines)
+    assert Path("run.png").stat().st_size > 0
+    assert _run([*arguments, *logged, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["run"]
+    assert found["speed"] == pytest.approx(3, rel=0.02)
+    assert _run([*arguments, "--log", "log.csv"]) == 2
+    assert "needs --learning-rate" in capsys.readouterr().err
+    assert _run([*arguments, "--log", "none.csv", "--learning-rate", "1"]) == 2
+    assert "no file none.csv" in capsys.readouterr().err

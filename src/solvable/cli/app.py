@@ -271,6 +271,16 @@ def forecast(
     outputs: Annotated[
         str, typer.Option(help="trace, or sum: a single gradient for the sum of the outputs, which is faster.")
     ] = "trace",
+    log: Annotated[
+        str | None, typer.Option(help="Log of the start of a run of this network: the forecast learns from it.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Learning rate of that run (gradient descent, or SGD).")
+    ] = None,
+    momentum: Annotated[float, typer.Option(help="Momentum of that run.", min=0)] = 0.0,
+    loss: Annotated[
+        str, typer.Option(help="What that run minimises: half-mse (summed over outputs), mse or squared.")
+    ] = "half-mse",
 ) -> None:
     from solvable.cli.forecast import forecast as run
 
@@ -283,7 +293,8 @@ def forecast(
         "key": key,
     }
     options |= {"time_limit": time_limit, "outputs": outputs}
-    run(model, data, checkpoint, options, json, plot)
+    logged = {"log": log, "learning_rate": learning_rate, "momentum": momentum, "loss": loss}
+    run(model, data, checkpoint, options, json, plot, logged)
 
 
 @app.command(

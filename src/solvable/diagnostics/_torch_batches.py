@@ -43,6 +43,14 @@ def unpack(batch: Any, device: Any) -> tuple[list[Any], dict[str, Any], torch.Te
         raise ValueError(f"a batch has no targets: its keys are {', '.join(batch)}, none of {', '.join(_TARGET_KEYS)}")
     if isinstance(batch, list | tuple) and len(batch) >= 2:
         *inputs, targets = batch
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            return (
+                [],
+                {name: moved(value) for name, value in inputs[0].items()},
+                torch.as_tensor(targets, device=device),
+            )
+        if len(inputs) == 1 and isinstance(inputs[0], list | tuple):
+            inputs = list(inputs[0])
         return [moved(value) for value in inputs], {}, torch.as_tensor(targets, device=device)
     raise ValueError(f"a batch must be (inputs, targets) or a mapping with labels, not {type(batch).__name__}")
 

@@ -27,6 +27,40 @@ def input_and_output(layer: torch.nn.Module, forward: Callable[[], Any]) -> tupl
     return seen[0]
 
 
+def feature_place(model: torch.nn.Module, layer: Any) -> tuple[torch.nn.Module, str]:
+    """The layer, and whether its ``"inputs"`` or its ``"outputs"`` are the features."""
+    layer, side = layer if isinstance(layer, tuple) else (layer, "outputs")
+    if side not in ("inputs", "outputs"):
+        raise ValueError(f"feature_layer takes the 'inputs' or 'outputs' of a layer, not its {side!r}")
+    return named_layer(model, layer), side
+
+
+def features_at(
+    layer: torch.nn.Module, side: str, forward: Callable[[], Any], samples: int, field: Field | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The flattened inputs or outputs of a layer in one forward pass, and the outputs of the network."""
+    seen: list[Any] = []
+    handle = layer.register_forward_hook(
+        lambda _, inputs, output: seen.append(inputs[0] if side == "inputs" and inputs else output)
+    )
+    try:
+        returned = forward()
+    finally:
+        handle.remove()
+    if len(seen) != 1 or not isinstance(seen[0], torch.Tensor):
+        raise ValueError(
+            f"feature_layer {describe(layer)} ran {len(seen)} times in a forward pass, or has several {side}; it must "
+            "run once, on one tensor"
+        )
+    outputs = find_outputs(returned, field, samples=samples)[0].detach()
+    if len(seen[0]) != samples or outputs.ndim != 2:
+        raise ValueError(
+            f"feature_layer {describe(layer)} has {side} of shape {tuple(seen[0].shape)}, and the network outputs of "
+            f"shape {tuple(outputs.shape)}: both need one row for each of the {samples} targets"
+        )
+    return seen[0].detach().flatten(1), outputs
+
+
 class ForwardPass:
     """One forward pass: the modules with parameters in the order in which they started, and the output of each."""
 
@@ -70,10 +104,11 @@ class ForwardPass:
             sizes = f", and {_sizes(self.outputs_of[last], outputs)}" if isinstance(last, torch.nn.Linear) else ""
             ending = f"ends in {self.name(last)} ({describe(last)}){sizes}"
         possible = [self.name(module) for module in linear if _same_count(self.outputs_of[module], outputs)]
-        hint = f"name it, such as last_layer={possible[-1]!r}, or collect" if possible else "collect"
+        hint = f"name it, such as last_layer={possible[-1]!r}, or " if possible else ""
         raise ValueError(
-            f"{type(self.model).__name__} has no linear last layer: it {ending}; {hint} features, outputs and targets "
-            "yourself in solvable.diagnostics.FeatureStatistics"
+            f"{type(self.model).__name__} has no linear last layer: it {ending}; {hint}name any layer whose "
+            "outputs are the features, feature_layer=..., or collect features, outputs and targets yourself in "
+            "solvable.diagnostics.FeatureStatistics"
         )
 
     def check(self, layer: torch.nn.Module, samples: int, field: Field | None) -> None:

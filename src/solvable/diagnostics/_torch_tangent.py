@@ -1,5 +1,6 @@
 """A torch module as a function of its trainable parameters, by torch.func. Imported only for torch modules."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch.func import functional_call, vjp, vmap
+from torch.utils._pytree import tree_map
 
+from solvable.diagnostics.batches import SeveralInputs
 from solvable.diagnostics.linear_layers import (
     NotAnOuterProductError,
     OuterProducts,
@@ -29,6 +32,7 @@ class TorchNetwork:
     def __init__(
         self, model: torch.nn.Module, parameters: Any, dtype: str | None, output_field: Field | None = None
     ) -> None:
+        model = uncompiled(model)
         self._model, self._field = model, output_field
         self._layers: dict[str, torch.nn.Linear] | None = None
         target = None if dtype is None else getattr(torch, dtype)
@@ -48,8 +52,11 @@ class TorchNetwork:
         self.precision = str(self._dtype).removeprefix("torch.")
 
     def outputs(self, inputs: Any) -> np.ndarray:
+        return _numpy(self._values(self._cast(inputs)))
+
+    def _values(self, rows: Any) -> torch.Tensor:
         with torch.no_grad(), inference_mode(self._model):
-            return _numpy(vmap(lambda x: self._single(self._trained, x))(self._cast(inputs)))
+            return vmap(lambda x: self._single(self._trained, x))(rows)
 
     def gradients(self, inputs: Any, weights: np.ndarray) -> list[Any]:
         rows = self._cast(inputs)
@@ -60,7 +67,7 @@ class TorchNetwork:
         inside = sum(value.numel() for layer in layers for value in layer.parameters())
         return self.size - inside + sum(sum(layer.weight.shape) + 1 for layer in layers)
 
-    def _gradients(self, rows: torch.Tensor, weights: np.ndarray, layers: Mapping[str, torch.nn.Linear]) -> list[Any]:
+    def _gradients(self, rows: Any, weights: np.ndarray, layers: Mapping[str, torch.nn.Linear]) -> list[Any]:
         """Arrays for the parameters outside these linear layers, outer products for those inside."""
         combinations = torch.as_tensor(weights, dtype=self._dtype, device=self._device)
         names = {f"{name}.{part}".lstrip(".") for name in layers for part in ("weight", "bias")}
@@ -68,7 +75,7 @@ class TorchNetwork:
         inside = {name: value for name, value in self._trained.items() if name in names}
         zeros = {name: torch.zeros_like(layer.weight[:, 0], dtype=self._dtype) for name, layer in layers.items()}
 
-        def gradients(x: torch.Tensor) -> tuple[Any, Any, Any]:
+        def gradients(x: Any) -> tuple[Any, Any, Any]:
             def run(own: dict[str, torch.Tensor], offsets: dict[str, torch.Tensor]) -> tuple[Any, Any]:
                 with _tapped(layers, offsets) as below:
                     values = self._single({**inside, **own}, x)
@@ -83,15 +90,15 @@ class TorchNetwork:
         arrays = [_widened(value.reshape(*value.shape[:2], -1)) for value in found.values()]
         return [*arrays, *(OuterProducts(_widened(slopes[name]), _widened(below[name])) for name in layers)]
 
-    def _outer_products(self, rows: torch.Tensor) -> dict[str, torch.nn.Linear]:
+    def _outer_products(self, rows: Any) -> dict[str, torch.nn.Linear]:
         """The linear layers whose gradients are outer products, found by comparison with gradients on one input."""
         if self._layers is None:
-            self._layers = self._find_outer_products(rows[:1]) if worthwhile(self.size) else {}
+            self._layers = self._find_outer_products(tree_map(lambda x: x[:1], rows)) if worthwhile(self.size) else {}
         return self._layers
 
-    def _find_outer_products(self, row: torch.Tensor) -> dict[str, torch.nn.Linear]:
+    def _find_outer_products(self, row: Any) -> dict[str, torch.nn.Linear]:
         layers = _candidates(self._model, self._trained)
-        weights = np.random.default_rng(0).normal(size=(1, self.outputs(row).shape[1]))
+        weights = np.random.default_rng(0).normal(size=(1, self._values(row).shape[1]))
         full = dict(zip(self._trained, self._gradients(row, weights, {}), strict=True)) if layers else {}
         while layers:
             try:
@@ -126,13 +133,29 @@ class TorchNetwork:
     def arrays(self) -> list[np.ndarray]:
         return [_numpy(self._trained[name]) for name in self.names]
 
-    def _single(self, trained: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-        returned = functional_call(self._model, {**self._rest, **trained}, (x[None],))
+    def _single(self, trained: Mapping[str, torch.Tensor], x: Any) -> torch.Tensor:
+        x = tree_map(lambda one: one[None], x)
+        arguments, keywords = ((), x) if isinstance(x, dict) else (x if isinstance(x, tuple) else (x,), {})
+        returned = functional_call(self._model, {**self._rest, **trained}, arguments, keywords)
         return only_row(find_outputs(returned, self._field, samples=1)[0]).reshape(-1)
 
-    def _cast(self, inputs: Any) -> torch.Tensor:
+    def _cast(self, inputs: Any) -> Any:
+        if isinstance(inputs, SeveralInputs):
+            return inputs.map(self._cast)
         rows = torch.as_tensor(inputs if isinstance(inputs, torch.Tensor) else np.array(inputs), device=self._device)
         return rows.detach().to(self._dtype) if rows.is_floating_point() else rows
+
+
+def uncompiled(model: torch.nn.Module) -> torch.nn.Module:
+    """The module inside one of ``torch.compile``, whose parameters have other names and whose hooks do not run."""
+    # Not imported for this: whoever has compiled a module has imported it.
+    dynamo: Any = sys.modules.get("torch._dynamo")
+    return model._orig_mod if dynamo and isinstance(model, dynamo.OptimizedModule) else model  # type: ignore[return-value]
+
+
+def _uncompiled_names(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A state dict with the names that parameters have outside of ``torch.compile``."""
+    return {name.removeprefix("_orig_mod."): value for name, value in state.items()}
 
 
 @contextmanager
@@ -212,11 +235,13 @@ def state_of(model: torch.nn.Module, parameters: Any) -> dict[str, torch.Tensor]
     if parameters is None:
         return own
     if isinstance(parameters, torch.nn.Module):
+        parameters = uncompiled(parameters)
         parameters = dict((*parameters.named_parameters(), *parameters.named_buffers()))
     if not isinstance(parameters, Mapping):
         raise ValueError(
             f"the parameters of a torch module are a module or a state dict, not {type(parameters).__name__}"
         )
+    parameters = _uncompiled_names(parameters)
     missing = [name for name, _ in model.named_parameters() if name not in parameters]
     if missing:
         raise ValueError(f"the parameters lack {missing[0]!r}, which the model has: pass its whole state_dict()")

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -46,6 +46,47 @@ class ArrayBatches:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for begin in range(0, self._length, BATCH_SIZE):
             yield self._convert(*(array[begin : begin + BATCH_SIZE] for array in self._arrays))
+
+
+class SeveralInputs:
+    """Several arrays of inputs with equal numbers of rows, from a tuple or a mapping, indexed like one array.
+
+    Its ``arrays`` are passed on as they were given: a tuple as positional arguments, a mapping as keywords.
+    """
+
+    def __init__(self, arrays: tuple[Any, ...] | Mapping[str, Any], name: str = "inputs") -> None:
+        self.arrays: Any = dict(arrays) if isinstance(arrays, Mapping) else tuple(arrays)
+        if not self.arrays:
+            raise ValueError(f"{name} is empty: give an array, a tuple of arrays or a mapping of arrays")
+        for place, array in self._items():
+            if not hasattr(array, "shape"):
+                raise ValueError(f"{name} must be arrays, but {place!r} is {type(array).__name__}: leave it out")
+        sizes = {place: len(array) if array.shape else 0 for place, array in self._items()}
+        if len(set(sizes.values())) > 1 or 0 in sizes.values():
+            raise ValueError(f"{name} must be arrays of equally many rows, one or more, not {sizes}")
+        self.shape, self.ndim = (next(iter(sizes.values())),), 1
+
+    def _items(self) -> list[tuple[Any, Any]]:
+        return list(self.arrays.items() if isinstance(self.arrays, dict) else enumerate(self.arrays))
+
+    def map(self, change: Callable[[Any], Any]) -> Any:
+        """The tuple or the mapping with each array changed."""
+        found = [change(array) for _, array in self._items()]
+        return dict(zip(self.arrays, found, strict=True)) if isinstance(self.arrays, dict) else tuple(found)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> "SeveralInputs":
+        """Some of the rows of every array; one row is that of a batch of one."""
+        rows = slice(rows, rows + 1) if isinstance(rows, int) else rows
+        return SeveralInputs(self.map(lambda array: array[rows]))
+
+
+def several(inputs: Any) -> bool:
+    """Whether inputs are several arrays: a mapping, or a tuple of arrays."""
+    together = isinstance(inputs, tuple) and len(inputs) > 0 and all(hasattr(one, "shape") for one in inputs)
+    return isinstance(inputs, Mapping) or together
 
 
 def as_batches(

@@ -45,7 +45,9 @@ def ntk(
         A JAX function ``apply(parameters, inputs)`` of a batch, an Equinox module of one input, or a torch module of a
         batch. Each input is passed alone, so outputs must not depend on the other inputs of a batch.
     inputs, other_inputs
-        The inputs x and x', along the first axis; x' = x if ``other_inputs`` is not given.
+        The inputs x and x', along the first axis; x' = x if ``other_inputs`` is not given. A tuple or a mapping of
+        arrays holds several inputs, which modules take as positional arguments or keywords, and JAX functions as they
+        are.
     parameters
         The parameters of a JAX function. For a module, other parameters than its own: a module like it, or a torch
         state dict.
@@ -60,10 +62,11 @@ def ntk(
     key
         Random seed of the choice of landmarks.
     method
-        ``"jacobian"`` contracts gradients, one block of inputs at a time; gradients of linear layers are kept as outer
-        products. ``"products"`` (JAX, full) computes a vector-Jacobian and then a Jacobian-vector product for each
-        output, which saves a factor of the number of outputs where a forward pass costs about as many operations as
-        there are parameters. ``"auto"`` chooses by counting operations.
+        ``"jacobian"`` contracts gradients, one block of inputs at a time; gradients of linear layers, and of matrices
+        that a function uses as ``x @ matrix``, are kept as outer products. ``"products"`` (JAX, full) computes a
+        vector-Jacobian and then a Jacobian-vector product for each output, which saves a factor of the number of
+        outputs where a forward pass costs about as many operations as there are parameters. ``"auto"`` chooses by
+        counting operations.
     dtype
         Recompute in this precision. The attribute ``precision`` states which was used.
     batch_size

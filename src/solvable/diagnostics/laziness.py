@@ -132,7 +132,7 @@ def laziness(
         Its parameters at initialisation and after training: PyTrees for a JAX function, modules for an Equinox module,
         state dicts or modules for PyTorch. Copy the initial state dict: it changes along with its module.
     inputs
-        The inputs on which functions are compared, along the first axis.
+        The inputs on which functions are compared, along the first axis, as in :func:`solvable.diagnostics.ntk`.
     kernel_inputs
         The tangent kernel, traced over outputs, is compared on this many of the inputs, evenly spaced; 0 skips it.
     thresholds

@@ -62,6 +62,13 @@ def select_field(returned: Any, field: Field | None) -> Any:
     return fields[name]
 
 
+def plain_fields(returned: Any) -> Any:
+    """A dataclass as a dict of its fields, which JAX can return from transformed functions; anything else as it is."""
+    if dataclasses.is_dataclass(returned) and not isinstance(returned, type) and not _is_array(returned):
+        return _fields(returned)
+    return returned
+
+
 def only_row(outputs: Any) -> Any:
     """The outputs for the only input of a batch of one."""
     shape = tuple(outputs.shape)

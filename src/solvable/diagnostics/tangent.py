@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from solvable.diagnostics import matrix_products
+from solvable.diagnostics.batches import SeveralInputs, several
 from solvable.diagnostics.linear_layers import (
     NotAnOuterProductError,
     OuterProducts,
@@ -67,10 +69,12 @@ def network_of(
     """Wrap a model as a :class:`Network`.
 
     ``model`` is a JAX function ``apply(parameters, inputs)`` of a batch, an Equinox module of a single input, or a
-    torch module of a batch. Modules contain their parameters, which ``parameters`` (a module like it, or a state dict)
-    replaces. Modules run in inference mode, without dropout. Trainable are inexact arrays in JAX, and parameters that
-    require a gradient in PyTorch. Where the model returns several fields, ``output_field`` chooses the one with the
-    outputs; by default :func:`solvable.diagnostics.outputs.find_outputs` finds it.
+    torch module of a batch, where a compiled one is unwrapped. Several inputs are a tuple or a mapping of arrays, which
+    modules take as positional arguments or keywords, and functions as they are. Modules contain their parameters, which
+    ``parameters`` (a module like it, or a state dict) replaces. Modules run in inference mode, without dropout.
+    Trainable are inexact arrays in JAX, and parameters that require a gradient in PyTorch. Where the model returns
+    several fields, ``output_field`` chooses the one with the outputs; by default
+    :func:`solvable.diagnostics.outputs.find_outputs` finds it.
     """
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype must be 'float32', 'float64' or None (as the parameters are), not {dtype!r}")
@@ -99,8 +103,10 @@ def is_torch(model: Any) -> bool:
     )
 
 
-def _call(module: Any, x: jax.Array) -> jax.Array:
-    return module(x)
+def _call(module: Any, x: Any) -> Any:
+    if isinstance(x, dict):
+        return module(**x)
+    return module(*x) if isinstance(x, tuple) else module(x)
 
 
 def _in_own_precision(method: Callable[Concatenate["JaxNetwork", P], R]) -> Callable[Concatenate["JaxNetwork", P], R]:
@@ -160,6 +166,9 @@ class JaxNetwork:
     @_in_own_precision
     def gradient_size(self, inputs: Any) -> int:
         positions, _ = self._outer_products(self._cast(inputs[:2]))
+        if self._single.batched:
+            found = [jax.tree.leaves(self._trained)[position] for position in positions]
+            return self.size - sum(leaf.size for leaf in found) + sum(sum(leaf.shape) for leaf in found)
         layers = [linear_layers(self._trained)[position] for position in positions]
         inside = sum(leaf.size for leaf in jax.tree.leaves(layers))
         return self.size - inside + sum(sum(layer.weight.shape) + 1 for layer in layers)
@@ -168,7 +177,9 @@ class JaxNetwork:
         if self._products is None:
             self._products = (), np.ones((0, 2))
             if worthwhile(self.size):
-                self._products = _find_outer_products(self._single, self._trained, rows[:2])
+                self._products = _find_outer_products(
+                    self._single, self._trained, jax.tree.map(lambda array: array[:2], rows)
+                )
         return self._products
 
     @_in_own_precision
@@ -199,7 +210,9 @@ class JaxNetwork:
     @_in_own_precision
     def forward_work(self, inputs: Any) -> float | None:
         """Floating-point operations of a forward pass for one input, as the compiler counts them; None if unknown."""
-        compiled = jax.jit(lambda trained, x: self._single(trained, x)).lower(self._trained, self._cast(inputs)[0])
+        compiled = jax.jit(lambda trained, x: self._single(trained, x)).lower(
+            self._trained, jax.tree.map(lambda array: array[0], self._cast(inputs))
+        )
         counted = compiled.compile().cost_analysis()
         flops = counted.get("flops") if isinstance(counted, Mapping) else None
         return float(flops) if flops and flops > 0 else None
@@ -207,8 +220,10 @@ class JaxNetwork:
     def arrays(self) -> list[np.ndarray]:
         return [np.asarray(leaf) for leaf in jax.tree.leaves(self._trained)]
 
-    def _cast(self, inputs: Any) -> jax.Array:
+    def _cast(self, inputs: Any) -> Any:
         """Inputs in the precision of the parameters, unless they are integers, such as tokens."""
+        if isinstance(inputs, SeveralInputs):
+            return inputs.map(self._cast)
         inputs = jnp.asarray(inputs)
         return inputs.astype(self.precision) if jnp.issubdtype(inputs.dtype, jnp.inexact) else inputs
 
@@ -229,7 +244,9 @@ class _OneInput(eqx.Module):
         with jax.default_matmul_precision("highest"):
             if not self.batched:
                 return jnp.ravel(find_outputs(self.apply(parameters, x), self.output_field)[0])
-            found, _ = find_outputs(self.apply(parameters, x[None]), self.output_field, samples=1)
+            found, _ = find_outputs(
+                self.apply(parameters, jax.tree.map(lambda array: array[None], x)), self.output_field, samples=1
+            )
             return jnp.ravel(only_row(found))
 
 
@@ -247,13 +264,22 @@ def _tangent(single: _OneInput, trained: PyTree, inputs: jax.Array, direction: P
 def _gradients(
     single: _OneInput, trained: PyTree, positions: tuple[int, ...], factors: Any, inputs: jax.Array, weights: jax.Array
 ) -> list[Any]:
-    """Arrays for the parameters outside the linear layers at these positions, outer products for those inside."""
-    plain, inside = separate(trained, positions)
-    layers = [linear_layers(trained)[position] for position in positions]
-    offsets = [jnp.zeros(layer.weight.shape[0], layer.weight.dtype) for layer in layers]
+    """Arrays for parameters outside the layers, or matrices, at these positions, outer products for those inside."""
+    offsets: list[Any]
+    if single.batched:
+        plain, inside = matrix_products.separate(trained, positions)
+        held = [jax.tree.leaves(trained)[position] for position in positions]
+        offsets = [jnp.zeros(matrix.shape[1], matrix.dtype) for matrix in held]
+    else:
+        plain, inside = separate(trained, positions)
+        layers = [linear_layers(trained)[position] for position in positions]
+        offsets = [jnp.zeros(layer.weight.shape[0], layer.weight.dtype) for layer in layers]
 
     def gradients(x: jax.Array) -> list[Any]:
         def run(own: PyTree, taps: list[Any]) -> tuple[jax.Array, list[Any]]:
+            if single.batched:
+                whole = eqx.combine(own, inside)
+                return matrix_products.tapped(lambda tree: single.outputs(tree, x), whole, single.rest, positions, taps)
             module = eqx.combine(own, inside, single.rest)
             return tapped(lambda tree: single.outputs(tree, x), module, positions, taps, factors)
 
@@ -273,7 +299,9 @@ def _widened(leaf: jax.Array) -> jax.Array:
 def _find_outer_products(single: _OneInput, trained: PyTree, rows: jax.Array) -> tuple[tuple[int, ...], np.ndarray]:
     """The linear layers whose gradients are outer products: those where both agree on two inputs."""
     none = (), np.ones((0, 2))
-    positions = () if single.batched else candidates(eqx.combine(trained, single.rest))
+    if single.batched:
+        return _find_matrix_products(single, trained, rows)
+    positions = candidates(eqx.combine(trained, single.rest))
     if not positions:
         return none
     weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, _outputs(single, trained, rows).shape[1])))
@@ -289,15 +317,40 @@ def _find_outer_products(single: _OneInput, trained: PyTree, rows: jax.Array) ->
         found = {}
         for position, part in zip(positions, gradients[-len(positions) :], strict=True):
             layer, gradient = linear_layers(trained)[position], linear_layers(full)[position]
-            parts = [gradient.weight.reshape(len(rows), *layer.weight.shape)]
+            parts = [gradient.weight.reshape(-1, *layer.weight.shape)]
             if layer.bias is not None:
-                parts.append(gradient.bias.reshape(len(rows), -1, 1))
+                parts.append(gradient.bias.reshape(len(parts[0]), -1, 1))
             product = np.asarray(part.slopes[:, 0, :, None] * part.below[:, None])
             plain = type(layer) is eqx.nn.Linear
             factors = factors_of(np.concatenate(parts, axis=2), product, layer.bias is not None, plain)
             if factors is not None:
                 found[position] = factors
         return tuple(found), np.array(list(found.values())).reshape(-1, 2)
+    return none
+
+
+def _find_matrix_products(single: _OneInput, trained: PyTree, rows: Any) -> tuple[tuple[int, ...], np.ndarray]:
+    """The matrices of a function whose gradients are outer products: those where both agree on two inputs."""
+    none = (), np.ones((0, 2))
+    positions = matrix_products.matrices(trained)
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, _outputs(single, trained, rows).shape[1])))
+    full = _gradients(single, trained, *none, rows, weights) if positions else []
+    while positions:
+        try:
+            gradients = _gradients(single, trained, positions, np.ones((len(positions), 2)), rows, weights)
+        except NotAnOuterProductError as error:
+            positions = tuple(position for position in positions if position != error.layer)
+            continue
+        # A function that does something else with a matrix, or with all of them inside a transformation.
+        except (TypeError, AttributeError, jax.errors.UnexpectedTracerError):
+            return none
+        found = []
+        for position, part in zip(positions, gradients[-len(positions) :], strict=True):
+            product = np.asarray(part.below[:, :, None] * part.slopes[:, 0, None])
+            gradient = np.asarray(full[position]).reshape(product.shape)
+            if factors_of(gradient, product, False, True) is not None:
+                found.append(position)
+        return tuple(found), np.ones((len(found), 2))
     return none
 
 
@@ -313,7 +366,9 @@ def _columns(single: _OneInput, trained: PyTree, rows: jax.Array, inputs: jax.Ar
 
 
 def check_inputs(name: str, inputs: Any) -> Any:
-    """An array with the inputs along its first axis; torch tensors remain tensors."""
+    """An array with the inputs along its first axis, or several of them; torch tensors remain tensors."""
+    if several(inputs):
+        return SeveralInputs(inputs, name)
     if not hasattr(inputs, "shape"):
         inputs = np.asarray(inputs)
     if inputs.ndim == 0 or inputs.shape[0] == 0:

@@ -17,6 +17,7 @@ from solvable.networks.mlp import MLP, centred
 from solvable.networks.parts import Constant, Running, trainable
 from solvable.networks.program import log_steps
 from solvable.networks.results import Training
+from solvable.networks.run_forecast_report import RunForecast
 from solvable.networks.sources import Fixed, Fresh
 from solvable.networks.tasks.circle import circle, fourier_decay
 from solvable.networks.tasks.circle_kernel import circle_spectrum, lazy_loss
@@ -40,6 +41,7 @@ __all__ = [
     "Linearised",
     "ModularArithmetic",
     "ResNet18",
+    "RunForecast",
     "Running",
     "SparseParity",
     "Text",

@@ -104,7 +104,7 @@ def forecast(
         function of ``key``, ``seed`` or nothing that makes one of these (or a pair ``apply, parameters``). Only with
         such a function do the errors include the randomness of initialisation.
     inputs
-        The inputs, along the first axis; at least 20.
+        The inputs, along the first axis; at least 20. A tuple or a mapping of arrays holds several inputs.
     targets
         Real numbers, one row per input, or integer labels, which become one-hot. Their mean is not subtracted: the
         constant has to be learned as well, mostly in the first mode, which is never fitted.

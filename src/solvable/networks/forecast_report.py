@@ -19,6 +19,8 @@ from solvable.timegrid import check_times
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from solvable.networks.run_forecast_report import RunForecast
+
 QUANTITIES = (*exponents.QUANTITIES, "optimal-features")
 _RESAMPLES = 2000
 _ONE_SIGMA = (0.1587, 0.8413)
@@ -247,6 +249,50 @@ class ForecastReport(Report):
         attributes = {"method": "tangent kernel", "initial_outputs": self.initial_outputs}
         return make_dataset(variables, {"time": times}, attributes, _MEANINGS)
 
+    def update(self, steps: Any, losses: Any, training: Any, *, loss: str = "half-mse") -> "RunForecast":
+        """Learn from the start of a run of this network: does it follow the lazy curve, and where will its loss be?
+
+        See {doc}`/networks/forecast` for how, and for how well: the intervals were measured on trained networks.
+
+        Parameters
+        ----------
+        steps
+            Increasing steps at which the loss on the forecast's inputs was recorded, about evenly in their logarithm.
+        losses
+            The training loss at each of them.
+        training
+            How the network is trained: a learning rate, or such as ``GradientDescent(0.1, momentum=0.9)``. In
+            mean-field parameterisation the learning rate is the one multiplied by ``learning_rate_scale``.
+        loss
+            What is minimised and recorded, as a mean over inputs: ``"half-mse"``, half of the squared error summed over
+            outputs; ``"mse"``, the squared error averaged over outputs; or ``"squared"``, its sum.
+
+        >>> import numpy as np
+        >>> from solvable.networks import MLP, centred
+        >>> from solvable.networks.forecast import forecast
+        >>> angle = (np.arange(200) + 0.5) * np.pi / 100
+        >>> circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        >>> def network(key):
+        ...     return centred(MLP(2, 1, width=256, depth=2, key=key, parameterisation="ntk", bias_scale=0.5))
+        >>> report = forecast(network, circle, np.sign(np.sin(angle)), seeds=1)
+        >>> steps = np.unique(np.round(np.geomspace(1, 300, 50)))
+        >>> twice_as_fast = report.lazy_curve(2 * 0.1 * steps).train_loss / 2
+        >>> learned = report.update(steps, twice_as_fast, training=0.1)
+        >>> learned.is_lazy, round(learned.speed, 1)
+        (False, 2.0)
+        """
+        from solvable.networks.run_forecast import updated
+
+        return updated(self, steps, losses, training, loss)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the forecast can be trusted, in one sentence."""
+        if not self.notes:
+            return "Nothing in this kernel speaks against the lazy forecast; whether training stays lazy, a run shows."
+        more = f"; {len(self.notes)} warnings in all" if len(self.notes) > 1 else ""
+        return f"Read the warnings before the numbers: {self.notes[0].split(': ')[0]}{more}."
+
     def _rows(self) -> list[tuple[str, str]]:
         outputs, networks = (
             f"{count} {name}{'s' * (count > 1)}"
@@ -274,7 +320,8 @@ class ForecastReport(Report):
             rows.append(("no power law", "for lack of " + ("a capacity above 1" if self.source > 0 else "a source")))
         if self.noise > 0:
             rows.append(("noise in the targets", f"{100 * self.noise:.2g} % of their mean square"))
-        return [*rows, *(("note", note) for note in self.notes)]
+        # What speaks against the theory comes first.
+        return [("verdict", self.verdict), *(("note", note) for note in self.notes), *rows]
 
     def __repr__(self) -> str:
         return (

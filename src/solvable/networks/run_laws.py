@@ -1,0 +1,133 @@
+"""Laws for a run whose tangent kernel was measured before training: the kernel's lazy curve on several clocks."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from solvable.inference.law import Law, LawParameter
+from solvable.inference.runs import Run
+from solvable.inference.splines import Grid
+from solvable.inference.theory_laws import Curve
+from solvable.networks.forecast_report import ForecastReport
+
+# The lazy curve is tabulated up to this many times the last step, with this many knots per decade.
+_REACH = 1e4
+_KNOTS_PER_DECADE = 48
+
+
+def lazy_losses(report: ForecastReport, times: np.ndarray, learning_rate: float | None) -> np.ndarray:
+    """The loss of a lazy network at kernel times, by finite steps where they are stable, else by gradient flow.
+
+    Parameters
+    ----------
+    report
+        The forecast before training.
+    times
+        Kernel times: learning rate times steps on half of the squared error.
+    learning_rate
+        The constant learning rate of plain gradient descent, in kernel time per step; None for gradient flow.
+    """
+    stable = learning_rate is not None and learning_rate * report.eigenvalues.max() < 2
+    return np.asarray(report.lazy_curve(times, learning_rate=learning_rate if stable else None).train_loss)
+
+
+def tabulated(report: ForecastReport, times: np.ndarray, learning_rate: float | None) -> Curve:
+    """The lazy curve as a spline that reaches far beyond the records.
+
+    Parameters
+    ----------
+    report
+        The forecast before training.
+    times
+        Kernel times of the records.
+    learning_rate
+        As in :func:`lazy_losses`.
+    """
+    begin, end = times[times > 0][0] / 100, times[-1] * _REACH
+    knots = np.linspace(np.log(begin), np.log(end), int(_KNOTS_PER_DECADE * np.log10(end / begin)))
+    losses = np.maximum(lazy_losses(report, np.exp(knots), learning_rate), 1e-280)
+    return Curve(Grid(knots), np.log(losses), float(lazy_losses(report, np.zeros(1), None)[0]))
+
+
+class LazyLaw(Law):
+    """The loss of the initial kernel in a time unit of its own, plus a floor.
+
+    The kernel fixes the height of the curve; a rate of 1 and a floor of 0 are the forecast before training.
+
+    Parameters
+    ----------
+    curve
+        The lazy curve.
+    """
+
+    name = "lazy-kernel"
+    terms = ("floor", "kernel")
+    parameters: tuple[LawParameter, ...] = (
+        LawParameter("rate", 0.05, 20.0, 1.0, log=True, natural_step=0.1, help="kernel time per time of the run"),
+    )
+    term_help: Mapping[str, str] = {"floor": "loss after infinite time", "kernel": "share of the kernel's curve"}
+
+    def __init__(self, curve: Curve) -> None:
+        self.curve = curve
+
+    def basis(self, theta: Mapping[str, float], run: Run) -> np.ndarray:
+        """A constant and the lazy curve.
+
+        Parameters
+        ----------
+        theta
+            The rate.
+        run
+            The run, whose flow time is the kernel time.
+        """
+        return np.column_stack([np.ones(run.size), self.curve(theta["rate"] * run.flow_time)])
+
+
+class SteadyLaw(Law):
+    """The initial kernel's loss on a clock that is a power of time up to the last record, and keeps its last speed.
+
+    ``L(t) = L_lazy(rate unit (t / unit)^power)`` up to the unit: so a network learns whose kernel grows. Beyond it the
+    kernel stops growing, and time passes at the speed ``rate power``.
+
+    Parameters
+    ----------
+    curve
+        The lazy curve.
+    unit
+        The time of the last record; set by :meth:`prepare`.
+    """
+
+    name = "steady-kernel"
+    terms = ("kernel",)
+    parameters: tuple[LawParameter, ...] = (
+        LawParameter("rate", 0.02, 200.0, 1.0, log=True, natural_step=0.1, help="kernel time per time of the run"),
+        LawParameter("power", 0.1, 5.0, 1.0, log=True, natural_step=0.1, help="power of time that the clock follows"),
+    )
+    term_help: Mapping[str, str] = {"kernel": "share of the kernel's curve"}
+
+    def __init__(self, curve: Curve, unit: float = 1.0) -> None:
+        self.curve, self.unit = curve, unit
+
+    def prepare(self, runs: Sequence[Run]) -> Law:
+        """The law with the time of the last record.
+
+        Parameters
+        ----------
+        runs
+            The runs that will be fitted.
+        """
+        return type(self)(self.curve, max(float(run.flow_time[-1]) for run in runs))
+
+    def basis(self, theta: Mapping[str, float], run: Run) -> np.ndarray:
+        """The lazy curve on this clock.
+
+        Parameters
+        ----------
+        theta
+            Rate and power.
+        run
+            The run, whose flow time is the kernel time.
+        """
+        share = np.minimum(run.flow_time / self.unit, 1.0) ** theta["power"]
+        beyond = theta["power"] * np.maximum(run.flow_time / self.unit - 1.0, 0.0)
+        return self.curve(theta["rate"] * self.unit * (share + beyond))[:, None]

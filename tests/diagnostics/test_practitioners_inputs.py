@@ -1,0 +1,287 @@
+"""Networks and data as practitioners have them: every kind works in every diagnostic, or is refused in one line.
+
+One small network in many wrappings. Where a wrapping does not change the function, its numbers are those of the plain
+network; half precision changes them by its rounding.
+"""
+
+import copy
+import dataclasses
+import functools
+import typing
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import solvable.equinox
+from solvable.diagnostics import laziness, ntk
+from solvable.networks.forecast import forecast
+
+torch = pytest.importorskip("torch")
+import solvable.torch  # noqa: E402
+
+SIZE, CLASSES = 40, 3
+RNG = np.random.default_rng(0)
+LEFT, RIGHT = RNG.normal(size=(2, SIZE, 4)).astype(np.float32)
+LABELS = RNG.integers(CLASSES, size=SIZE)
+ONE_HOT = np.eye(CLASSES)[LABELS]
+NUMBERS = RNG.normal(size=(SIZE, CLASSES)).astype(np.float32)
+
+
+@dataclasses.dataclass
+class Answer:
+    loss: typing.Any
+    scores: typing.Any
+
+
+FORMS = {
+    "array": lambda outputs: outputs,
+    "tuple": lambda outputs: (outputs, (outputs, outputs)),
+    "dict": lambda outputs: {"loss": (outputs**2).mean(), "logits": outputs, "hidden": outputs},
+    "dataclass": lambda outputs: Answer((outputs**2).mean(), outputs),
+}
+
+
+class Network(torch.nn.Module):
+    """Two layers; one input of four numbers, or two inputs."""
+
+    def __init__(self, form: str = "array") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.head, self.form = torch.nn.Linear(4, 8), torch.nn.Linear(8, CLASSES), FORMS[form]
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor | None = None) -> typing.Any:
+        return self.form(self.head(torch.tanh(self.first(left if right is None else left + right))))
+
+
+class Convolutional(torch.nn.Module):
+    """A network that ends in a convolution and an average over positions: it has no linear last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = torch.nn.Sequential(torch.nn.Conv1d(1, 5, 3, padding=1), torch.nn.Tanh())
+        self.head = torch.nn.Conv1d(5, CLASSES, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x[:, None])).mean(-1)
+
+
+def frozen() -> Network:
+    network = Network()
+    network.first.requires_grad_(False)
+    return network
+
+
+class Kind(typing.NamedTuple):
+    """A network, its inputs for kernels, its batches, its targets, and options of ``diagnose``."""
+
+    make: typing.Callable[[], typing.Any] = Network
+    inputs: typing.Any = LEFT
+    batch: typing.Callable[[typing.Any, typing.Any], typing.Any] = lambda inputs, targets: (inputs, targets)
+    targets: typing.Any = LABELS
+    options: typing.Any = None
+    # Relative error of numbers against the plain network; None where the function is another one.
+    error: float | None = 1e-5
+
+
+def tensors(value: typing.Any) -> typing.Any:
+    """Arrays of a nested structure as tensors."""
+    if isinstance(value, dict):
+        return {name: tensors(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(tensors, value))
+    return torch.tensor(np.asarray(value))
+
+
+KINDS = {
+    "plain": Kind(),
+    "tuple": Kind(functools.partial(Network, "tuple")),
+    "dict": Kind(functools.partial(Network, "dict")),
+    "dataclass": Kind(functools.partial(Network, "dataclass")),
+    "several inputs": Kind(inputs=(LEFT / 2, LEFT / 2), batch=lambda inputs, targets: (*inputs, targets)),
+    "nested inputs": Kind(inputs=(LEFT / 2, LEFT / 2)),
+    "dict batches": Kind(inputs={"left": LEFT}, batch=lambda inputs, targets: {**inputs, "labels": targets}),
+    "nested dict": Kind(inputs={"right": LEFT / 2, "left": LEFT / 2}),
+    "bfloat16": Kind(lambda: Network().to(torch.bfloat16), error=0.05),
+    "float16": Kind(lambda: Network().to(torch.float16), error=0.01),
+    "compiled": Kind(lambda: torch.compile(Network())),
+    "one-hot": Kind(targets=ONE_HOT),
+    "whole one-hot": Kind(targets=ONE_HOT.astype(int)),
+    "regression": Kind(targets=NUMBERS),
+    "no linear end": Kind(Convolutional, options={"feature_layer": "body"}, error=None),
+    "inputs of a layer": Kind(Convolutional, options={"feature_layer": ("head", "inputs")}, error=None),
+    "frozen": Kind(frozen, error=None),
+}
+table = pytest.mark.parametrize("name", KINDS)
+
+
+def batches(kind: Kind, dtype: typing.Any) -> list[typing.Any]:
+    """Two batches of tensors, inputs in the precision of the network."""
+
+    def part(value: typing.Any, rows: slice) -> typing.Any:
+        if isinstance(value, dict):
+            return {name: part(one, rows) for name, one in value.items()}
+        if isinstance(value, tuple):
+            return tuple(part(one, rows) for one in value)
+        return torch.tensor(value[rows]).to(dtype)
+
+    rows = (slice(0, 20), slice(20, SIZE))
+    return [kind.batch(part(kind.inputs, each), torch.tensor(kind.targets[each])) for each in rows]
+
+
+def moved(model: typing.Any) -> dict[str, typing.Any]:
+    """A copy of the state before a large step in all trained parameters, which is made."""
+    before = copy.deepcopy(model.state_dict())
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.requires_grad:
+                value += 0.3 * torch.randn(value.shape, generator=generator).to(value.dtype)
+    return before
+
+
+@functools.cache
+def measured(name: str, diagnostic: str) -> np.ndarray:
+    """Numbers of a diagnostic for a kind of network and data."""
+    kind = KINDS[name]
+    model = kind.make()
+    dtype = next(model.parameters()).dtype
+    quiet = {"progress": False}
+    if diagnostic == "ntk":
+        return ntk(model, kind.inputs, **quiet).values
+    if diagnostic == "forecast":
+        return forecast(model, kind.inputs, kind.targets, **quiet).eigenvalues[0][:20]
+    before = moved(model)
+    if diagnostic == "laziness":
+        report = laziness(model, before, model, kind.inputs, kernel_inputs=10, **quiet)
+        return np.array([report.distance, report.function_motion, report.kernel_change.distance])
+    data = batches(kind, dtype)
+    report = solvable.torch.diagnose(model, data, data, initial=before, **(kind.options or {}), **quiet)
+    assert report.training is not None, report.not_measured
+    return np.array([report.mp_distance, report.training.distance, *report.intensity[:3]])
+
+
+@table
+@pytest.mark.parametrize("diagnostic", ["diagnose", "ntk", "laziness", "forecast"])
+def test_kinds_of_networks_and_data(name: str, diagnostic: str) -> None:
+    found = measured(name, diagnostic)
+    assert np.isfinite(found).all()
+    kind = KINDS[name]
+    same_targets = kind.targets is LABELS or diagnostic in ("ntk", "laziness")
+    if kind.error is None or not same_targets:
+        return
+    expected = measured("plain", diagnostic)
+    if diagnostic == "forecast":  # weak modes of rounded weights are not weak in the same way
+        found, expected = found[:5], expected[:5]
+    np.testing.assert_allclose(found, expected, rtol=kind.error, atol=kind.error * np.abs(expected).max())
+
+
+def test_frozen_layers_are_left_out_of_the_kernel() -> None:
+    whole, part = Network(), frozen()
+    difference = ntk(whole, LEFT, progress=False) - ntk(part, LEFT, progress=False)
+    hidden = torch.tanh(whole.first(torch.tensor(LEFT))).detach().numpy()
+    np.testing.assert_allclose(ntk(part, LEFT, progress=False), CLASSES * (hidden @ hidden.T + 1), rtol=1e-4)
+    assert float(np.linalg.eigvalsh(difference)[-1]) > 0
+    part.requires_grad_(False)
+    for diagnostic in (ntk, lambda *arguments, **_: forecast(*arguments, NUMBERS)):
+        with pytest.raises(ValueError, match="no parameters that require gradients") as caught:
+            diagnostic(part, LEFT, progress=False)
+        assert "\n" not in str(caught.value)
+
+
+class Tree(eqx.Module):
+    """The Equinox twin: one or two inputs, outputs in a form."""
+
+    first: eqx.nn.Linear
+    head: eqx.nn.Linear
+    form: str = eqx.field(static=True)
+
+    def __init__(self, form: str = "array", dtype: typing.Any = jnp.float32) -> None:
+        keys = jax.random.split(jax.random.key(0))
+        layers = eqx.nn.Linear(4, 8, key=keys[0]), eqx.nn.Linear(8, CLASSES, key=keys[1])
+        self.first, self.head = jax.tree.map(lambda leaf: leaf.astype(dtype), layers)
+        self.form = form
+
+    def __call__(self, left: typing.Any, right: typing.Any = 0.0) -> typing.Any:
+        return FORMS[self.form](self.head(jnp.tanh(self.first(left + right))))
+
+
+TREES: dict[str, tuple[Tree, typing.Any, typing.Any, float]] = {
+    "tuple": (Tree("tuple"), LEFT, LABELS, 1e-5),
+    "dict": (Tree("dict"), LEFT, LABELS, 1e-5),
+    "dataclass": (Tree("dataclass"), LEFT, LABELS, 1e-5),
+    "several inputs": (Tree(), (LEFT / 2, LEFT / 2), LABELS, 1e-5),
+    "dict inputs": (Tree(), {"left": LEFT / 2, "right": LEFT / 2}, LABELS, 1e-5),
+    "bfloat16": (Tree(dtype=jnp.bfloat16), LEFT, LABELS, 0.05),
+    "float16": (Tree(dtype=jnp.float16), LEFT, LABELS, 0.02),
+    "one-hot": (Tree(), LEFT, ONE_HOT, 1e-5),
+    "regression": (Tree(), LEFT, NUMBERS, 1e-5),
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_the_same_in_equinox(name: str) -> None:
+    model, inputs, targets, error = TREES[name]
+    expected = ntk(Tree(), LEFT, progress=False).values
+    found = ntk(model, inputs, progress=False).values
+    np.testing.assert_allclose(found, expected, rtol=error, atol=error * expected.max())
+    after = jax.tree.map(lambda leaf: leaf * 1.3 if eqx.is_inexact_array(leaf) else leaf, model)
+    assert 0 < laziness(model, model, after, inputs, kernel_inputs=10, progress=False).distance < 2
+    assert np.isfinite(forecast(model, inputs, targets, progress=False).eigenvalues).all()
+    if isinstance(inputs, np.ndarray):
+        report = solvable.equinox.diagnose(model, (inputs, targets), (inputs, targets), progress=False)
+        assert np.isfinite(report.mp_distance)
+        return
+    for data in ([(inputs, targets)], [{"left": LEFT, "labels": targets}]):
+        with pytest.raises(ValueError, match="one array of inputs") as caught:
+            solvable.equinox.diagnose(model, data, data, progress=False)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ((LEFT, RIGHT[:5]), "equally many rows"),
+        ({"left": LEFT, "right": RIGHT[:5]}, "equally many rows"),
+        ({}, "is empty"),
+        ({"left": "text"}, "must be arrays"),
+    ],
+)
+def test_several_inputs_that_do_not_fit(inputs: typing.Any, message: str) -> None:
+    for diagnostic in (ntk, lambda *arguments, **_: forecast(*arguments, NUMBERS)):
+        with pytest.raises(ValueError, match=message) as caught:
+            diagnostic(Network(), inputs, progress=False)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_function_of_jax_takes_a_mapping_as_it_is() -> None:
+    weights = jnp.asarray(RNG.normal(size=(4, 2)), jnp.float32)
+
+    def apply(parameters: typing.Any, batch: typing.Any) -> typing.Any:
+        return batch["left"] @ parameters + batch["right"] @ parameters
+
+    found = ntk(apply, {"left": LEFT, "right": RIGHT}, parameters=weights, progress=False).values
+    both = LEFT + RIGHT
+    np.testing.assert_allclose(found, 2 * both @ both.T, rtol=1e-4, atol=1e-4)
+
+
+def test_layers_whose_features_are_named() -> None:
+    model = Convolutional()
+    data = [(torch.tensor(LEFT), torch.tensor(LABELS))]
+    outputs = solvable.torch.statistics(model, data, feature_layer="body", progress=False)
+    inputs = solvable.torch.statistics(model, data, feature_layer=("head", "inputs"), progress=False)
+    features = model.body(torch.tensor(LEFT)[:, None]).flatten(1).detach().numpy().astype(float)
+    for found in (outputs, inputs):
+        covariance = np.cov(features.T, bias=True)
+        np.testing.assert_allclose(found.moments.on_host().feature_covariance, covariance, atol=1e-5)
+    with pytest.raises(ValueError, match="no layer 'tail'"):
+        solvable.torch.statistics(model, data, feature_layer="tail", progress=False)
+    with pytest.raises(ValueError, match="'inputs' or 'outputs'"):
+        solvable.torch.statistics(model, data, feature_layer=("head", "middle"), progress=False)
+    with pytest.raises(ValueError, match="last_layer or feature_layer"):
+        solvable.torch.statistics(model, data, "head", feature_layer="body", progress=False)
+    with pytest.raises(ValueError, match="feature_layer="):
+        solvable.torch.statistics(model, data, progress=False)
