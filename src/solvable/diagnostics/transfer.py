@@ -110,7 +110,7 @@ class TransferReport(Report):
     @property
     def diverged(self) -> np.ndarray:
         """Number of diverged runs, dims (width, learning rate)."""
-        return np.isnan(self.losses).sum(axis=2)
+        return np.asarray(np.isnan(self.losses).sum(axis=2))
 
     @property
     def optima(self) -> list[Optimum]:
@@ -119,8 +119,8 @@ class TransferReport(Report):
 
     @functools.cached_property
     def drift(self) -> Drift | None:
-        """Octaves of the best rate per doubling of the width; None unless every width has an optimum in the grid."""
-        if not self._is_located:
+        """Octaves of the best rate per doubling of the width; None if the grid ends before some width's best rate."""
+        if not all(one.is_located for one in self.optima):
             return None
         return find_drift(np.log2(self.widths), self.optima, np.array(self._found[1]), self.seeds)
 
@@ -128,7 +128,7 @@ class TransferReport(Report):
     def penalty(self) -> Penalty | None:
         """What the narrowest network's best rate costs the widest one; None unless both have an optimum."""
         optima, drawn = self._found
-        if optima[0].status != "interior" or optima[-1].status not in ("interior",):
+        if not (optima[0].is_located and optima[-1].is_located):
             return None
         ends = (optima[0], optima[-1]), (drawn[0], drawn[-1])
         return find_penalty(np.log2(self.learning_rates), np.log(self.losses[-1]), *ends[0], ends[1])
@@ -153,12 +153,12 @@ class TransferReport(Report):
         """The drift in a sentence, and what to do if it cannot be decided."""
         drift = self.drift
         if drift is None:
-            return f"cannot be decided: {self._remedies()[0]}"
+            return f"cannot be decided: {self._remedies(located=False)[0]}"
         measured = f"{_signed(drift.slope)} ± {drift.error:.2f} octaves per doubling of the width"
         if drift.error > _LARGEST_ERROR:
             return (
                 f"cannot be decided: the best rate moves by {measured}; the error is larger than half an octave per "
-                "doubling: use more seeds, or a wider range of widths"
+                f"doubling: use more seeds{', finer rates' if self._remedies(located=True) else ''} or more widths"
             )
         if self.transfers:
             return f"the best rate moved by {measured}: consistent with transfer"
@@ -185,10 +185,6 @@ class TransferReport(Report):
         """Standard errors in half an interval of 95 %: Student's t, as errors come from a few seeds."""
         return float(student.ppf((1 + LEVEL) / 2, self.seeds - 1))
 
-    @property
-    def _is_located(self) -> bool:
-        return all(one.status == "interior" for one in self.optima)
-
     def _slopes(self, name: str) -> list[tuple[str, float, float]]:
         assert self.coordinates is not None
         found = self.coordinates
@@ -197,19 +193,22 @@ class TransferReport(Report):
             for layer in found.layer.values
         ]
 
-    def _remedies(self) -> list[str]:
-        """What is wrong with the grid, and the remedy, for each width that has no optimum in it."""
+    def _remedies(self, located: bool) -> list[str]:
+        """What is wrong with the grid, and the remedy, for each width whose best rate is bracketed, or not located."""
         found = []
         for width, one, logs in zip(self.widths, self.optima, self.losses, strict=True):
             rates = self.learning_rates
             where = f"at width {width} the best rate"
+            if one.is_located != located:
+                continue
             if one.status == "lower edge":
                 found.append(
                     f"{where} lies at the lower edge of the grid, {rates[0]:.3g}: extend the grid to {rates[0] / 8:.3g}"
                 )
             elif one.status == "upper edge":
                 found.append(
-                    f"{where} lies at the upper edge of the grid, {rates[-1]:.3g}: extend the grid to {8 * rates[-1]:.3g}"
+                    f"{where} lies at the upper edge of the grid, {rates[-1]:.3g}: "
+                    f"extend the grid to {8 * rates[-1]:.3g}"
                 )
             elif one.status == "divergence":
                 last = usable_range(logs)[1]
@@ -225,7 +224,8 @@ class TransferReport(Report):
 
     def _rows(self) -> list[tuple[str, str]]:
         rows = [("transfer", self.verdict)]
-        rows += [("other widths", text) for text in self._remedies()[1:]]
+        rows += [("edge of the grid", text) for text in self._remedies(located=False)]
+        rows += [("bounded by divergence", text) for text in self._remedies(located=True)]
         penalty = self.penalty
         if penalty is not None:
             rows.append((f"rate of width {self.widths[0]} at width {self.widths[-1]}", self._penalty_text(penalty)))
@@ -242,9 +242,8 @@ class TransferReport(Report):
         if self.coordinates is not None:
             rows.append(("coordinate check", self.coordinate_verdict))
         trained = ", ".join(f"{name} {value}" for name, value in self.settings.items())
-        rows.append(
-            ("measured", f"mean log {self.loss_name.replace('_', ' ')} of {self.seeds} paired seeds; {trained}")
-        )
+        measured = f"mean log {self.loss_name.replace('_', ' ')} of {self.seeds} paired seeds"
+        rows.append(("measured", f"{measured}; {trained}"))
         return rows
 
     def _penalty_text(self, penalty: Penalty) -> str:
@@ -386,9 +385,10 @@ def coordinate_rate(rates: np.ndarray, losses: np.ndarray, finite: np.ndarray) -
 
 
 def _optimum_text(one: Optimum, rates: np.ndarray) -> str:
-    if one.status != "interior":
+    if not one.is_located:
         return f"not in the grid: {one.status}"
-    return f"{2**one.log2_rate:.3g}   (2^({one.log2_rate:.2f} ± {one.error:.2f}), {one.last - one.first + 1} rates)"
+    origin = f"parabola through {one.last - one.first + 1} rates" if one.status == "interior" else "next to divergence"
+    return f"{2**one.log2_rate:.3g}   (2^({one.log2_rate:.2f} ± {one.error:.2f}), {origin})"
 
 
 def _signed(value: float) -> str:

@@ -1,7 +1,7 @@
 """The best learning rate of each width, its drift with the width, and what using another width's rate costs.
 
-All logarithms of rates and widths are to base 2, so that differences are octaves; losses enter as the mean over seeds of
-their natural logarithm. Seeds are paired: a bootstrap resample draws the same seeds at all rates and widths.
+All logarithms of rates and widths are to base 2, so that differences are octaves; losses enter as the mean over seeds
+of their natural logarithm. Seeds are paired: a bootstrap resample draws the same seeds at all rates and widths.
 """
 
 import math
@@ -21,8 +21,9 @@ _SLACK = 1e-6
 class Optimum(NamedTuple):
     """The best rate of one width: vertex of the parabola in log2(rate), two errors, and where the grid's minimum lies.
 
-    ``log2_rate`` and errors are NaN unless the status is ``"interior"``. ``first`` and ``last`` are the indices of the
-    rates that the parabola uses.
+    If the best rate is the largest one at which no run diverged (``"divergence"``), it lies between its two neighbours:
+    then ``log2_rate`` is their middle, and the error that of a uniform distribution between them. At the edges of the
+    grid rate and errors are NaN. ``first`` and ``last`` are the indices of the rates that were used.
     """
 
     status: Status
@@ -33,6 +34,11 @@ class Optimum(NamedTuple):
     grid_index: int
     first: int
     last: int
+
+    @property
+    def is_located(self) -> bool:
+        """Whether there is a best rate with an error."""
+        return self.status in ("interior", "divergence")
 
 
 class Drift(NamedTuple):
@@ -60,7 +66,7 @@ def usable_range(logs: np.ndarray) -> tuple[int, int]:
     finite = np.isfinite(logs).all(axis=1)
     if not finite.any():
         raise ValueError("every rate has diverged runs")
-    best = int(np.nanargmin(np.where(finite, logs.mean(axis=1, where=np.isfinite(logs)), np.inf)))
+    best = int(np.argmin(np.where(finite, np.where(finite[:, None], logs, 0).mean(axis=1), np.inf)))
     first = last = best
     while first > 0 and finite[first - 1]:
         first -= 1
@@ -92,6 +98,8 @@ def find_optimum(log2_rates: np.ndarray, logs: np.ndarray, reach: float) -> tupl
         status: Status = "lower edge"
         if best == len(rates) - 1:
             status = "upper edge" if last == len(log2_rates) - 1 else "divergence"
+            if status == "divergence" and best > 0:
+                return _bracketed(log2_rates, last, logs.shape[1])
         elif first > 0:
             status = "diverged"
         return Optimum(status, math.nan, math.nan, math.nan, math.nan, first + best, first, last), nothing
@@ -121,6 +129,15 @@ def find_optimum(log2_rates: np.ndarray, logs: np.ndarray, reach: float) -> tupl
         first + end,
     )
     return found, drawn
+
+
+def _bracketed(log2_rates: np.ndarray, last: int, seeds: int) -> tuple[Optimum, np.ndarray]:
+    """The optimum next to the divergent rates: anywhere between the neighbours of the last stable rate."""
+    low, high = log2_rates[last - 1], log2_rates[last + 1]
+    middle, error = (low + high) / 2, (high - low) / math.sqrt(12)
+    # Independent of those of other widths.
+    drawn = np.random.default_rng(last + 1).permutation(np.linspace(low, high, RESAMPLES))
+    return Optimum("divergence", middle, error, math.nan, math.nan, last, last - 1, last + 1), drawn
 
 
 def find_drift(log2_widths: np.ndarray, optima: list[Optimum], drawn: np.ndarray, seeds: int) -> Drift:
@@ -157,13 +174,14 @@ def find_penalty(
     """
     first, last = usable_range(logs)
     rates, values = log2_rates[first : last + 1], logs[first : last + 1]
-    if narrow.log2_rate > rates[-1] + _SLACK or narrow.log2_rate < rates[0] - _SLACK:
+    beyond = log2_rates[last + 1] - _SLACK if last + 1 < len(log2_rates) else rates[-1] + _SLACK
+    if narrow.log2_rate > beyond or narrow.log2_rate < rates[0] - _SLACK:
         return Penalty(math.inf, math.nan)
     window = slice(wide.first - first, wide.last - first + 1)
 
     def excess(means: np.ndarray, here: float, own: float) -> float:
         inside = rates[window]
-        if inside[0] - _SLACK <= here <= inside[-1] + _SLACK:
+        if wide.status == "interior" and inside[0] - _SLACK <= here <= inside[-1] + _SLACK:
             _, slope, curvature = _projection(inside) @ means[window]
             centre = inside.mean()
             return float((here - own) * (slope + curvature * (here + own - 2 * centre)))
