@@ -91,7 +91,7 @@ class TransferReport(Report):
     parameters: np.ndarray
     loss_name: str
     settings: dict[str, Any]
-    reach: float = 1.5
+    reach: float = 2.0
     coordinates: xr.Dataset | None = None
     stable_rates: np.ndarray | None = None
 

@@ -48,32 +48,29 @@ def draw_losses(ax: Any, report: "TransferReport") -> None:
     ax.legend(fontsize="small")
 
 
-def draw_rates(ax: Any, report: "TransferReport") -> None:
-    """Best rates with 1σ errors, their straight line, and the shape of theory's stable rate."""
+def draw_rates(ax: Any, report: "TransferReport", index: int = 0, name: str = "") -> None:
+    """Best rates with 1σ errors, their straight line, and theory's stable rate. ``index`` chooses the colour."""
     from solvable.plotting import COLOURS
 
-    located = [
-        (width, one) for width, one in zip(report.widths, report.optima, strict=True) if one.status == "interior"
-    ]
+    colour, prefix = COLOURS[index], f"{name}: " if name else ""
+    pairs = zip(report.widths, report.optima, strict=True)
+    located = [(width, one) for width, one in pairs if one.is_located]
     if located:
         widths = np.array([width for width, _ in located])
         centres = np.array([one.log2_rate for _, one in located])
         errors = np.array([one.error for _, one in located])
-        bars = [2**centres - 2 ** (centres - errors), 2 ** (centres + errors) - 2**centres]
-        ax.errorbar(widths, 2**centres, bars, fmt="o", color=COLOURS[0], label="best rate")
+        label = f"{prefix}best rate"
         if report.drift is not None:
+            label = f"{prefix}{report.drift.slope:+.2f} ± {report.drift.error:.2f} octaves per doubling"
             weights = errors**-2.0
             level = np.sum(weights * (centres - report.drift.slope * np.log2(widths))) / weights.sum()
-            line = 2 ** (level + report.drift.slope * np.log2(report.widths))
             ax.plot(
-                report.widths,
-                line,
-                color=COLOURS[0],
-                linewidth=1,
-                label=f"{report.drift.slope:+.2f} ± {report.drift.error:.2f} octaves per doubling".replace("-", "−"),
+                report.widths, 2 ** (level + report.drift.slope * np.log2(report.widths)), color=colour, linewidth=1
             )
+        bars = [2**centres - 2 ** (centres - errors), 2 ** (centres + errors) - 2**centres]
+        ax.errorbar(widths, 2**centres, bars, fmt="o", color=colour, label=label.replace("-", "−"))
     if report.stable_rates is not None:
-        ax.plot(report.widths, report.stable_rates, "--", color=COLOURS[1], label="stable at the start, $2/λ_{max}$")
+        ax.plot(report.widths, report.stable_rates, "--", color=colour, label=f"{prefix}stable at the start, theory")
     ax.set_xscale("log", base=2)
     ax.set_yscale("log", base=2)
     ax.set_xticks(report.widths, [str(width) for width in report.widths])

@@ -4,6 +4,7 @@ All logarithms of rates and widths are to base 2, so that differences are octave
 of their natural logarithm. Seeds are paired: a bootstrap resample draws the same seeds at all rates and widths.
 """
 
+import functools
 import math
 from typing import Literal, NamedTuple
 
@@ -16,6 +17,7 @@ RESAMPLES = 2000
 # Errors below this many octaves are not told from zero: seeds that agree exactly give no weight of infinity.
 _LEAST_ERROR = 1e-3
 _SLACK = 1e-6
+_LARGEST_CORRELATION = 0.9
 
 
 class Optimum(NamedTuple):
@@ -75,11 +77,11 @@ def usable_range(logs: np.ndarray) -> tuple[int, int]:
     return first, last
 
 
-def resampled(logs: np.ndarray, resamples: int = RESAMPLES) -> np.ndarray:
+@functools.cache
+def resampled(seeds: int) -> np.ndarray:
     """Weights (resample, seed) of a bootstrap over seeds, the same in every call with as many seeds."""
-    seeds = logs.shape[-1]
-    drawn = np.random.default_rng(0).integers(0, seeds, (resamples, seeds))
-    return np.apply_along_axis(np.bincount, 1, drawn, minlength=seeds) / seeds
+    drawn = np.random.default_rng(0).integers(0, seeds, (RESAMPLES, seeds))
+    return np.mean(drawn[:, :, None] == np.arange(seeds), axis=1)
 
 
 def find_optimum(log2_rates: np.ndarray, logs: np.ndarray, reach: float) -> tuple[Optimum, np.ndarray]:
@@ -106,7 +108,7 @@ def find_optimum(log2_rates: np.ndarray, logs: np.ndarray, reach: float) -> tupl
     begin, end = _window(rates, best, reach)
     projection = _projection(rates[begin : end + 1])
     vertex = float(_vertices(rates, values.mean(axis=1)[None], reach)[0])
-    drawn = _vertices(rates, resampled(values) @ values.T, reach)
+    drawn = _vertices(rates, resampled(values.shape[1]) @ values.T, reach)
     # The bootstrap's variance of a mean is too small by (S - 1) / S.
     seeds = values.shape[1]
     error = float(drawn.std() * math.sqrt(seeds / (seeds - 1)))
@@ -141,23 +143,27 @@ def _bracketed(log2_rates: np.ndarray, last: int, seeds: int) -> tuple[Optimum, 
 
 
 def find_drift(log2_widths: np.ndarray, optima: list[Optimum], drawn: np.ndarray, seeds: int) -> Drift:
-    """The weighted straight line of the optima against log2(width).
+    """The weighted straight line of the optima against log2(width), by generalised least squares.
 
-    The error of the slope is the larger one of that from the weights and that of the bootstrap over seeds, which knows
-    correlations between widths. If chi-square is larger than its number of degrees of freedom, errors grow by the root
-    of the ratio: then the best rates do not lie on a straight line.
+    Seeds that share their data at all widths shift all optima together, which is no drift: the errors of different
+    widths have one correlation, the mean of those found by the bootstrap (at least 0). The error of the slope is the
+    larger one of that from the weights and that of the bootstrap. If chi-square is larger than its number of degrees of
+    freedom, it grows by the root of the ratio: then the best rates do not lie on a straight line.
     """
-    centres = np.array([one.log2_rate for one in optima])
-    weights = np.array([one.error for one in optima]) ** -2.0
-    mean = np.sum(weights * log2_widths) / weights.sum()
-    lever = weights * (log2_widths - mean)
-    spread = float(np.sum(lever * log2_widths))
-    slope = float(lever @ centres) / spread
-    from_seeds = float((drawn.T @ lever / spread).std()) * math.sqrt(seeds / (seeds - 1))
-    error = max(spread**-0.5, from_seeds)
-    level = float(np.sum(weights * centres) / weights.sum())
-    square = float(np.sum(weights * (centres - level - slope * (log2_widths - mean)) ** 2))
-    freedom = len(optima) - 2
+    count = len(optima)
+    centres, errors = (np.array(values) for values in zip(*((one.log2_rate, one.error) for one in optima), strict=True))
+    correlation = (np.corrcoef(drawn).sum() - count) / (count * (count - 1))
+    correlation = min(max(float(correlation), 0.0), _LARGEST_CORRELATION)
+    covariance = np.outer(errors, errors) * (correlation + (1 - correlation) * np.eye(count))
+    lines = np.stack([np.ones(count), log2_widths - log2_widths.mean()], axis=1)
+    inverse = np.linalg.inv(covariance)
+    of_line = np.linalg.inv(lines.T @ inverse @ lines)
+    projection = of_line @ lines.T @ inverse
+    slope = float(projection[1] @ centres)
+    from_seeds = float((projection[1] @ drawn).std()) * math.sqrt(seeds / (seeds - 1))
+    error = max(math.sqrt(of_line[1, 1]), from_seeds)
+    residuals = centres - lines @ projection @ centres
+    square, freedom = float(residuals @ inverse @ residuals), count - 2
     if freedom == 0:
         return Drift(slope, error, 0.0, 0, 1.0)
     return Drift(slope, error * math.sqrt(max(1.0, square / freedom)), square, freedom, float(chi2.sf(square, freedom)))
@@ -179,17 +185,18 @@ def find_penalty(
         return Penalty(math.inf, math.nan)
     window = slice(wide.first - first, wide.last - first + 1)
 
+    inside = rates[window]
+    projection, centre = _projection(inside), float(inside.mean())
+
     def excess(means: np.ndarray, here: float, own: float) -> float:
-        inside = rates[window]
         if wide.status == "interior" and inside[0] - _SLACK <= here <= inside[-1] + _SLACK:
-            _, slope, curvature = _projection(inside) @ means[window]
-            centre = inside.mean()
+            _, slope, curvature = projection @ means[window]
             return float((here - own) * (slope + curvature * (here + own - 2 * centre)))
         curve = PchipInterpolator(rates, means)
         return float(curve(np.clip(here, rates[0], rates[-1])) - curve(np.clip(own, rates[0], rates[-1])))
 
     found = excess(values.mean(axis=1), narrow.log2_rate, wide.log2_rate)
-    several = resampled(values) @ values.T
+    several = resampled(values.shape[1]) @ values.T
     again = np.array([excess(*parts) for parts in zip(several, *drawn, strict=True)])
     seeds = values.shape[1]
     corrected = 2 * found - float(again.mean())

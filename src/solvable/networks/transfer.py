@@ -50,7 +50,7 @@ def transfer(
     batch_size: int | None = None,
     loss: LossName | SampleLoss = "mse",
     key: int = 0,
-    window: float = 1.5,
+    window: float = 2.0,
     coordinate_steps: int = 3,
     diverged_above: float = 100.0,
     precision: Precision = "float32",
