@@ -3,7 +3,8 @@
 A three-layer ReLU network learns eight rectified features of 16 Gaussian inputs from 512 samples with label noise; each
 seed has samples and noise of its own. Run as ``python docs/figures/make/transfer.py``, about ten minutes of processor
 time; it writes the ledger ``docs/results/ledgers/transfer.json`` and the figure ``docs/figures/networks-transfer.png``.
-``--scale full`` is for one GPU: widths up to 4096, 16 seeds, finer rates; it writes ``transfer-full.json`` and no figure.
+``--scale full`` is for one GPU: widths up to 4096, 16 seeds, finer rates; it writes ``transfer-full.json`` and no
+figure.
 """
 
 import argparse

@@ -152,8 +152,10 @@ def find_drift(log2_widths: np.ndarray, optima: list[Optimum], drawn: np.ndarray
     """
     count = len(optima)
     centres, errors = (np.array(values) for values in zip(*((one.log2_rate, one.error) for one in optima), strict=True))
-    correlation = (np.corrcoef(drawn).sum() - count) / (count * (count - 1))
-    correlation = min(max(float(correlation), 0.0), _LARGEST_CORRELATION)
+    spreads = np.maximum(drawn.std(axis=1), _LEAST_ERROR)
+    correlations = np.cov(drawn) / np.outer(spreads, spreads)
+    mean = float(correlations.sum() - np.trace(correlations)) / (count * (count - 1))
+    correlation = min(max(mean, 0.0), _LARGEST_CORRELATION)
     covariance = np.outer(errors, errors) * (correlation + (1 - correlation) * np.eye(count))
     lines = np.stack([np.ones(count), log2_widths - log2_widths.mean()], axis=1)
     inverse = np.linalg.inv(covariance)
