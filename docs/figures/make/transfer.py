@@ -25,10 +25,14 @@ from solvable.plotting import new_figure, save_figure
 DOCS = Path(__file__).parents[2]
 SAMPLES, INPUTS, NOISE = 512, 16, 1.0
 SCALES = {
-    "quick": {"widths": {"sgd": (32, 64, 128, 256, 512), "adam": (32, 64, 128, 256)}, "seeds": 8, "spacing": 1.0},
+    "quick": {
+        "widths": {"sgd": tuple(2**k for k in range(5, 11)), "adam": tuple(2**k for k in range(5, 10))},
+        "seeds": 8,
+        "spacing": 1.0,
+    },
     "full": {"widths": dict.fromkeys(("sgd", "adam"), tuple(2**k for k in range(5, 13))), "seeds": 16, "spacing": 0.5},
 }
-RANGES = {"sgd": (-9, 1), "adam": (-13, -2)}
+RANGES = {"sgd": (-11, 1), "adam": (-14, -3)}
 
 
 def task(key: jax.Array) -> networks.Fixed:
@@ -69,6 +73,9 @@ def draw(found: dict[str, tuple[networks.TransferReport, float]]) -> None:
         for index, name in enumerate(("standard", "maximal-update")):
             report = found[f"{name}, {optimiser}"][0]
             draw_losses(row[index], report)
+            if index == 0:
+                # The colours are those of the panel beside it.
+                row[index].get_legend().remove()
             row[index].set_title(f"{name}, {optimiser.upper() if optimiser == 'sgd' else 'Adam'}", fontsize="medium")
             draw_rates(row[2], report, index, name)
         low, high = RANGES[optimiser]

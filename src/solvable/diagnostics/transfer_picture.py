@@ -61,14 +61,15 @@ def draw_rates(ax: Any, report: "TransferReport", index: int = 0, name: str = ""
         errors = np.array([one.error for _, one in located])
         label = f"{prefix}best rate"
         if report.drift is not None:
-            label = f"{prefix}{report.drift.slope:+.2f} ± {report.drift.error:.2f} octaves per doubling"
+            slope = f"{report.drift.slope:.2f}".replace("-", "−")
+            label = f"{prefix}{slope} ± {report.drift.error:.2f} octaves per doubling"
             weights = errors**-2.0
             level = np.sum(weights * (centres - report.drift.slope * np.log2(widths))) / weights.sum()
             ax.plot(
                 report.widths, 2 ** (level + report.drift.slope * np.log2(report.widths)), color=colour, linewidth=1
             )
         bars = [2**centres - 2 ** (centres - errors), 2 ** (centres + errors) - 2**centres]
-        ax.errorbar(widths, 2**centres, bars, fmt="o", color=colour, label=label.replace("-", "−"))
+        ax.errorbar(widths, 2**centres, bars, fmt="o", color=colour, label=label)
     if report.stable_rates is not None:
         ax.plot(report.widths, report.stable_rates, "--", color=colour, label=f"{prefix}stable at the start, theory")
     ax.set_xscale("log", base=2)
