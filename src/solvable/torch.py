@@ -17,20 +17,19 @@ try:
     import torch
 except ImportError as error:
     raise ImportError("solvable.torch needs PyTorch: pip install 'solvable[torch]'") from error
-import numpy as np
 
 from solvable import diagnostics
+from solvable.diagnostics._torch_batches import batches_of, random_state_restored, unpack
 from solvable.diagnostics._torch_layers import ForwardPass, input_and_output, named_layer, weights
 from solvable.diagnostics._torch_tangent import inference_mode
-from solvable.diagnostics.batches import as_batches
+from solvable.diagnostics._torch_transfer import transfer
 from solvable.diagnostics.laziness import INITIAL_NOT_GIVEN, training_regime
 from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.tracking import History
 from solvable.progress import progress_bar
 
-__all__ = ["Tracker", "collapse", "diagnose", "hugging_face_callback", "lightning_callback", "statistics"]
+__all__ = ["Tracker", "collapse", "diagnose", "hugging_face_callback", "lightning_callback", "statistics", "transfer"]
 
-_TARGET_KEYS = ("labels", "label", "targets", "target")
 # The label that losses in PyTorch and Hugging Face ignore: padded tokens.
 _IGNORED = -100
 # Inputs on which the training regime is measured.
@@ -88,8 +87,8 @@ def diagnose(
     report = diagnostics.features(train, test)
     if initial is None:
         return replace(report, not_measured=INITIAL_NOT_GIVEN)
-    with _restored(model, device) as chosen, _random_state_restored(test_loader):
-        inputs = _first_inputs(_batches(test_loader, model, "test set"), chosen)
+    with _restored(model, device) as chosen, random_state_restored(test_loader):
+        inputs = _first_inputs(batches_of(test_loader, model, "test set"), chosen)
         training, reason = training_regime(model, initial, model, inputs, output_field, progress)
     return replace(report, training=training, not_measured=reason)
 
@@ -179,9 +178,9 @@ def find_last_layer(
     """
     if last_layer is not None:
         return named_layer(model, last_layer)
-    with _restored(model, device) as chosen, _random_state_restored(loader):
-        for batch in _batches(loader, model, "data"):
-            arguments, keywords, targets = _unpack(batch, chosen)
+    with _restored(model, device) as chosen, random_state_restored(loader):
+        for batch in batches_of(loader, model, "data"):
+            arguments, keywords, targets = unpack(batch, chosen)
             forward = partial(model, *arguments, **keywords)
             return ForwardPass(model, forward, ()).last_layer(_samples(targets), output_field)
     raise ValueError("the loader gave no batch to find the last layer with")
@@ -305,15 +304,15 @@ def _stream(
 ) -> Generator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Features, outputs and targets, batch by batch; every token of a sequence is a sample."""
     layer = None if last_layer is None else named_layer(model, last_layer)
-    loader = _batches(loader, model, name)
+    loader = batches_of(loader, model, name)
     total = len(loader) if isinstance(loader, Sized) else 0
     with (
         _restored(model, device) as chosen,
-        _random_state_restored(loader),
+        random_state_restored(loader),
         progress_bar(f"measuring the {name}", total, False if total == 0 else progress) as advance,
     ):
         for number, batch in enumerate(loader):
-            arguments, keywords, targets = _unpack(batch, chosen)
+            arguments, keywords, targets = unpack(batch, chosen)
             forward = partial(model, *arguments, **keywords)
             if layer is None:
                 layer = ForwardPass(model, forward, ()).last_layer(_samples(targets), output_field)
@@ -321,22 +320,6 @@ def _stream(
                 ForwardPass(model, forward, (layer,)).check(layer, _samples(targets), output_field)
             yield _as_rows(*input_and_output(layer, forward), targets)
             advance()
-
-
-def _batches(loader: Any, model: Any, name: str) -> Iterable[Any]:
-    """Batches as they are; a pair of whole arrays as batches of tensors, with inputs in the precision of the model."""
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
-    dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), torch.float32)
-
-    def convert(*arrays: Any) -> tuple[torch.Tensor, ...]:
-        # Copies of NumPy arrays: torch warns of read-only memory.
-        inputs, targets = (
-            array if isinstance(array, torch.Tensor) else torch.tensor(np.asarray(array)) for array in arrays
-        )
-        return inputs.to(dtype) if inputs.is_floating_point() else inputs, targets
-
-    return as_batches(loader, name, convert)
 
 
 def _first_inputs(loader: Iterable[Any], device: Any) -> torch.Tensor | None:
@@ -353,24 +336,6 @@ def _first_inputs(loader: Iterable[Any], device: Any) -> torch.Tensor | None:
 
 def _samples(targets: torch.Tensor) -> int:
     return len(targets) if targets.ndim else 0
-
-
-def _unpack(batch: Any, device: Any) -> tuple[list[Any], dict[str, Any], torch.Tensor]:
-    """Positional and keyword arguments for the model, and the targets."""
-
-    def moved(value: Any) -> Any:
-        return value.to(device) if isinstance(value, torch.Tensor) else value
-
-    if isinstance(batch, Mapping):
-        keywords = {name: moved(value) for name, value in batch.items()}
-        for name in _TARGET_KEYS:
-            if name in keywords:
-                return [], keywords, torch.as_tensor(keywords.pop(name), device=device)
-        raise ValueError(f"a batch has no targets: its keys are {', '.join(batch)}, none of {', '.join(_TARGET_KEYS)}")
-    if isinstance(batch, list | tuple) and len(batch) >= 2:
-        *inputs, targets = batch
-        return [moved(value) for value in inputs], {}, torch.as_tensor(targets, device=device)
-    raise ValueError(f"a batch must be (inputs, targets) or a mapping with labels, not {type(batch).__name__}")
 
 
 def _as_rows(
@@ -414,20 +379,3 @@ def _restored(model: torch.nn.Module, device: Any) -> Iterator[torch.device]:
         for name, buffer in model.named_buffers():
             if name in buffers and not torch.equal(buffer, buffers[name]):
                 buffer.copy_(buffers[name])
-
-
-@contextmanager
-def _random_state_restored(loader: Any) -> Iterator[None]:
-    """Shuffling a loader draws random numbers: a measurement must not change the training that follows."""
-    generators = {
-        id(generator): generator
-        for generator in (getattr(loader, "generator", None), getattr(getattr(loader, "sampler", None), "generator", 0))
-        if isinstance(generator, torch.Generator)
-    }
-    states = {name: generator.get_state() for name, generator in generators.items()}
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        try:
-            yield
-        finally:
-            for name, generator in generators.items():
-                generator.set_state(states[name])

@@ -57,13 +57,13 @@ def test_the_drift_of_a_model_whose_best_rate_is_known():
     np.testing.assert_allclose(report.stable_rates, 4 / report.widths, rtol=1e-9)
 
 
-def small(parameterisation, widths=(32, 64, 256), **options):
-    settings = {"learning_rates": 2.0 ** np.arange(-12, -3), "seeds": 6, "steps": 60, "batch_size": 32} | options
+def small(parameterisation, widths=(32, 128), **options):
+    settings = {"learning_rates": 2.0 ** np.arange(-12, -4), "seeds": 6, "steps": 60, "batch_size": 32} | options
     return networks.transfer(parameterisation, task, widths=widths, **settings)
 
 
 def test_maximal_update_transfers_and_standard_does_not():
-    """Widths 32 to 256 by Adam: about an octave per doubling in one, within three errors of zero in the other.
+    """Widths 32 and 128 by Adam: about an octave per doubling in one, within three errors of zero in the other.
 
     By Student's t with five degrees of freedom, three errors are exceeded in 3 % of keys; this key is fixed.
     """
@@ -84,7 +84,7 @@ def test_maximal_update_transfers_and_standard_does_not():
 @pytest.mark.slow
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_transfer_to_a_thousand_neurons(optimiser):
-    rates = 2.0 ** (np.arange(-11, 1) if optimiser == "sgd" else np.arange(-14, -3))
+    rates = 2.0 ** (np.arange(-12, 1) if optimiser == "sgd" else np.arange(-14, -3))
     standard, ours = (
         small(name, (32, 128, 512, 1024), optimiser=optimiser, learning_rates=rates, steps=80)
         for name in ("standard", "maximal-update")
@@ -95,12 +95,12 @@ def test_transfer_to_a_thousand_neurons(optimiser):
     assert ours.drift.slope - standard.drift.slope > 3 * np.hypot(ours.drift.error, standard.drift.error)
 
 
-def test_seeds_are_paired_and_runs_are_reproducible():
-    options = {"widths": [8, 16], "learning_rates": [0.01, 0.02, 0.04], "seeds": 4, "steps": 4}
-    first, again = (networks.transfer("maximal-update", task, **options) for _ in range(2))
-    np.testing.assert_array_equal(first.losses, again.losses)
-    # At rates close to zero all runs of a seed are its initial network on its data.
-    still = networks.transfer("maximal-update", task, **options | {"learning_rates": [1e-12, 2e-12, 4e-12]})
+def test_seeds_are_paired():
+    """At rates close to zero all runs of a seed are its initial network on its data."""
+    rates = [1e-12, 2e-12, 4e-12]
+    still = networks.transfer(
+        "maximal-update", task, widths=[8, 16], learning_rates=rates, seeds=4, steps=2, coordinate_steps=1, depth=2
+    )
     assert np.ptp(still.losses, axis=1).max() < 1e-6
     assert np.ptp(still.losses, axis=2).min() > 1e-3
 
