@@ -27,7 +27,7 @@ def mlp(width, seed=0, parameterisation="maximal-update", depth=4, **options):
 def transformer(width, seed=0, parameterisation="maximal-update", **options):
     if parameterisation == "maximal-update":
         options |= {"base_width": BASE}
-    sizes = {"tokens": 9, "outputs": 7, "length": 4, "layers": 2, "heads": 4, "expansion": 2}
+    sizes = {"tokens": 9, "outputs": 7, "length": 4, "layers": 1, "heads": 4, "expansion": 2}
     return networks.Transformer(
         **sizes, key=jax.random.key(seed), width=width, parameterisation=parameterisation, dtype=jnp.float64, **options
     )
@@ -187,6 +187,39 @@ def test_the_stable_rate_is_where_gradient_descent_turns_unstable():
         for _ in range(300):
             network = advance(network)
         assert (float(mlp_loss(network)) < float(mlp_loss(made))) is stable
+
+
+def test_the_transformer_is_the_standard_one_at_its_base_width():
+    plain, other = (transformer(BASE, parameterisation=name) for name in ("standard", "maximal-update"))
+    np.testing.assert_allclose(jax.vmap(plain)(TOKENS), jax.vmap(other)(TOKENS), rtol=1e-12)
+    assert {float(leaf) for leaf in jax.tree.leaves(other.learning_rate_factors("adam"))} == {1.0}
+    # The streams that the coordinate check sees end in the features that the last layer sees.
+    outputs = other.layer_outputs(TOKENS[0])
+    assert list(outputs) == ["embedding", "block_1", "output"]
+    stream = jax.vmap(other.norm)(outputs["block_1"])
+    np.testing.assert_allclose(stream, other.states(TOKENS[0]), rtol=1e-9)
+
+
+def test_the_table_of_the_transformer():
+    ratio, made = 4.0, transformer(4 * BASE)
+    for name, (hidden, vector, output) in {"sgd": (1, ratio, ratio), "adam": (1 / ratio, 1, 1)}.items():
+        factors = made.learning_rate_factors(name)
+        block = factors.blocks[0]
+        matrices = (block.attention.query, block.attention.mix, block.first.weight, block.second.weight)
+        assert [float(one) for one in matrices] == [hidden] * 4
+        vectors = (factors.embedding, factors.positions, factors.norm.weight, block.norms[0].bias, block.first.bias)
+        assert [float(one) for one in vectors] == [vector] * 5
+        assert (float(factors.last.weight), float(factors.last.bias)) == (output, 1)
+    assert made.blocks[0].attention.score_factor == 0.5
+    assert np.var(np.asarray(made.embedding)) == pytest.approx(1 / BASE, rel=0.25)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_changes_of_the_transformer_do_not_depend_on_the_width(optimiser):
+    """One step, exponents of the limit to 0.2 at these widths: one block, so that there is no sum over blocks."""
+    found = exponents(transformer, transformer_loss, layer_outputs, optimiser, 1e-4, "maximal-update", seeds=3)
+    for name, (_, change) in found.items():
+        assert abs(change) < 0.2, name
 
 
 def test_masked_widths_have_factors_of_their_own():
