@@ -234,9 +234,9 @@ class TransferReport(Report):
             rows.append((f"best rate at width {width}", _optimum_text(one, self.learning_rates) + lost))
         drift = self.drift
         if drift is not None and drift.freedom:
-            rows.append(
-                ("straight line", f"χ² = {drift.chi_square:.1f} for {drift.freedom}   (p = {drift.probability:.2g})")
-            )
+            bent = "; not straight: the narrowest may be too narrow" if drift.probability < 1 - LEVEL else ""
+            chance = f"p = {drift.probability:.2g}{bent}"
+            rows.append(("straight line", f"χ² = {drift.chi_square:.1f} for {drift.freedom}   ({chance})"))
         if self.stable_drift is not None:
             rows.append(("drift of the stable rate, in theory", f"{_signed(self.stable_drift)} octaves per doubling"))
         if self.coordinates is not None:
