@@ -11,6 +11,7 @@ import xarray as xr
 from scipy.stats import t as student
 
 from solvable._version import __version__
+from solvable.checks import check_count
 from solvable.dataset import Meaning, make_dataset
 from solvable.diagnostics.transfer_statistics import (
     Drift,
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 LEVEL = 0.95
 LEAST_SEEDS = 4
-# An error of the drift above this many octaves per doubling of the width decides nothing.
-_LARGEST_ERROR = 0.5
+# An interval of the drift that contains zero, and is longer to each side than this many octaves per doubling of the
+# width, decides nothing: it may contain the drift of standard parameterisation as well.
+_LARGEST_HALF_WIDTH = 0.5
 # Slopes of activations that are smaller than this are small, whatever their error.
 _FLAT = 0.1
 _MEANINGS = {
@@ -144,9 +146,12 @@ class TransferReport(Report):
     def transfers(self) -> bool | None:
         """Whether the drift is consistent with zero; None if that cannot be decided."""
         drift = self.drift
-        if drift is None or drift.error > _LARGEST_ERROR:
+        if drift is None:
             return None
-        return abs(drift.slope) <= self._factor * drift.error
+        half_width = self._factor * drift.error
+        if abs(drift.slope) > half_width:
+            return False
+        return True if half_width <= _LARGEST_HALF_WIDTH else None
 
     @property
     def verdict(self) -> str:
@@ -155,9 +160,9 @@ class TransferReport(Report):
         if drift is None:
             return f"cannot be decided: {self._remedies(located=False)[0]}"
         measured = f"{_signed(drift.slope)} ± {drift.error:.2f} octaves per doubling of the width"
-        if drift.error > _LARGEST_ERROR:
+        if self.transfers is None:
             return (
-                f"cannot be decided: the best rate moves by {measured}; the error is larger than half an octave per "
+                f"cannot be decided: the best rate moved by {measured}; the error is larger than half an octave per "
                 f"doubling: use more seeds{', finer rates' if self._remedies(located=True) else ''} or more widths"
             )
         if self.transfers:
@@ -354,9 +359,9 @@ def check_grid(widths: Any, learning_rates: Any, seeds: Any) -> tuple[np.ndarray
             f"an optimum needs three learning rates or more, not {rates.size}: give a grid, such as "
             f"{rates[0]:.3g} * 2.0 ** numpy.arange(-3, 4)"
         )
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < LEAST_SEEDS:
+    if check_count("seeds", seeds) < LEAST_SEEDS:
         raise ValueError(f"an interval needs {LEAST_SEEDS} seeds or more, not {seeds!r}: 8 are a good start")
-    return numbers, rates, seeds
+    return numbers, rates, int(seeds)
 
 
 def check_sizes(widths: np.ndarray, parameters: list[int]) -> np.ndarray:

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from solvable.checks import check_choice
+from solvable.checks import check_choice, check_count
 from solvable.networks.parts import trainable
 
 OptimiserName = Literal["sgd", "adam"]
@@ -69,9 +69,7 @@ def check_base_width(parameterisation: str, base_width: Any) -> int | None:
         return None
     if base_width is None:
         return BASE_WIDTH
-    if isinstance(base_width, bool) or not isinstance(base_width, int) or base_width < 1:
-        raise ValueError(f"base_width must be a whole number, 1 or more, not {base_width!r}")
-    return base_width
+    return check_count("base_width", base_width)
 
 
 def scale_layers(optimiser: optax.GradientTransformation, factors: PyTree) -> optax.GradientTransformation:
