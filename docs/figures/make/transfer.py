@@ -29,8 +29,15 @@ SCALES = {
         "widths": {"sgd": tuple(2**k for k in range(5, 11)), "adam": tuple(2**k for k in range(5, 10))},
         "seeds": 8,
         "spacing": 1.0,
+        "runs_per_group": None,
     },
-    "full": {"widths": dict.fromkeys(("sgd", "adam"), tuple(2**k for k in range(5, 13))), "seeds": 16, "spacing": 0.5},
+    # All 352 runs at width 4096, of 17 million parameters, take over 100 GB with Adam's moments and gradients.
+    "full": {
+        "widths": dict.fromkeys(("sgd", "adam"), tuple(2**k for k in range(5, 13))),
+        "seeds": 16,
+        "spacing": 0.5,
+        "runs_per_group": 64,
+    },
 }
 RANGES = {"sgd": (-11, 1), "adam": (-14, -3)}
 
@@ -61,6 +68,7 @@ def reports(scale: str) -> dict[str, tuple[networks.TransferReport, float]]:
                 steps=100,
                 batch_size=32,
                 optimiser=optimiser,
+                runs_per_group=options["runs_per_group"],
             )
             found[f"{parameterisation}, {optimiser}"] = report, time.process_time() - begin
             print(parameterisation, optimiser, report.summary(), sep="\n", flush=True)
