@@ -95,9 +95,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", choices=tuple(SCALES), default="quick")
     scale = parser.parse_args().scale
+    # Before the work: the code that runs is the one imported now.
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=DOCS, check=True)
     found = reports(scale)
     on_cpu = jax.default_backend() == "cpu"
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=DOCS, check=True)
     content = {
         "date": datetime.now(UTC).date().isoformat(),
         "device": "two CPU cores" if on_cpu else jax.devices()[0].device_kind,
