@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from solvable import diagnostics
 from solvable.diagnostics._torch_batches import batches_of, random_state_restored, unpack
+from solvable.diagnostics._torch_callbacks import hugging_face_callback, lightning_callback
 from solvable.diagnostics._torch_layers import (
     ForwardPass,
     feature_place,
@@ -30,6 +31,7 @@ from solvable.diagnostics._torch_layers import (
     weights,
 )
 from solvable.diagnostics._torch_tangent import inference_mode, uncompiled
+from solvable.diagnostics._torch_transfer import transfer
 from solvable.diagnostics.curvature import Loss
 from solvable.diagnostics.laziness import INITIAL_NOT_GIVEN, training_regime
 from solvable.diagnostics.outputs import Field
@@ -44,6 +46,7 @@ __all__ = [
     "lightning_callback",
     "stability",
     "statistics",
+    "transfer",
 ]
 
 # The label that losses in PyTorch and Hugging Face ignore: padded tokens.
@@ -325,54 +328,6 @@ class Tracker(History):
         options: dict[str, Any] = {"device": self._device, "progress": self._progress, **field}
         curvature = self._measure_stability(partial(stability, self.model, loader, **options))
         return self._record(epoch, train, test, weights(layer) if self._collapse else None, numbers, curvature)
-
-
-def lightning_callback(tracker: Tracker, every: int = 1) -> Any:
-    """A Lightning callback that calls a tracker after training epochs.
-
-    Parameters
-    ----------
-    tracker
-        The tracker, which also stores the logged metrics.
-    every
-        Number of epochs between two measurements.
-    """
-    try:
-        from lightning.pytorch import Callback
-    except ImportError:
-        try:
-            from pytorch_lightning import Callback
-        except ImportError as error:
-            raise ImportError("a Lightning callback needs Lightning: pip install lightning") from error
-
-    class TrackFeatures(Callback):  # type: ignore[misc, valid-type]
-        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-            if trainer.current_epoch % every == 0:
-                metrics = {name.replace("/", "_"): float(value) for name, value in trainer.callback_metrics.items()}
-                tracker(trainer.current_epoch, **metrics)
-
-    return TrackFeatures()
-
-
-def hugging_face_callback(tracker: Tracker, every: int = 1) -> Any:
-    """A Hugging Face ``TrainerCallback`` that calls a tracker after training epochs.
-
-    Parameters
-    ----------
-    tracker, every
-        As in :func:`lightning_callback`.
-    """
-    try:
-        from transformers import TrainerCallback
-    except ImportError as error:
-        raise ImportError("a Trainer callback needs Hugging Face Transformers: pip install transformers") from error
-
-    class TrackFeatures(TrainerCallback):  # type: ignore[misc, valid-type]
-        def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if round(state.epoch) % every == 0:
-                tracker(state.epoch)
-
-    return TrackFeatures()
 
 
 def _stream(

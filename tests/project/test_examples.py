@@ -15,7 +15,7 @@ from solvable import models, papers, plotting, sweeps
 
 SOURCE = ROOT / "src"
 PAGES = sorted(path for path in (ROOT / "docs/api").glob("*.md") if ">>>" in path.read_text())
-OPTIONAL = {"solvable.torch": "torch"}
+OPTIONAL = {"solvable.torch": "torch", "solvable.diagnostics._torch_transfer": "torch"}
 
 
 def modules_with_examples():

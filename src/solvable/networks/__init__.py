@@ -1,5 +1,6 @@
 """Networks trained beside the theory: tasks, architectures, training of many seeds at once, and a forecast."""
 
+from solvable.diagnostics.transfer import TransferReport
 from solvable.divergence import DivergedError
 from solvable.networks.compensation import compensated
 from solvable.networks.convolutional.cnn import CNN
@@ -14,17 +15,20 @@ from solvable.networks.language import LanguageModel, next_token_loss
 from solvable.networks.linearised import Linearised, linearised
 from solvable.networks.measures import feature_metrics, feature_record, kernel_metrics
 from solvable.networks.mlp import MLP, centred
+from solvable.networks.parameterisations import scale_layers
 from solvable.networks.parts import Constant, Running, trainable
 from solvable.networks.program import log_steps
 from solvable.networks.results import Training
 from solvable.networks.run_forecast_report import RunForecast
 from solvable.networks.sources import Fixed, Fresh
+from solvable.networks.stable_rate import stable_learning_rate
 from solvable.networks.tasks.circle import circle, fourier_decay
 from solvable.networks.tasks.circle_kernel import circle_spectrum, lazy_loss
 from solvable.networks.tasks.heaviside import heaviside
 from solvable.networks.tasks.modular import ModularArithmetic
 from solvable.networks.tasks.parity import SparseParity
 from solvable.networks.training import train
+from solvable.networks.transfer import transfer
 from solvable.networks.transformer import Transformer
 
 __all__ = [
@@ -46,6 +50,7 @@ __all__ = [
     "SparseParity",
     "Text",
     "Training",
+    "TransferReport",
     "Transformer",
     "add_images",
     "centred",
@@ -69,8 +74,11 @@ __all__ = [
     "load_text",
     "log_steps",
     "next_token_loss",
+    "scale_layers",
+    "stable_learning_rate",
     "stream_images",
     "train",
     "trainable",
+    "transfer",
     "windows",
 ]

@@ -1,4 +1,4 @@
-"""Fully connected networks in three parameterisations, and their tangent kernels."""
+"""Fully connected networks in four parameterisations, and their tangent kernels."""
 
 import math
 from collections.abc import Callable
@@ -10,10 +10,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from solvable.checks import check_choice, check_count, is_traced
+from solvable.networks.parameterisations import (
+    OptimiserName,
+    Role,
+    check_base_width,
+    check_optimiser_name,
+    rate_factor,
+    uniform_factors,
+)
 from solvable.networks.parts import Constant
 from solvable.precision import in_float64
 
 Parameterisation = Literal["standard", "ntk", "mean-field"]
+LayerwiseParameterisation = Literal["standard", "ntk", "mean-field", "maximal-update"]
 Initialisation = Literal["normal", "uniform"]
 Activation = Literal["relu", "tanh", "gelu", "linear"]
 
@@ -72,6 +81,9 @@ class MLP(eqx.Module):
       The learning rate of gradient descent is to be multiplied by :attr:`learning_rate_scale`, which is
       richness² width: then the function moves at a speed that depends on neither, while features move in proportion
       to the richness.
+    * ``"maximal-update"`` (μP): the standard one at ``base_width``. At m times that width, variances of hidden weights
+      are divided by m, the output weights are multiplied by 1 / m, and each array has a learning rate of its own,
+      :meth:`learning_rate_factors`, so that the best learning rate depends on the width as little as possible.
 
     All scales may be traced.
 
@@ -90,7 +102,7 @@ class MLP(eqx.Module):
     power
         With ``activation="relu"``, the exponent q of ``max(h, 0)^q``.
     parameterisation
-        ``"standard"``, ``"ntk"`` or ``"mean-field"``, as above.
+        ``"standard"``, ``"ntk"``, ``"mean-field"`` or ``"maximal-update"``, as above.
     richness
         The richness γ₀ of mean-field parameterisation.
     weight_scale
@@ -105,6 +117,8 @@ class MLP(eqx.Module):
         Standard deviation of all weights and biases; overrides the scales above.
     input_scale, output_scale
         Factors that multiply the input and the output.
+    base_width
+        Width at which ``"maximal-update"`` is the standard parameterisation; by default 64.
     active_width
         Neurons from this one on are always zero, so that networks of many widths train side by side in arrays of one
         size.
@@ -122,6 +136,7 @@ class MLP(eqx.Module):
     input_scale: Constant | None
     mask: Constant | None
     learning_rate: Constant
+    width_ratio: Constant | None
     width: int = eqx.field(static=True)
     parameterisation: str = eqx.field(static=True)
 
@@ -135,7 +150,7 @@ class MLP(eqx.Module):
         key: jax.Array,
         activation: Activation | Callable[[Array], Array] = "relu",
         power: Any = 1.0,
-        parameterisation: Parameterisation = "standard",
+        parameterisation: LayerwiseParameterisation = "standard",
         richness: Any = 1.0,
         weight_scale: Any = 1.0,
         bias: bool = True,
@@ -144,13 +159,15 @@ class MLP(eqx.Module):
         std: Any = None,
         input_scale: Any = 1.0,
         output_scale: Any = 1.0,
+        base_width: int | None = None,
         active_width: Any = None,
         dtype: Any = jnp.float32,
     ) -> None:
         for name, value in (("inputs", inputs), ("outputs", outputs), ("width", width), ("depth", depth)):
             check_count(name, value)
         check_choice("initialisation", initialisation, get_args(Initialisation))
-        check_parameterisation(parameterisation, richness)
+        check_parameterisation(parameterisation, richness, get_args(LayerwiseParameterisation))
+        base_width = check_base_width(parameterisation, base_width)
         for name, value in (("power", power), ("std", std), ("active_width", active_width)):
             if value is not None:
                 check_positive(name, value)
@@ -161,17 +178,21 @@ class MLP(eqx.Module):
         self.input_scale = None if is_one(input_scale) else Constant(jnp.asarray(input_scale, dtype))
         used = width if active_width is None else active_width
         self.mask = None if active_width is None else Constant((jnp.arange(width) < active_width).astype(dtype))
-        plain = parameterisation == "standard"
+        ratio = None if base_width is None or depth == 1 else jnp.asarray(used / base_width, dtype)
+        self.width_ratio = None if ratio is None else Constant(ratio)
+        plain = parameterisation in ("standard", "maximal-update")
         uniform = initialisation == "uniform" and std is None
         columns, rows = [inputs] + [width] * (depth - 1), [width] * (depth - 1) + [outputs]
         layers = []
         for index, fan_in in enumerate([inputs] + [used] * (depth - 1)):
             weight_key, bias_key = jax.random.split(jax.random.fold_in(key, index))
-            root = jnp.sqrt(jnp.asarray(fan_in, dtype))
+            root = jnp.sqrt(jnp.asarray(fan_in if ratio is None or index == 0 else base_width, dtype))
             spread = jnp.asarray(weight_scale, dtype) / root if plain else jnp.asarray(weight_scale, dtype)
             bias_spread = spread if uniform else jnp.asarray(bias_scale, dtype)
             if std is not None:
                 spread = bias_spread = jnp.asarray(std, dtype)
+            if ratio is not None and 0 < index < depth - 1:
+                spread = spread / jnp.sqrt(ratio)
             draw = _uniform if uniform else jax.random.normal
             weight = spread * draw(weight_key, (rows[index], columns[index]), dtype)
             offset = bias_spread * draw(bias_key, (rows[index],), dtype) if bias else None
@@ -180,14 +201,62 @@ class MLP(eqx.Module):
                 factor = jnp.asarray(output_scale, dtype) / (jnp.asarray(richness, dtype) * root)
             elif index == depth - 1 and not is_one(output_scale):
                 factor = jnp.asarray(output_scale, dtype)
-            layers.append(Dense(weight, offset, None if plain else 1 / root, factor))
+            inward = None if plain else 1 / root
+            if ratio is not None and index == depth - 1:
+                inward = 1 / ratio
+            layers.append(Dense(weight, offset, inward, factor))
         self.layers = tuple(layers)
         self.learning_rate = learning_rate_constant(parameterisation, richness, used, dtype)
 
     @property
     def learning_rate_scale(self) -> Array:
         """The factor by which the learning rate of gradient descent is to be multiplied in this parameterisation."""
+        if self.width_ratio is not None:
+            raise ValueError(
+                "maximal-update parameterisation has a learning rate for each array: use learning_rate_factors()"
+            )
         return self.learning_rate.value
+
+    def learning_rate_factors(self, optimiser: OptimiserName = "sgd") -> Any:
+        """Factors of the learning rate, one number in place of each trained array, for :func:`scale_layers`.
+
+        Parameters
+        ----------
+        optimiser
+            ``"sgd"``, with or without momentum, or ``"adam"``, for optimisers whose steps do not depend on the size of
+            gradients. Mean-field parameterisation has factors for SGD only.
+        """
+        check_optimiser_name(optimiser)
+        if self.parameterisation == "mean-field" and optimiser == "adam":
+            raise ValueError("mean-field parameterisation has no learning rates for 'adam': use 'maximal-update'")
+        factors = uniform_factors(self, self.learning_rate.value)
+        if self.width_ratio is None:
+            return factors
+        values, last = [], len(self.layers) - 1
+        for index, layer in enumerate(self.layers):
+            roles: tuple[Role, ...] = ("hidden", "vector")
+            if index in (0, last):
+                roles = ("output", "output-bias") if index else ("input", "vector")
+            kept = roles if layer.bias is not None else roles[:1]
+            values += [rate_factor(role, optimiser, self.width_ratio.value) for role in kept]
+        return eqx.tree_at(_weights_and_biases, factors, values)
+
+    def layer_outputs(self, x: Array) -> dict[str, Array]:
+        """What every layer computes, before its activation function, by name: ``layer_1`` to ``output``.
+
+        Parameters
+        ----------
+        x
+            One input.
+        """
+        hidden = x if self.input_scale is None else x * self.input_scale.held
+        found = {}
+        for index, layer in enumerate(self.layers[:-1]):
+            found[f"layer_{index + 1}"] = sums = layer(hidden)
+            hidden = self.activation(sums)
+            if self.mask is not None:
+                hidden = hidden * self.mask.held
+        return {**found, "output": self.layers[-1](hidden)}
 
     def features(self, x: Array) -> Array:
         """The activations of the last hidden layer.
@@ -208,6 +277,11 @@ class MLP(eqx.Module):
         return self.layers[-1](self.features(x))
 
 
+def _weights_and_biases(network: MLP) -> list[Array]:
+    """All weights and biases, layer by layer."""
+    return [array for layer in network.layers for array in (layer.weight, layer.bias) if array is not None]
+
+
 def is_one(value: Any) -> bool:
     """Whether a factor is the plain number 1, which is left out of computations."""
     return isinstance(value, float | int) and value == 1
@@ -219,9 +293,11 @@ def check_positive(name: str, value: Any, advice: str = "") -> None:
         raise ValueError(f"{name} must be a positive finite number, not {value!r}{advice}")
 
 
-def check_parameterisation(parameterisation: str, richness: Any) -> None:
+def check_parameterisation(
+    parameterisation: str, richness: Any, choices: tuple[str, ...] = get_args(Parameterisation)
+) -> None:
     """Check the name of a parameterisation, and that only the mean-field one has a richness."""
-    check_choice("parameterisation", parameterisation, get_args(Parameterisation))
+    check_choice("parameterisation", parameterisation, choices)
     check_positive("richness", richness)
     if parameterisation != "mean-field" and not is_one(richness):
         raise ValueError(f"richness belongs to parameterisation='mean-field', not to {parameterisation!r}")
@@ -261,6 +337,13 @@ class Centred(eqx.Module):
     @property
     def learning_rate_scale(self) -> Array:
         return self.network.learning_rate_scale
+
+    def learning_rate_factors(self, optimiser: OptimiserName = "sgd") -> Any:
+        factors = uniform_factors(self, 1.0)
+        return eqx.tree_at(lambda tree: tree.network, factors, self.network.learning_rate_factors(optimiser))
+
+    def layer_outputs(self, x: Array) -> dict[str, Array]:
+        return self.network.layer_outputs(x) | {"output": self(x)}
 
 
 def centred(network: Any) -> Centred:

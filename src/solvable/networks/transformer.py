@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -9,6 +10,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from solvable.checks import check_choice, check_count
+from solvable.networks.mlp import Dense
+from solvable.networks.parameterisations import (
+    OptimiserName,
+    check_base_width,
+    check_optimiser_name,
+    rate_factor,
+    uniform_factors,
+)
+from solvable.networks.parts import Constant
+
+TransformerParameterisation = Literal["standard", "maximal-update"]
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
@@ -34,23 +46,31 @@ def causal_attention(
 
 
 class Attention(eqx.Module):
-    """Causal self-attention in several heads, without biases, followed by a linear map that mixes the heads."""
+    """Causal self-attention in several heads, without biases, followed by a linear map that mixes the heads.
+
+    Scores are multiplied by ``score_factor``, beside 1 / √d_head.
+    """
 
     query: Float[Array, "width width"]
     key: Float[Array, "width width"]
     value: Float[Array, "width width"]
     mix: Float[Array, "width width"]
     heads: int = eqx.field(static=True)
+    score_factor: float = eqx.field(static=True)
 
-    def __init__(self, width: int, heads: int, *, key: PRNGKeyArray, dtype: jnp.dtype) -> None:
+    def __init__(
+        self, width: int, heads: int, *, key: PRNGKeyArray, dtype: jnp.dtype, score_factor: float = 1.0
+    ) -> None:
         keys = jax.random.split(key, 4)
         matrices = [jax.random.normal(k, (width, width), dtype) / jnp.sqrt(width).astype(dtype) for k in keys]
         self.query, self.key, self.value, self.mix = matrices
-        self.heads = heads
+        self.heads, self.score_factor = heads, score_factor
 
     def __call__(self, states: Float[Array, "position width"], last: int) -> Float[Array, "last width"]:
         """Attention at the ``last`` positions."""
         query, key, value = states[-last:] @ self.query, states @ self.key, states @ self.value
+        if self.score_factor != 1:
+            query = query * self.score_factor
         return causal_attention(query, key, value, self.heads) @ self.mix
 
 
@@ -73,11 +93,12 @@ class Block(eqx.Module):
         *,
         key: PRNGKeyArray,
         dtype: jnp.dtype,
+        width_ratio: float = 1.0,
     ) -> None:
         attention_key, first_key, second_key = jax.random.split(key, 3)
-        self.attention = Attention(width, heads, key=attention_key, dtype=dtype)
-        self.first = eqx.nn.Linear(width, hidden, key=first_key, dtype=dtype)
-        self.second = eqx.nn.Linear(hidden, width, key=second_key, dtype=dtype)
+        self.attention = Attention(width, heads, key=attention_key, dtype=dtype, score_factor=width_ratio**-0.5)
+        self.first = _with_biases_of_base(eqx.nn.Linear(width, hidden, key=first_key, dtype=dtype), width_ratio)
+        self.second = _with_biases_of_base(eqx.nn.Linear(hidden, width, key=second_key, dtype=dtype), width_ratio)
         norms = [eqx.nn.LayerNorm(width, dtype=dtype) for _ in range(2)]
         self.norms = (norms[0], norms[1]) if normalise else None
         self.activation = activation
@@ -89,6 +110,11 @@ class Block(eqx.Module):
         read = jax.vmap(self.norms[1])(states) if self.norms else states
         hidden = ACTIVATIONS[self.activation](jax.vmap(self.first)(read))
         return states + jax.vmap(self.second)(hidden)
+
+
+def _with_biases_of_base(layer: eqx.nn.Linear, ratio: float) -> eqx.nn.Linear:
+    """The layer with initial biases as large as at the base width: they are drawn within 1 / √fan_in."""
+    return eqx.tree_at(lambda own: own.bias, layer, layer.bias * ratio**0.5) if ratio != 1 else layer
 
 
 class Transformer(eqx.Module):
@@ -121,6 +147,11 @@ class Transformer(eqx.Module):
         Whether blocks and the last layer read the residual stream through a LayerNorm.
     dtype
         Type of the weights.
+    parameterisation
+        ``"standard"``, or ``"maximal-update"`` (μP) as in :class:`MLP`, at a fixed number of heads: scores of attention
+        are divided by the width of a head in place of its root.
+    base_width
+        Width at which ``"maximal-update"`` is the standard parameterisation; by default 64.
 
     >>> import equinox, jax
     >>> from solvable.networks.transformer import Transformer
@@ -134,6 +165,7 @@ class Transformer(eqx.Module):
     blocks: tuple[Block, ...]
     norm: eqx.nn.LayerNorm | None
     last: eqx.nn.Linear
+    width_ratio: Constant | None
 
     def __init__(
         self,
@@ -149,23 +181,66 @@ class Transformer(eqx.Module):
         activation: str = "relu",
         normalise: bool = True,
         dtype: jnp.dtype = jnp.float32,  # type: ignore[assignment]
+        parameterisation: TransformerParameterisation = "standard",
+        base_width: int | None = None,
     ) -> None:
         sizes = {"tokens": tokens, "outputs": outputs, "length": length, "width": width, "layers": layers}
         for name, value in (sizes | {"heads": heads, "expansion": expansion}).items():
             check_count(name, value)
         check_choice("activation", activation, tuple(ACTIVATIONS))
+        check_choice("parameterisation", parameterisation, get_args(TransformerParameterisation))
+        base_width = check_base_width(parameterisation, base_width)
         if width % heads:
             raise ValueError(f"width must be a multiple of heads, not {width} with {heads} heads")
         embedding_key, positions_key, blocks_key, last_key = jax.random.split(key, 4)
-        size = jnp.sqrt(width).astype(dtype)
+        ratio = 1.0 if base_width is None else width / base_width
+        self.width_ratio = None if base_width is None else Constant(jnp.asarray(ratio, dtype))
+        size = jnp.sqrt(width if base_width is None else base_width).astype(dtype)
         self.embedding = jax.random.normal(embedding_key, (tokens, width), dtype) / size
         self.positions = jax.random.normal(positions_key, (length, width), dtype) / size
         self.blocks = tuple(
-            Block(width, heads, expansion * width, activation, normalise, key=block_key, dtype=dtype)
+            Block(width, heads, expansion * width, activation, normalise, key=block_key, dtype=dtype, width_ratio=ratio)
             for block_key in jax.random.split(blocks_key, layers)
         )
         self.norm = eqx.nn.LayerNorm(width, dtype=dtype) if normalise else None
-        self.last = eqx.nn.Linear(width, outputs, key=last_key, dtype=dtype)
+        last = eqx.nn.Linear(width, outputs, key=last_key, dtype=dtype)
+        # Weights and biases as large as at the base width, and the output multiplier.
+        self.last = last if ratio == 1 else Dense(last.weight * ratio**0.5, last.bias * ratio**0.5, 1 / ratio)
+
+    def learning_rate_factors(self, optimiser: OptimiserName = "sgd") -> Any:
+        """Factors of the learning rate, one number in place of each trained array, as those of :class:`MLP`.
+
+        Parameters
+        ----------
+        optimiser
+            ``"sgd"``, with or without momentum, or ``"adam"``.
+        """
+        check_optimiser_name(optimiser)
+        if self.width_ratio is None:
+            return uniform_factors(self, 1.0)
+        # Embeddings, biases and LayerNorms have one axis that grows with the width.
+        factors = uniform_factors(self, rate_factor("vector", optimiser, self.width_ratio.value))
+        hidden, output, bias = (
+            rate_factor(role, optimiser, self.width_ratio.value) for role in ("hidden", "output", "output-bias")
+        )
+        matrices = _hidden_matrices(self)
+        factors = eqx.tree_at(_hidden_matrices, factors, [hidden] * len(matrices))
+        return eqx.tree_at(_last_arrays, factors, [output, bias])
+
+    def layer_outputs(self, tokens: Int[Array, " position"]) -> dict[str, Array]:
+        """The residual stream after the embedding and after every block, and the logits, by name.
+
+        Parameters
+        ----------
+        tokens
+            One sequence.
+        """
+        one_hot = jax.nn.one_hot(tokens, self.embedding.shape[0], dtype=self.embedding.dtype)
+        stream = one_hot @ self.embedding + self.positions[: len(tokens)]
+        found = {"embedding": stream}
+        for index, block in enumerate(self.blocks):
+            found[f"block_{index + 1}"] = stream = block(stream, len(tokens))
+        return {**found, "output": self(tokens)}
 
     def states(self, tokens: Int[Array, " position"], last: int | None = None) -> Float[Array, "last width"]:
         """The features: inputs of the last layer at the ``last`` positions (all if None), independent of later ones."""
@@ -185,3 +260,23 @@ class Transformer(eqx.Module):
 
     def __call__(self, tokens: Int[Array, " position"]) -> Float[Array, " outputs"]:
         return self.last(self.states(tokens, last=1)[0])
+
+
+def _hidden_matrices(network: Transformer) -> list[Array]:
+    """All weights both of whose axes grow with the width."""
+    return [
+        matrix
+        for block in network.blocks
+        for matrix in (
+            block.attention.query,
+            block.attention.key,
+            block.attention.value,
+            block.attention.mix,
+            block.first.weight,
+            block.second.weight,
+        )
+    ]
+
+
+def _last_arrays(network: Transformer) -> list[Any]:
+    return [network.last.weight, network.last.bias]
