@@ -82,7 +82,8 @@ def scale_layers(optimiser: optax.GradientTransformation, factors: PyTree) -> op
     factors
         One number per trained array, such as those of :meth:`MLP.learning_rate_factors`.
 
-    >>> import jax, optax, solvable.networks as networks
+    >>> import jax, optax
+    >>> from solvable import networks
     >>> network = networks.MLP(2, 1, width=256, depth=3, key=jax.random.key(0), parameterisation="maximal-update")
     >>> factors = network.learning_rate_factors("adam")
     >>> [float(layer.weight) for layer in factors.layers]

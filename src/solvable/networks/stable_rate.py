@@ -38,7 +38,8 @@ def stable_learning_rate(network: Any, inputs: Any, *, loss: SquaredLoss = "mse"
     factors
         Factors of the learning rate of every array, such as :meth:`MLP.learning_rate_factors`; by default 1.
 
-    >>> import jax, numpy as np, solvable.networks as networks
+    >>> import jax, numpy as np
+    >>> from solvable import networks
     >>> network = networks.MLP(2, 1, width=64, depth=1, key=jax.random.key(0), bias=False)
     >>> round(networks.stable_learning_rate(network, np.eye(2)), 6)  # the mean of two squared weights' errors
     2.0

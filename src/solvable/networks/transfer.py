@@ -100,7 +100,8 @@ def transfer(
     progress
         Whether to show a progress bar; by default on a terminal.
 
-    >>> import numpy as np, solvable.networks as networks
+    >>> import numpy as np
+    >>> from solvable import networks
     >>> inputs = np.random.default_rng(0).normal(size=(64, 4))
     >>> data = networks.Fixed(inputs, np.sin(inputs[:, :1]))
     >>> report = networks.transfer(
