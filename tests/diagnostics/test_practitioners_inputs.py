@@ -154,6 +154,12 @@ def measured(name: str, diagnostic: str) -> np.ndarray:
         return ntk(model, kind.inputs, **quiet).values
     if diagnostic == "forecast":
         return forecast(model, kind.inputs, kind.targets, **quiet).eigenvalues[0][:20]
+    if diagnostic == "stability":
+        loss = None if kind.targets is LABELS else "mse"
+        report = solvable.torch.stability(
+            model, batches(kind, dtype), loss=loss, learning_rate=0.1, count=1, tolerance=1e-6, budget=80, **quiet
+        )
+        return np.array([report.loss, report.sharpness, report.gauss_newton[0], report.edge_fraction])
     before = moved(model)
     if diagnostic == "laziness":
         report = laziness(model, before, model, kind.inputs, kernel_inputs=10, **quiet)
@@ -165,7 +171,7 @@ def measured(name: str, diagnostic: str) -> np.ndarray:
 
 
 @table
-@pytest.mark.parametrize("diagnostic", ["diagnose", "ntk", "laziness", "forecast"])
+@pytest.mark.parametrize("diagnostic", ["diagnose", "ntk", "laziness", "forecast", "stability"])
 def test_kinds_of_networks_and_data(name: str, diagnostic: str) -> None:
     found = measured(name, diagnostic)
     assert np.isfinite(found).all()

@@ -9,7 +9,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from solvable.diagnostics._torch_batches import batches_of, random_state_restored, unpack
-from solvable.diagnostics._torch_tangent import inference_mode, state_of
+from solvable.diagnostics._torch_tangent import inference_mode, state_of, uncompiled
 from solvable.diagnostics.curvature import (
     IGNORED,
     REVERSE,
@@ -44,6 +44,8 @@ class TorchCurvature:
     ) -> None:
         check_loss(loss)
         check_sums(loss)
+        if isinstance(model, torch.nn.Module):
+            model = uncompiled(model)
         self._model, self._loss, self._field = model, loss, output_field
         self._loader = batches_of(data, model, "training data", torch.float64)
         if isinstance(self._loader, Iterator):
