@@ -71,9 +71,9 @@ lint: $(VENV)/stamp-lint
 	$(BIN)/lint-imports
 
 # Warnings are errors. Then all links are checked, without network access. Docstrings of the interfaces to torch and zarr
-# are included.
+# are included. All pages are read anew (-E): a build of changed pages alone loses index entries, and so what search finds.
 docs: $(VENV)/stamp-docs$(comma)torch$(comma)sweep
-	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -q -W -E --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/_extensions/check_links.py docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
