@@ -11,6 +11,7 @@ from settings_made import QUICK, changed
 import solvable
 from solvable import GradientFlow, cli
 from solvable.explorer import address, history, server, tasks
+from solvable.explorer.figures import CurvePanel
 from solvable.explorer.marks import Window, mark_columns
 from solvable.plotting import series as curves
 from solvable.settings import Setting, theory_of
@@ -178,6 +179,20 @@ def test_marks_lie_on_the_curves_of_their_panel() -> None:
     unlabelled = mark_columns(marks, {}, window, "#000", labelled=False)
     assert unlabelled["labels"]["text"] == []
     assert unlabelled["bands"] == found["bands"]
+
+
+def test_marks_of_every_kind_follow_a_curve_that_moves() -> None:
+    """Fitted slopes were compared as arrays: moving a slider of feature scaling drew nothing."""
+    times = np.geomspace(1, 100, 41)
+    panel = CurvePanel("light", True, True, "time", "upper")
+    panel.figure.x_range.update(start=1, end=100)
+    for exponent in (1.0, 0.5):
+        lines = [(curves.Curve("test loss", 0, times, times**-exponent), False)]
+        marks = [Slope("test_loss", exponent, 2, 50, "slope"), Level("test_loss", 0.3, "floor"), Tick(10, "now")]
+        panel.mark(marks, ("test_loss",), lines, labelled=True)
+        drawn = panel.marks["slopes"].data
+        slope = np.polyfit(np.log(drawn["xs"][0]), np.log(drawn["ys"][0]), 1)[0]
+        assert slope == pytest.approx(-exponent)
 
 
 def test_changes_are_undone_one_gesture_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,8 +141,8 @@ def _horizontal(
             # A little above the curve that follows it.
             first = float(np.interp(start, curve.x, curve.y)) * (1.5 if window.y_log else 1.05)
             values = first * (times / start) ** -mark.exponent
-            made["slopes"]["xs"].append(times)
-            made["slopes"]["ys"].append(values)
+            made["slopes"]["xs"].append(times.tolist())
+            made["slopes"]["ys"].append(values.tolist())
             _label(made, window, float(times[12]), float(values[12]), mark.label, ink, "left")
 
 
