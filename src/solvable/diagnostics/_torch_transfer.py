@@ -11,7 +11,14 @@ from solvable.checks import check_count
 from solvable.diagnostics._torch_batches import batches_of, random_state_restored, unpack
 from solvable.diagnostics._torch_tangent import inference_mode
 from solvable.diagnostics.outputs import Field, find_outputs
-from solvable.diagnostics.transfer import TransferReport, check_grid, check_sizes, coordinate_check, coordinate_rate
+from solvable.diagnostics.transfer import (
+    TransferReport,
+    check_grid,
+    check_lengths,
+    check_sizes,
+    coordinate_check,
+    coordinate_rate,
+)
 from solvable.progress import progress_bar
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -119,12 +126,7 @@ def transfer(
     (2, 3, 4)
     """
     numbers, rates, seeds = check_grid(widths, learning_rates, seeds)
-    check_count("steps", steps)
-    check_count("coordinate_steps", coordinate_steps)
-    if coordinate_steps > steps:
-        raise ValueError(f"coordinate_steps must be at most the {steps} steps, not {coordinate_steps}")
-    if not window > 0:
-        raise ValueError(f"window must be a positive number of octaves, not {window!r}")
+    check_lengths(steps, coordinate_steps, window)
     job = _Job(
         make_model, data, test_data, optimizer, steps, coordinate_steps, batch_size, loss, diverged_above, device,
         output_field,

@@ -364,6 +364,16 @@ def check_grid(widths: Any, learning_rates: Any, seeds: Any) -> tuple[np.ndarray
     return numbers, rates, int(seeds)
 
 
+def check_lengths(steps: int, coordinate_steps: int, window: float) -> None:
+    """A ValueError if the training is shorter than the coordinate check, or the parabola has no window."""
+    check_count("steps", steps)
+    check_count("coordinate_steps", coordinate_steps)
+    if coordinate_steps > steps:
+        raise ValueError(f"coordinate_steps must be at most the {steps} steps, not {coordinate_steps}")
+    if not window > 0:
+        raise ValueError(f"window must be a positive number of octaves, not {window!r}")
+
+
 def check_sizes(widths: np.ndarray, parameters: list[int]) -> np.ndarray:
     """The numbers of parameters, or a ValueError if two widths make networks of the same size."""
     for index in range(1, len(parameters)):

@@ -10,10 +10,11 @@ import numpy as np
 import optax
 import xarray as xr
 
-from solvable.checks import check_choice, check_count
+from solvable.checks import check_choice
 from solvable.diagnostics.transfer import (
     TransferReport,
     check_grid,
+    check_lengths,
     check_sizes,
     coordinate_check,
     coordinate_rate,
@@ -111,12 +112,7 @@ def transfer(
     ('width', 'learning_rate', 'seed')
     """
     numbers, rates, seeds = check_grid(widths, learning_rates, seeds)
-    check_count("steps", steps)
-    check_count("coordinate_steps", coordinate_steps)
-    if coordinate_steps > steps:
-        raise ValueError(f"coordinate_steps must be at most the {steps} steps, not {coordinate_steps}")
-    if not window > 0:
-        raise ValueError(f"window must be a positive number of octaves, not {window!r}")
+    check_lengths(steps, coordinate_steps, window)
     kind, make_optimiser = _optimiser(optimiser, layer_rates)
     base = jax.random.key(key)
     first = _source(data, base)
