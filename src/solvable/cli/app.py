@@ -297,6 +297,41 @@ def forecast(
     run(model, data, checkpoint, options, json, plot, logged)
 
 
+@app.command(short_help="Measure whether the best learning rate transfers to wider networks.")
+def transfer(
+    data: Annotated[str, typer.Option(help="Inputs, and targets or labels (.npz).")],
+    model: Annotated[
+        str, typer.Option(help="standard or maximal-update (ReLU networks), or module:function(width, key).")
+    ] = "maximal-update",
+    widths: Annotated[str, typer.Option(help="Numbers of hidden units, best by factors of two.")] = "32,64,128",
+    learning_rates: Annotated[
+        str, typer.Option(help="Grid of rates: a list, or first:last:number and log, best by factors of two.")
+    ] = "0.0009765625:1:11log",
+    steps: Annotated[int, typer.Option(help="Number of training steps.")] = 200,
+    seeds: Annotated[int, typer.Option(help="Number of paired seeds, 4 or more.")] = 8,
+    optimiser: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
+    batch_size: Annotated[int | None, typer.Option(help="Samples per step (default: all).")] = None,
+    depth: Annotated[int, typer.Option(help="Number of linear layers.")] = 3,
+    loss: Annotated[
+        str | None, typer.Option(help="mse, half-mse or cross-entropy (default: by the kind of targets).")
+    ] = None,
+    test_share: Annotated[float, typer.Option(help="Share of the data on which the final loss is measured.")] = 0.25,
+    key: Annotated[int, typer.Option(help="Random seed.", min=0, max=2**63 - 1)] = 0,
+    json: Json = False,
+    plot: Annotated[str | None, typer.Option(help="Plot losses and best rates here (.png, .svg, .pdf).")] = None,
+) -> None:
+    """Measure whether the best learning rate of narrow networks is the best one of wide networks, with error bars.
+
+    Every width is trained at every rate with every seed; the answer is how far the best rate moves per doubling of the
+    width, and what tuning at the narrowest width costs at the widest.
+    """
+    from solvable.cli.transfer import transfer as run
+
+    options: dict[str, Any] = {"steps": steps, "seeds": seeds, "optimiser": optimiser, "batch_size": batch_size}
+    options |= {"depth": depth, "loss": loss, "key": key}
+    run(model, data, widths, learning_rates, test_share, options, json, plot)
+
+
 @app.command(
     help="Infer the law of a training log, or of a table of runs, with intervals and a forecast.\n\n"
     "LOG is a CSV, JSON lines or Parquet file, a TensorBoard event file or folder, or an export of Weights & Biases; "

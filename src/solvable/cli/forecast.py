@@ -30,7 +30,7 @@ def forecast(
     """Print the forecast for a network and the data in a file."""
     check_outputs({"plot": plot})
     _check_log(logged)
-    inputs, targets = _data(data)
+    inputs, targets = inputs_and_targets(data)
     maker = built_in(model, inputs[0].size, _width(targets))
     if maker is None:
         maker = network_maker(model)
@@ -78,7 +78,8 @@ def _learned(report: ForecastReport, logged: dict[str, Any]) -> RunForecast:
     return report.update(runs[0].steps, runs[0].loss, training, loss=logged["loss"])
 
 
-def _data(path: str) -> tuple[np.ndarray, np.ndarray]:
+def inputs_and_targets(path: str) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs with the targets or labels beside them, from an ``.npz`` file."""
     arrays = read_file(path, ("inputs",), ("targets", "labels"))
     given = [name for name in ("targets", "labels") if name in arrays]
     if len(given) != 1:
