@@ -112,7 +112,8 @@ class _Rows:
         missing = -modes[:, :t]
         carried = None
         if self._kinds.features:
-            carried = (counts / self._features)[:, None] * (missing @ self.batch_correlation[known, known])
+            # Correlations are symmetric: as the first factor they make the faster product.
+            carried = (counts / self._features)[:, None] * (self.batch_correlation[known, known] @ missing.T).T
         self._loss_row(t, missing, carried)
         self._second_row(t, modes, carried)
         self._drive_row(t)
@@ -171,7 +172,7 @@ class _Rows:
         """Row t of C0 (without reused samples its diagonal only), and the noise that the losses make at t."""
         lam, known = self._eigenvalues, slice(0, t)
         reused = self._kinds.samples
-        kicked = missing @ self.sample_noise[known, known] if reused else missing * self.batch_noise[:, :t]
+        kicked = (self.sample_noise[known, known] @ missing.T).T if reused else missing * self.batch_noise[:, :t]
         kicked *= self._counts[:, None]
         if carried is not None:
             kicked += carried / lam[:, None]
@@ -225,9 +226,9 @@ class _Rows:
         second = self.mode_decay[now] @ (lam**2 * self._targets * self.mode_decay[t])
         if self._kinds.samples or self._kinds.batch:
             noise = self.sample_noise[now, now] if self._kinds.samples else None
-            vectors = modes @ noise if noise is not None else modes * self.batch_noise[:, now]
+            vectors = (noise @ modes.T).T if noise is not None else modes * self.batch_noise[:, now]
             vectors *= (lam * self._counts)[:, None]
-            second[t] += np.vdot(modes, vectors)
+            second[t] += np.einsum("ks,ks->", modes, vectors)
             if carried is not None:
                 vectors[:, :t] -= carried
         elif carried is not None:
@@ -236,7 +237,7 @@ class _Rows:
             vectors = None
         if carried is not None:
             second[:t] += carried.sum(0)
-            second[t] -= np.vdot(carried, modes[:, :t])
+            second[t] -= np.einsum("ks,ks->", carried, modes[:, :t])
         if vectors is not None:
             second[:t] += self._modes.applied(vectors)
         self.batch_correlation[t, now] = self.batch_correlation[now, t] = second

@@ -50,15 +50,16 @@ class Resolvents:
             self.kernel = np.pad(self.kernel, ((0, more), (0, more)))
         kernel = self.kernel
         kernel[t, : t + 1] = kernel_row
-        found = np.empty((lam.size, t + 1))
-        found[:, t] = 1 / (1 + lam * kernel_row[t])
+        # Time comes first in memory: OpenBLAS multiplies tall matrices by narrow ones faster than the other way round.
+        found = np.empty((t + 1, lam.size))
+        found[t] = 1 / (1 + lam * kernel_row[t])
         for place in range((t - 1) // BLOCK, -1, -1) if t else ():
             begin, end = place * BLOCK, min((place + 1) * BLOCK, t)
-            fed = found[:, end:] @ kernel[end : t + 1, begin:end]
-            fed *= -lam[:, None]
+            fed = (kernel[end : t + 1, begin:end].T @ found[end:]).T
+            fed = np.multiply(fed, -lam[:, None], order="C")
             size = end - begin
-            np.matmul(fed[:, None, :], self._diagonal[place][:, :size, :size], out=found[:, None, begin:end])
-        return found
+            found[begin:end] = np.matmul(fed[:, None, :], self._diagonal[place][:, :size, :size])[:, 0].T
+        return found.T
 
     def from_left(self, vector: Float[np.ndarray, "time"]) -> Float[np.ndarray, "node time"]:
         """``v Z_k`` of every mode, for the rows that are kept."""
@@ -82,15 +83,13 @@ class Resolvents:
     def applied(self, vectors: Float[np.ndarray, "node time"]) -> Float[np.ndarray, "kept"]:
         """``sum_k Z_k v_k`` of the rows that are kept; later entries of the vectors are not used."""
         t, lam, kernel = self.count, self._eigenvalues, self.kernel
-        found = np.empty((lam.size, t))
+        found = np.empty((t, lam.size))
         for place in range(len(self._diagonal)):
             begin, end = place * BLOCK, min((place + 1) * BLOCK, t)
             size = end - begin
+            right = vectors[:, begin:end]
             if begin:
-                right = found[:, :begin] @ kernel[begin:end, :begin].T
-                right *= -lam[:, None]
-                right += vectors[:, begin:end]
-            else:
-                right = np.ascontiguousarray(vectors[:, begin:end])
-            found[:, begin:end] = np.matmul(self._diagonal[place][:, :size, :size], right[:, :, None])[:, :, 0]
-        return found.sum(0)
+                right = right - lam[:, None] * (kernel[begin:end, :begin] @ found[:begin]).T
+            blocks = self._diagonal[place][:, :size, :size]
+            found[begin:end] = np.matmul(blocks, np.ascontiguousarray(right)[:, :, None])[:, :, 0].T
+        return found.sum(1)
