@@ -67,8 +67,18 @@ def exchangeable_groups(problem: Problem) -> list[Int[np.ndarray, "_"]] | None:
     if not alike or np.ndim(problem.readout) != 1:
         return None
     groups = _groups(problem)
-    sectors = len(groups) + sum(len(group) > 1 for group in groups)
-    return groups if sectors < problem.neurons else None
+    return groups if count_sectors(groups) < problem.neurons else None
+
+
+def count_sectors(groups: list[Int[np.ndarray, "_"]]) -> int:
+    """Collective fields, and deviations of the groups that have any.
+
+    Parameters
+    ----------
+    groups
+        Neurons that may be exchanged.
+    """
+    return len(groups) + sum(len(group) > 1 for group in groups)
 
 
 def _groups(problem: Problem) -> list[Int[np.ndarray, "_"]]:
@@ -101,12 +111,21 @@ class ExchangeableClosure(LatentClosure):
         Network, target, start and samples per dimension.
     groups
         Neurons that may be exchanged: see :func:`exchangeable_groups`.
+    rotation
+        The rotation that led to these neurons from those whose order parameters are asked for
+        (:mod:`solvable.models.committee.rotation`); None if they are the same.
     **options
         As in :class:`~solvable.models.committee.closure.LatentClosure`.
     """
 
-    def __init__(self, problem: Problem, groups: list[Int[np.ndarray, "_"]], **options: Any) -> None:
-        self._groups = groups
+    def __init__(
+        self,
+        problem: Problem,
+        groups: list[Int[np.ndarray, "_"]],
+        rotation: Float[np.ndarray, "neuron neuron"] | None = None,
+        **options: Any,
+    ) -> None:
+        self._groups, self._rotation = groups, rotation
         self._members = tuple(tuple(group.tolist()) for group in groups)
         super().__init__(problem, **options)
 
@@ -220,14 +239,14 @@ class ExchangeableClosure(LatentClosure):
             own = products[place, place]
             total[np.ix_(group, group)] -= own / len(group)
             total[group, group] += own
-        return total
+        return total if self._rotation is None else self._rotation.T @ total @ self._rotation
 
     def alignment(self, weights: Weights) -> Float[np.ndarray, "neuron index"]:
         """Alignments of all neurons: those of a group are equal."""
         total = np.zeros((self._neurons, self._indices))
         for row, group in enumerate(self._groups):
             total[group] = np.asarray(weights.coordinates[row, : self._indices]) / math.sqrt(len(group))
-        return total
+        return total if self._rotation is None else self._rotation.T @ total
 
     def projections(self, weights: Weights) -> Float[np.ndarray, "neuron direction"]:
         """Not available: signals at two times are compared neuron by neuron."""

@@ -18,11 +18,12 @@ from solvable.models.committee.algorithm import Algorithm
 from solvable.models.committee.basis import largest_rate
 from solvable.models.committee.batches import batches_of
 from solvable.models.committee.closure import LatentClosure
-from solvable.models.committee.exchangeable import ExchangeableClosure, exchangeable_groups
+from solvable.models.committee.exchangeable import ExchangeableClosure
 from solvable.models.committee.labels import AVERAGED
 from solvable.models.committee.population import integration_error, measure_tests
 from solvable.models.committee.problem import Advance, OutputRequest, Problem, Solution
 from solvable.models.committee.protocol import Descent, Weights
+from solvable.models.committee.rotation import symmetry_of
 from solvable.numerics.cost import check_cost
 from solvable.numerics.memory import device_memory
 from solvable.training import SGD, GradientDescent
@@ -115,10 +116,8 @@ class ClosureSolver:
             "key": (key, replicate),
             "memory_limit": _memory() if self.memory_limit is None else self.memory_limit,
         }
-        groups = exchangeable_groups(problem) if request in (None, OutputRequest()) else None
-        if groups is None:
-            return LatentClosure(problem, **settings)
-        return ExchangeableClosure(problem, groups, **settings)
+        symmetry = symmetry_of(problem) if request in (None, OutputRequest()) else None
+        return LatentClosure(problem, **settings) if symmetry is None else ExchangeableClosure(*symmetry, **settings)
 
     def solve(
         self, problem: Problem, times: np.ndarray, request: OutputRequest, key: int, advance: Advance

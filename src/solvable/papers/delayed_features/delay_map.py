@@ -1,8 +1,8 @@
 """The delay between fitting and learning over γ and α, from theory alone.
 
 Four neurons as in the figure on grokking. With too few samples the network never learns;
-with more of them the delay shrinks, and it grows with the output scale. The full scale is made for two cores (16384
-samples, 50 minutes); with 32768, as it was planned for an accelerator, it has never run.
+with more of them the delay shrinks, and it grows with the output scale. The full scale is made for two cores (8192
+samples, 20 minutes); with 32768, as it was planned for an accelerator, it has never run.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # (sample ratios, output scales, samples of the theory, replicates, last time)
 SIZES = {
     "quick": ((4.5, 6.0, 9.0), (0.25, 0.7, 2.0), 2048, 2, 1000.0),
-    "full": (tuple(np.geomspace(3, 12, 12)), tuple(np.geomspace(0.125, 4, 8)), 16384, 2, 5000.0),
+    "full": (tuple(np.geomspace(3, 12, 12)), tuple(np.geomspace(0.125, 4, 8)), 8192, 2, 5000.0),
 }
 
 

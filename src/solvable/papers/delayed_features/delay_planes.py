@@ -1,8 +1,9 @@
 """The delay between fitting and learning over γ × α and γ × ε, from theory alone: the paper's picture as planes.
 
 Two neurons as in the paper's figures, gradient descent. At full scale each plane has 16 x 16 settings, half an hour on
-two cores; with 24 x 24, as it was planned for an accelerator, it has never run. The delay is the time between the falls of training and test loss to a
-tenth of ⟨y²⟩; settings whose test loss does not fall that far within the time are left empty.
+two cores; with 24 x 24, as it was planned for an accelerator, it has never run. The delay is the time between the falls
+of training and test loss to a tenth of ⟨y²⟩; settings whose test loss does not fall that far within the time are left
+empty.
 """
 
 from collections.abc import Mapping
