@@ -8,10 +8,11 @@ import pytest
 
 from solvable import SGD, Committee, GradientDescent, GradientFlow, activations, solvers
 from solvable.models.committee.closure import LatentClosure
-from solvable.models.committee.exchangeable import ExchangeableClosure, exchangeable_groups
+from solvable.models.committee.exchangeable import ExchangeableClosure
 from solvable.models.committee.population import measure_tests
 from solvable.models.committee.problem import problem_of
 from solvable.models.committee.protocol import Descent, Weights
+from solvable.models.committee.symmetry import exchangeable_groups
 from solvable.precision import in_float64
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -34,10 +34,7 @@ from solvable.models.committee.basis import Basis
 from solvable.models.committee.closure import LatentClosure, square_root
 from solvable.models.committee.problem import Problem
 from solvable.models.committee.protocol import AnyArray, Weights, namespace
-from solvable.training import GradientDescent, GradientFlow
 
-# Starts are compared with this relative accuracy.
-_EQUAL = 1e-12
 # Deviations have a row for each direction, and not one for each neuron.
 _FEW_ROWS = 32
 
@@ -50,58 +47,6 @@ class Sector(NamedTuple):
     columns: list[int]
 
 
-def exchangeable_groups(problem: Problem) -> list[Int[np.ndarray, "_"]] | None:
-    """Groups of neurons that may be exchanged, in the order of their first members; None where that is not worth it.
-
-    Parameters
-    ----------
-    problem
-        Network, target, start and training. Trained readouts, noise on the weights and algorithms of the user's own
-        treat neurons one by one.
-    """
-    training: Any = problem.training
-    one_by_one = getattr(training, "readout_learning_rate", None) is not None or bool(
-        getattr(training, "temperature", False)
-    )
-    alike = isinstance(training, GradientFlow | GradientDescent) and not one_by_one
-    if not alike or np.ndim(problem.readout) != 1:
-        return None
-    groups = _groups(problem)
-    return groups if count_sectors(groups) < problem.neurons else None
-
-
-def count_sectors(groups: list[Int[np.ndarray, "_"]]) -> int:
-    """Collective fields, and deviations of the groups that have any.
-
-    Parameters
-    ----------
-    groups
-        Neurons that may be exchanged.
-    """
-    return len(groups) + sum(len(group) > 1 for group in groups)
-
-
-def _groups(problem: Problem) -> list[Int[np.ndarray, "_"]]:
-    overlap = np.asarray(problem.initial_overlap)
-    properties = np.column_stack(
-        [problem.initial_alignment, problem.readout, problem.gradient_readout, np.diagonal(overlap)]
-    )
-    scale = max(float(np.abs(overlap).max()), 1e-300)
-    groups: list[list[int]] = []
-    for neuron in range(problem.neurons):
-        for group in groups:
-            first = group[0]
-            equal = np.allclose(properties[neuron], properties[first], rtol=_EQUAL, atol=_EQUAL)
-            # Exchanging the two leaves the overlaps with all others as they are.
-            others = np.delete(overlap[neuron] - overlap[first], [neuron, first])
-            if equal and np.abs(others).max(initial=0.0) <= _EQUAL * scale:
-                group.append(neuron)
-                break
-        else:
-            groups.append([neuron])
-    return [np.array(group) for group in groups]
-
-
 class ExchangeableClosure(LatentClosure):
     """The closure of a set of samples together with all permutations of exchangeable neurons.
 
@@ -110,10 +55,10 @@ class ExchangeableClosure(LatentClosure):
     problem
         Network, target, start and samples per dimension.
     groups
-        Neurons that may be exchanged: see :func:`exchangeable_groups`.
+        Neurons that may be exchanged: see :mod:`solvable.models.committee.symmetry`.
     rotation
         The rotation that led to these neurons from those whose order parameters are asked for
-        (:mod:`solvable.models.committee.rotation`); None if they are the same.
+        (:mod:`solvable.models.committee.symmetry`); None if they are the same.
     **options
         As in :class:`~solvable.models.committee.closure.LatentClosure`.
     """

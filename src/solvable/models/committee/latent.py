@@ -23,7 +23,7 @@ from solvable.models.committee.labels import AVERAGED
 from solvable.models.committee.population import integration_error, measure_tests
 from solvable.models.committee.problem import Advance, OutputRequest, Problem, Solution
 from solvable.models.committee.protocol import Descent, Weights
-from solvable.models.committee.rotation import symmetry_of
+from solvable.models.committee.symmetry import symmetry_of
 from solvable.numerics.cost import check_cost
 from solvable.numerics.memory import device_memory
 from solvable.training import SGD, GradientDescent

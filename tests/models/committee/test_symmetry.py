@@ -7,7 +7,7 @@ from solvable import Committee, GradientDescent, GradientFlow, activations, solv
 from solvable.models.committee import latent
 from solvable.models.committee.exchangeable import ExchangeableClosure
 from solvable.models.committee.problem import problem_of
-from solvable.models.committee.rotation import symmetry_of
+from solvable.models.committee.symmetry import symmetry_of
 from solvable.precision import in_float64
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -1,4 +1,7 @@
-"""Quadratic networks may be rotated: every start has the symmetry of neurons that begin alike.
+"""Which neurons may be exchanged, and the rotation that makes those of quadratic networks exchangeable.
+
+Neurons that begin alike, with equal alignments, readouts and overlaps, may be exchanged where training treats all
+neurons alike. Quadratic networks have this symmetry from every start, because they may be rotated.
 
 With ``phi(h) = a + b h + c h^2`` and equal readouts, the sum over neurons of ``phi(h_i)`` depends on ``sum_i h_i`` and
 ``sum_i h_i^2``, which stay the same under every rotation of the neurons among each other that fixes the vector
@@ -10,16 +13,18 @@ exactly.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
 from solvable.activations import Polynomial
-from solvable.models.committee.exchangeable import count_sectors, exchangeable_groups
 from solvable.models.committee.problem import Problem
+from solvable.training import GradientDescent, GradientFlow
 
+# Starts are compared with this relative accuracy.
+_EQUAL = 1e-12
 # Alignments are independent if what is new in them is longer than this, relative to the longest.
 _INDEPENDENT = 1e-12
 
@@ -51,6 +56,58 @@ def symmetry_of(problem: Problem) -> Symmetry | None:
         if groups is not None:
             found.append(Symmetry(rotated, groups, rotation))
     return min(found, key=lambda symmetry: count_sectors(symmetry.groups), default=None)
+
+
+def exchangeable_groups(problem: Problem) -> list[Int[np.ndarray, "_"]] | None:
+    """Groups of neurons that may be exchanged, in the order of their first members; None where that is not worth it.
+
+    Parameters
+    ----------
+    problem
+        Network, target, start and training. Trained readouts, noise on the weights and algorithms of the user's own
+        treat neurons one by one.
+    """
+    training: Any = problem.training
+    one_by_one = getattr(training, "readout_learning_rate", None) is not None or bool(
+        getattr(training, "temperature", False)
+    )
+    alike = isinstance(training, GradientFlow | GradientDescent) and not one_by_one
+    if not alike or np.ndim(problem.readout) != 1:
+        return None
+    groups = _groups(problem)
+    return groups if count_sectors(groups) < problem.neurons else None
+
+
+def count_sectors(groups: list[Int[np.ndarray, "_"]]) -> int:
+    """Collective fields, and deviations of the groups that have any.
+
+    Parameters
+    ----------
+    groups
+        Neurons that may be exchanged.
+    """
+    return len(groups) + sum(len(group) > 1 for group in groups)
+
+
+def _groups(problem: Problem) -> list[Int[np.ndarray, "_"]]:
+    overlap = np.asarray(problem.initial_overlap)
+    properties = np.column_stack(
+        [problem.initial_alignment, problem.readout, problem.gradient_readout, np.diagonal(overlap)]
+    )
+    scale = max(float(np.abs(overlap).max()), 1e-300)
+    groups: list[list[int]] = []
+    for neuron in range(problem.neurons):
+        for group in groups:
+            first = group[0]
+            equal = np.allclose(properties[neuron], properties[first], rtol=_EQUAL, atol=_EQUAL)
+            # Exchanging the two leaves the overlaps with all others as they are.
+            others = np.delete(overlap[neuron] - overlap[first], [neuron, first])
+            if equal and np.abs(others).max(initial=0.0) <= _EQUAL * scale:
+                group.append(neuron)
+                break
+        else:
+            groups.append([neuron])
+    return [np.array(group) for group in groups]
 
 
 def _is_quadratic(problem: Problem) -> bool:
