@@ -15,9 +15,10 @@ from solvable import diagnostics
 from solvable.cli import _run
 
 MAKERS = """
-import equinox, jax, torch
+import equinox, jax
 
 def torch_network():
+    import torch
     return torch.nn.Sequential(torch.nn.Linear(4, 12), torch.nn.ReLU(), torch.nn.Linear(12, 3))
 
 def equinox_network():
