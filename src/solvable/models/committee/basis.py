@@ -27,6 +27,9 @@ _SMALL_PRODUCT, _LEAST_PART = 10**6, 512
 _FEW_FACTORS, _CACHED = 3, 2**20
 # Vectors that are at least this long, squared, after one pass of Gram-Schmidt are orthogonal to rounding.
 _FAR_OUTSIDE = 0.1
+# Signals this much smaller than the largest so far are the rounding errors of a network that has learned everything.
+# All of them would lie outside the basis, and open a direction at every step.
+ROUNDING = 1e-12
 # Samples whose second moments are added at a time, and rows that are added to a matrix of moments at a time.
 _MOMENT_PART, _FEW_ROWS = 4096, 32
 _AVERAGE_PART = 2048
@@ -78,7 +81,7 @@ class Basis:
         self._normals, self._check_memory = normals, check_memory
         self._ratio, self._tolerance, self._shrunk = ratio, tolerance, shrunk
         self._dimension = self.samples / ratio if dimension is None else dimension
-        self._capacity, self._first_rows, self._far_outside = 0, first_rows, False
+        self._capacity, self._first_rows, self._far_outside, self._largest = 0, first_rows, False, 0.0
         self._latents = self._directions = self._xp.zeros((0, self.samples))
         self._reserve(self.fixed)
         self._latents = self._write(self._latents, 0, first)
@@ -175,8 +178,10 @@ class Basis:
         # Where batches are new at every step so are their directions: one product does for signals and normals then.
         both = self._beside(signals) if self._far_outside and self._xp is np else signals
         along = self.average(both, directions)
-        size = np.sqrt(np.diagonal(gram)) if sizes is None else sizes
-        size = np.where(size > 0, size, 1.0)[:, None]
+        size = np.sqrt(np.diagonal(gram)) if sizes is None else np.asarray(sizes)
+        self._largest = max(self._largest, float(size.max()))
+        # What is divided by infinity has no part outside.
+        size = np.where(size > ROUNDING * self._largest, size, np.inf)[:, None]
         known = along[:count] / size
         # How much lies outside is seen from small matrices; they cancel, which only tolerances near 1e-8 would notice.
         least, most = extreme_eigenvalues(gram / (size * size.T) - known @ known.T)

@@ -5,11 +5,15 @@ an accelerator idle. Here the settings of a plane, and the runs of each, take ev
 with one more axis. Settings may differ in all their numbers; they share the number of neurons and index fields, the
 teacher, and the random numbers of each set of samples, so that differences between neighbours have little noise.
 
-All settings open directions by the same rule as a single run, each when it needs one. A step does the work of opening
-one for every neuron, whether it is used or not: this pays on an accelerator, not on a CPU.
+All settings open directions by the same rule as a single run, each when it needs one. How much of the signals lies
+outside of the basis is seen from small matrices; only for those settings in which it is too much are the rows of the
+basis read again, a part of all settings at a time. What is left, three readings of the rows in a step, is what an
+accelerator's memory allows. All settings have as many rows as the one with most directions, which does not pay on a
+CPU.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,17 +24,21 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from solvable.activations import Polynomial
+from solvable.models.committee.basis import ROUNDING
 from solvable.models.committee.closure import start_coordinates
 from solvable.models.committee.columns import Columns, Private
 from solvable.models.committee.gaussian import derivative
 from solvable.models.committee.population import measure_tests
 from solvable.models.committee.problem import Problem, Solution
+from solvable.models.committee.symmetry import symmetry_of
 from solvable.training import GradientDescent
 
 # Rows that a basis has at first and gains when it is full, and steps between two looks at how full it is.
 _ROWS, _LOOK_EVERY = 64, 8
 # Part of the device's memory that the bases may take.
 _SHARE = 0.5
+# Part of the settings in which directions are opened at a time.
+_PART = 1 / 8
 
 
 class Runs(NamedTuple):
@@ -56,6 +64,7 @@ class State(NamedTuple):
     used: Int[Array, "run"]
     weights: Float[Array, "run neuron row"]
     velocity: Float[Array, "run neuron row"]
+    largest: Float[Array, "run"]
 
 
 def have_common_program(problems: Sequence[Problem]) -> bool:
@@ -78,7 +87,8 @@ def _is_covered(problem: Problem, first: Any) -> bool:
     numbers = ("learning_rate", "momentum", "weight_decay", "nesterov")
     others = [field for field in dataclasses.fields(training) if field.name not in numbers]
     plain = all(getattr(training, field.name) == field.default for field in others)
-    return plain and training.is_constant and training.nesterov == first.nesterov
+    # Exchangeable neurons have a closure of their own, with smaller errors.
+    return plain and training.is_constant and training.nesterov == first.nesterov and symmetry_of(problem) is None
 
 
 def solve_together(
@@ -110,7 +120,9 @@ def solve_together(
     # As in a single prediction: the first set of samples with both conventions, the others half way.
     conventions = [(0, 0.0), (0, 1.0), *((replicate, 0.5) for replicate in range(1, replicates))]
     neurons, most = problems[0].neurons, _expected_rows(times)
-    together = max(1, int(_SHARE * memory / (2 * 8 * samples * most * len(conventions))))
+    fitting = max(1, int(_SHARE * memory / (2 * 8 * samples * most * len(conventions))))
+    # Parts of equal size: a smaller last one would be compiled anew.
+    together = math.ceil(len(problems) / math.ceil(len(problems) / fitting))
     solutions: list[Solution] = []
     for begin in range(0, len(problems), together):
         part = problems[begin : begin + together]
@@ -149,7 +161,9 @@ def _follow(
     rows = fixed + _ROWS
     weights = jnp.asarray(np.pad(starts, ((0, 0), (0, 0), (0, rows - fixed))))
     latents = jnp.zeros((count, rows, samples)).at[:, :fixed].set(normals[runs.replicate][:, :fixed])
-    state = State(latents, jnp.zeros_like(latents), jnp.full(count, fixed), weights, jnp.zeros_like(weights))
+    state = State(
+        latents, jnp.zeros_like(latents), jnp.full(count, fixed), weights, jnp.zeros_like(weights), jnp.zeros(count)
+    )
     nesterov = bool(getattr(problems[0].training, "nesterov", False))
     step = partial(_step, fixed=fixed, tolerance=tolerance, nesterov=nesterov)
     saved, last = {int(time) for time in times}, int(times[-1])
@@ -225,6 +239,7 @@ def _with_more_rows(state: State) -> State:
         state.used,
         wider(state.weights, 2),
         wider(state.velocity, 2),
+        state.largest,
     )
 
 
@@ -233,37 +248,72 @@ def _step(
     runs: Runs, normals: Array, target: Array, state: State, *, fixed: int, tolerance: float, nesterov: bool
 ) -> tuple[State, Array]:
     """One step of gradient descent of every run, and the training loss before it."""
+    signals, errors = jax.vmap(partial(_signals, target))(runs, state.weights, state.latents)
+    state = _extend(runs, signals, normals, state, fixed, tolerance)
+    force = _averages(signals, state.latents)
 
-    def one(run: Runs, latents: Array, directions: Array, used: Array, weights: Array, velocity: Array) -> Any:
-        fields = weights @ latents
-        error = target[run.replicate] - run.readout @ _polynomial(run.activation, fields)
-        signals = _polynomial(run.slope, fields) * error * run.gradient_readout[:, None]
-        fresh = jax.lax.dynamic_slice(normals[run.replicate], (used, 0), signals.shape)
-        latents, directions, used = _extend(run, signals, fresh, latents, directions, used, fixed, tolerance)
-        force = signals @ latents.T / latents.shape[1]
+    def one(run: Runs, weights: Array, velocity: Array, force: Array) -> tuple[Array, Array]:
         pulled = run.momentum * velocity + force - run.weight_decay * weights
         moved = force - run.weight_decay * weights + run.momentum * pulled if nesterov else pulled
-        return State(latents, directions, used, weights + run.learning_rate * moved, pulled), jnp.mean(error**2)
+        return weights + run.learning_rate * moved, pulled
 
-    return jax.vmap(one)(runs, *state)
+    weights, velocity = jax.vmap(one)(runs, state.weights, state.velocity, force)
+    return state._replace(weights=weights, velocity=velocity), jnp.mean(errors**2, axis=1)
 
 
-def _extend(
-    run: Runs,
-    signals: Array,
-    fresh: Array,
-    latents: Array,
-    directions: Array,
-    used: Array,
-    fixed: int,
-    tolerance: float,
+def _signals(target: Array, run: Runs, weights: Array, latents: Array) -> tuple[Array, Array]:
+    """Signals of one run, (neuron, sample), and its errors."""
+    fields = weights @ latents
+    error = target[run.replicate] - run.readout @ _polynomial(run.activation, fields)
+    return _polynomial(run.slope, fields) * error * run.gradient_readout[:, None], error
+
+
+def _averages(values: Array, rows: Array) -> Array:
+    """``<v r>`` over the samples, for every run."""
+    return jnp.einsum("rvs,ras->rva", values, rows) / rows.shape[2]
+
+
+def _extend(runs: Runs, signals: Array, normals: Array, state: State, fixed: int, tolerance: float) -> State:
+    """The bases after the parts of the signals that lie outside of them have joined, some of the runs at a time."""
+    size = jnp.sqrt(jnp.mean(signals**2, axis=2))
+    largest = jnp.maximum(state.largest, size.max(axis=1))
+    size = jnp.where(size > ROUNDING * largest[:, None], size, jnp.inf)
+    known = _averages(signals, state.directions) / size[..., None]
+    outside = jnp.mean(signals**2, axis=2) / size**2 - jnp.sum(known**2, axis=2)
+    count = max(1, math.ceil(_PART * len(signals)))
+
+    def some(carried: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        waiting, latents, directions, used = carried
+        # Places beyond the last run fill up what there is too little of; nothing is written there.
+        chosen = jnp.nonzero(waiting, size=count, fill_value=len(waiting))[0]
+        of = partial(jnp.take, indices=chosen, axis=0, mode="clip")
+        fresh = jax.vmap(lambda rows, begin: jax.lax.dynamic_slice(rows, (begin, 0), signals.shape[1:]))(
+            jnp.take(normals, of(runs.replicate), axis=0), of(used)
+        )
+        opened = jax.vmap(partial(_opened, tolerance))(
+            jax.tree.map(of, runs), of(signals), of(size), of(known), fresh, of(directions), of(used)
+        )
+        rows = of(used)[:, None] + jnp.arange(signals.shape[1])
+        return (
+            waiting.at[chosen].set(False, mode="drop"),
+            latents.at[chosen[:, None], rows].set(opened[0], mode="drop"),
+            directions.at[chosen[:, None], rows - fixed].set(opened[1], mode="drop"),
+            used.at[chosen].add(opened[2], mode="drop"),
+        )
+
+    waiting = (outside > tolerance**2).any(axis=1)
+    begin = (waiting, state.latents, state.directions, state.used)
+    _, latents, directions, used = jax.lax.while_loop(lambda carried: carried[0].any(), some, begin)
+    return state._replace(latents=latents, directions=directions, used=used, largest=largest)
+
+
+def _opened(
+    tolerance: float, run: Runs, signals: Array, size: Array, known: Array, fresh: Array, directions: Array, used: Array
 ) -> tuple[Array, Array, Array]:
-    """Basis and number of its rows after the parts of the signals that lie outside of it have joined."""
+    """New latents and directions of one run, in rows of which those without a direction are zero, and their number."""
     neurons, samples = signals.shape
-    size = jnp.sqrt(jnp.mean(signals**2, axis=1, keepdims=True))
-    rest = signals / jnp.where(size > 0, size, 1.0)
     # Gram-Schmidt twice, as in a single run; the normals need one pass.
-    rest = rest - (rest @ directions.T / samples) @ directions
+    rest = signals / size[:, None] - known @ directions
     both = jnp.concatenate([rest, fresh])
     both = both - (both @ directions.T / samples) @ directions
     rest, fresh = both[:neurons], both[neurons:]
@@ -273,9 +323,7 @@ def _extend(
     fresh = jnp.where(place[:, None] < count, fresh - (fresh @ new.T / samples) @ new, 0.0)
     taken = run.shrunk * (used + place) * run.ratio / samples
     steps = jnp.sqrt(jnp.maximum(1 - taken, 0.0) / run.ratio)
-    latents = jax.lax.dynamic_update_slice(latents, fresh + new * steps[:, None], (used, 0))
-    directions = jax.lax.dynamic_update_slice(directions, new, (used - fixed, 0))
-    return latents, directions, used + count
+    return fresh + new * steps[:, None], new, count
 
 
 def _orthonormal(gram: Array, tolerance: float) -> tuple[Array, Array]:

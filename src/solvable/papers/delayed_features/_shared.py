@@ -152,7 +152,7 @@ def mean_fall_time(losses: xr.DataArray) -> tuple[float, float]:
     return float(fall_time(total / count)), float(np.sqrt((count - 1) * np.var(without)))
 
 
-def fall_time_error(theory: xr.Dataset, name: str) -> float:
+def fall_time_error(theory: xr.Dataset, name: str) -> xr.DataArray:
     """Half the time between the crossings of the loss less and plus its error."""
     early, late = (fall_time(theory[name] + sign * theory[f"{name}_error"]) for sign in (-1, 1))
-    return float(late - early) / 2
+    return (late - early) / 2

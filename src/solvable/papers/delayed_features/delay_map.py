@@ -1,8 +1,8 @@
 """The delay between fitting and learning over γ and α, from theory alone.
 
 Four neurons as in the figure on grokking. With too few samples the network never learns;
-with more of them the delay shrinks, and it grows with the output scale. The full scale is made for two cores (8192
-samples, 20 minutes); with 32768, as it was planned for an accelerator, it has never run.
+with more of them the delay shrinks, and it grows with the output scale. The full scale has 16384 samples, which take
+sixteen cores a few minutes and two cores an hour; 32768 were planned at first, and have never run.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from solvable import solvers
+from solvable import solvers, sweep
 from solvable.papers.claims import Claim, Scale
 from solvable.papers.delayed_features._shared import LOSSES, fall_time, fall_time_error, paper_task
 from solvable.papers.delayed_features.grokking import ALIGNMENT, EPSILON
 from solvable.plotting import draw_plane, new_figure
-from solvable.progress import progress_bar
 from solvable.timegrid import log_times
 from solvable.training import GradientFlow
 
@@ -26,26 +25,25 @@ if TYPE_CHECKING:
 # (sample ratios, output scales, samples of the theory, replicates, last time)
 SIZES = {
     "quick": ((4.5, 6.0, 9.0), (0.25, 0.7, 2.0), 2048, 2, 1000.0),
-    "full": (tuple(np.geomspace(3, 12, 12)), tuple(np.geomspace(0.125, 4, 8)), 8192, 2, 5000.0),
+    "full": (tuple(np.geomspace(3, 12, 12)), tuple(np.geomspace(0.125, 4, 8)), 16384, 2, 5000.0),
 }
 
 
 def compute(scale: Scale) -> dict[str, xr.Dataset]:
     """The times to fit and to learn over the plane, with the error of their difference."""
     gammas, alphas, samples, replicates, last_time = SIZES[scale]
-    times = log_times(10, last_time, 14 if scale == "quick" else 40)
-    solver = solvers.Flow(samples=samples, replicates=replicates, ratio=1.3 if scale == "quick" else 1.15)
-    found = {name: np.full((len(gammas), len(alphas)), np.nan) for name in LOSSES}
-    errors = {name: np.full((len(gammas), len(alphas)), np.nan) for name in LOSSES}
-    with progress_bar("mapping the delay", len(gammas) * len(alphas), None) as advance:
-        for row, gamma in enumerate(gammas):
-            for column, alpha in enumerate(alphas):
-                model = paper_task(gamma, alpha, EPSILON, ALIGNMENT, np.eye(4))
-                theory = model.predict(times, GradientFlow(), solver=solver, progress=False)
-                for name in LOSSES:
-                    found[name][row, column] = fall_time(theory[name])
-                    errors[name][row, column] = fall_time_error(theory, name)
-                advance(1)
+    curves = sweep(
+        paper_task(gammas[0], alphas[0], EPSILON, ALIGNMENT, np.eye(4)),
+        {"samples_per_dimension": gammas, "output_scale": alphas},
+        "predict",
+        options={
+            "times": log_times(10, last_time, 14 if scale == "quick" else 40),
+            "solver": solvers.Flow(samples=samples, replicates=replicates, ratio=1.3 if scale == "quick" else 1.15),
+        },
+        training=GradientFlow(),
+    ).transpose("samples_per_dimension", "output_scale", ...)
+    found = {name: fall_time(curves[name]).values for name in LOSSES}
+    errors = {name: fall_time_error(curves, name).values for name in LOSSES}
     return {"delay": _dataset(gammas, alphas, found, np.hypot(*(errors[name] for name in LOSSES)))}
 
 
