@@ -173,8 +173,8 @@ def test_predictions_use_it_where_they_can():
     model, times = committee(EIGHT), [0, 8, 16]
     solver = solvers.Latent(samples=512, replicates=2)
     plain = model.predict(times, TRAINING, solver=solver)
-    # All neurons of a group are equal, exactly.
-    assert np.ptp(plain.alignment.values[:, ::2], axis=1).max() == 0
+    # All neurons of a group are equal, up to the rounding errors of the rotation back.
+    assert np.ptp(plain.alignment.values[:, ::2], axis=1).max() < 1e-14
     single = model.predict(times, TRAINING, solver=solver, correlations=True)
     assert np.ptp(single.alignment.values[-1, ::2]) > 0
     for name in ("train_loss", "test_loss"):

@@ -76,7 +76,7 @@ def test_the_jacobian_is_the_derivative_of_the_velocity():
         weights = 0.3 * velocity + np.pad(weights, ((0, 0), (0, velocity.shape[1] - weights.shape[1])))
     width, decay, factor = closure.width, 0.2, 0.7
     weights = np.pad(weights, ((0, 0), (0, width - weights.shape[1])))
-    linear = Linearisation(one, closure, weights, decay)
+    linear = Linearisation(closure, weights, decay)
     direction = np.random.default_rng(1).normal(size=weights.shape)
 
     def velocity_at(step: float) -> np.ndarray:
@@ -131,7 +131,7 @@ def test_stiff_steps_of_the_committee_agree_with_short_explicit_ones():
     for count in (4, 8, 16):
         now = weights
         for _ in range(count):
-            now = implicit_step(flow, Linearisation(one, closure, now, 0.0), now, length / count)
+            now = implicit_step(flow, Linearisation(closure, now, 0.0), now, length / count)
         errors.append(np.abs(now - exact).max())
     assert errors[-1] < 2e-3 * np.abs(exact - weights).max()
     assert np.allclose(np.divide(errors[:-1], errors[1:]), 4, rtol=0.25)

@@ -247,9 +247,41 @@ class LatentClosure(System):
     def _bytes(self, rows: int) -> float:
         return 8.0 * self.samples * (3 * rows + 8 * self._neurons)
 
+    @property
+    def unknowns(self) -> int:
+        """Number of rows that the Jacobian of the flow has."""
+        return self._neurons * self.width
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        """Number of coordinates of each basis."""
+        return (self.width,)
+
     def jacobian_worth(self) -> float:
         """How many evaluations of a velocity take as long as one Jacobian of the flow, roughly."""
         return self.basis.evaluations_worth(self._neurons)
+
+    def jacobian(self, slopes: Float[AnyArray, "neuron neuron2 sample"], known: Any, since: tuple[int, ...]) -> Any:
+        """The Jacobian of the flow, without weight decay, for :meth:`factorise`.
+
+        Parameters
+        ----------
+        slopes
+            ``dg_i / dh_j`` of every sample.
+        known
+            The Jacobian of the first coordinates with the same slopes, or None.
+        since
+            What :attr:`extent` was then.
+        """
+        return self.basis.moments(slopes, known, since[0] if since else 0)
+
+    def factorise(self, jacobian: Any, factor: float, diagonal: float) -> Any:
+        """The LU decomposition of ``diagonal 1 - factor J``."""
+        return self.basis.factorise(jacobian, factor, diagonal)
+
+    def solve(self, factors: Any, right: Float[np.ndarray, "neuron column"]) -> Float[np.ndarray, "neuron column"]:
+        """The solution of a linear system that :meth:`factorise` has decomposed."""
+        return self.basis.solve(factors, right)
 
     def _check_memory(self, rows: int) -> None:
         self._require(self._bytes(rows), rows)

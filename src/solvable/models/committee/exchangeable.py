@@ -27,6 +27,7 @@ import math
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -34,9 +35,12 @@ from solvable.models.committee.basis import Basis
 from solvable.models.committee.closure import LatentClosure, square_root
 from solvable.models.committee.problem import Problem
 from solvable.models.committee.protocol import AnyArray, Weights, namespace
+from solvable.models.committee.sector_jacobian import grown_blocks, sector_blocks
 
 # Deviations have a row for each direction, and not one for each neuron.
 _FEW_ROWS = 32
+# Most neurons for which steps may be implicit.
+_MOST_COUPLED = 16
 
 
 class Sector(NamedTuple):
@@ -201,9 +205,48 @@ class ExchangeableClosure(LatentClosure):
         """Not available, as :meth:`projections`."""
         raise NotImplementedError("squared_pull needs the closure of single neurons")
 
+    @property
+    def unknowns(self) -> int:
+        return sum(self._block_rows())
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        return tuple(sector.basis.used for sector in self._sectors)
+
+    def _block_rows(self) -> list[int]:
+        """Rows of the Jacobian that belong to each sector; on an accelerator for all coordinates there is room for."""
+        return [(rows.stop - rows.start) * len(basis.latents) for basis, rows, _ in self._sectors]
+
     def jacobian_worth(self) -> float:
-        """Explicit steps only."""
-        return math.inf
+        """Explicit steps only for so many neurons that the derivatives of all signals by all fields take over."""
+        if self._neurons > _MOST_COUPLED:
+            return math.inf
+        return max(sector.basis.evaluations_worth(1) for sector in self._sectors)
+
+    def jacobian(self, slopes: Float[AnyArray, "neuron neuron2 sample"], known: Any, since: tuple[int, ...]) -> Any:
+        """The blocks of :mod:`~solvable.models.committee.sector_jacobian`."""
+        latents = [sector.basis.latents for sector in self._sectors]
+        if known is None or self._on_device:
+            slopes = slopes if self._on_device else np.asarray(slopes)
+            return sector_blocks(slopes, latents, latents, self._members)
+        return grown_blocks(known, np.asarray(slopes), latents, since, self._members)
+
+    def factorise(self, jacobian: Any, factor: float, diagonal: float) -> Any:
+        together = jnp.block(jacobian) if self._on_device else np.block(jacobian)
+        return self._sectors[0].basis.factorise(together, factor, diagonal)
+
+    def solve(self, factors: Any, right: Float[np.ndarray, "row column"]) -> Float[np.ndarray, "row column"]:
+        parts = []
+        for basis, rows, columns in self._sectors:
+            own = right[rows, columns]
+            parts.append(np.pad(own, ((0, 0), (0, len(basis.latents) - len(columns)))).reshape(1, -1))
+        found = self._sectors[0].basis.solve(factors, np.concatenate(parts, axis=1))
+        total, begin = np.zeros_like(right), 0
+        for (_, rows, columns), size in zip(self._sectors, self._block_rows(), strict=True):
+            own = found[0, begin : begin + size].reshape(rows.stop - rows.start, -1)
+            total[rows, columns] = own[:, : len(columns)]
+            begin += size
+        return total
 
     def memory(self) -> float:
         return sum(self._sector_bytes(sector.basis.samples, sector.basis.used) for sector in self._sectors)

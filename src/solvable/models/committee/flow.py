@@ -202,14 +202,13 @@ class _Place:
         return _Place(self._problem, self._closure, self._implicit, weights)
 
     def _worth_solving(self, stages: int) -> bool:
-        rows = len(self.weights) * self._closure.width
-        if self._implicit is False or (self._implicit is None and rows > _MOST_ROWS):
+        if self._implicit is False or (self._implicit is None and self._closure.unknowns > _MOST_ROWS):
             return False
         return stages > _NEWTON_EVALUATIONS + self._closure.jacobian_worth()
 
     def _solved(self, length: float, halvings: int) -> np.ndarray:
         """The weights after an implicit step, or after two of half its length where it is too long to be solved."""
-        linear = Linearisation(self._problem, self._closure, self.weights, self._decay)
+        linear = Linearisation(self._closure, self.weights, self._decay)
         try:
             return implicit_step(self._velocity, linear, self.weights, length)
         except NotConvergedError:

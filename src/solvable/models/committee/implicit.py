@@ -42,8 +42,6 @@ class Linearisation:
 
     Parameters
     ----------
-    problem
-        Network, target, start, samples per dimension and training.
     closure
         The latent basis and its samples.
     weights
@@ -52,13 +50,12 @@ class Linearisation:
         Weight decay.
     """
 
-    def __init__(self, problem: Problem, closure: LatentClosure, weights: np.ndarray, decay: float) -> None:
+    def __init__(self, closure: LatentClosure, weights: np.ndarray, decay: float) -> None:
         fields = closure.fields(Weights(weights))
-        self._slopes = _signal_slopes(problem.task, fields, closure.index_fields)
-        self._closure, self._decay, self._neurons = closure, decay, problem.neurons
-        self._matrix = closure.basis.moments(self._slopes, None)
-        self._width = closure.width
-        self._factors: tuple[Any, float, int] | None = None
+        self._slopes = _signal_slopes(closure.problem, fields, closure.index_fields)
+        self._closure, self._decay = closure, decay
+        self._matrix, self._extent = closure.jacobian(self._slopes, None, ()), closure.extent
+        self._factors: tuple[Any, float, tuple[int, ...]] | None = None
 
     def solve(self, factor: float, right: Float[np.ndarray, "neuron column"]) -> Float[np.ndarray, "neuron column"]:
         """``(1 - factor J)^-1`` applied to a vector, whose missing columns are zero.
@@ -70,14 +67,14 @@ class Linearisation:
         right
             The vector.
         """
-        basis, width = self._closure.basis, self._closure.width
-        if self._width < width:
-            self._matrix = basis.moments(self._slopes, self._matrix, self._width)
-            self._width = width
-        if self._factors is None or self._factors[1:] != (factor, width):
-            self._factors = basis.factorise(self._matrix, factor, 1 + factor * self._decay), factor, width
-        padded = combine_arrays((1.0, 1.0), (right, np.zeros((self._neurons, width))))
-        return basis.solve(self._factors[0], padded)
+        closure, extent = self._closure, self._closure.extent
+        if self._extent != extent:
+            self._matrix = closure.jacobian(self._slopes, self._matrix, self._extent)
+            self._extent = extent
+        if self._factors is None or self._factors[1:] != (factor, extent):
+            self._factors = closure.factorise(self._matrix, factor, 1 + factor * self._decay), factor, extent
+        padded = combine_arrays((1.0, 1.0), (right, np.zeros((len(right), closure.width))))
+        return closure.solve(self._factors[0], padded)
 
 
 @jax.jit
