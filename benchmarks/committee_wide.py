@@ -196,30 +196,40 @@ def predict(ledger: Ledger) -> None:
 
 
 def late(ledger: Ledger) -> None:
-    """Four neurons: one set of samples to 1e4 and to 1e6, and the whole prediction to 1e4."""
-    samples, problem = 1024 if TINY else 262144, problem_of(FOUR, GradientFlow())
-    for label, last in (("first", 1e4), ("again", 1e4), ("again", 1e6)):
-        if ledger.left() <= 0:
-            return
-        last = min(last, 30.0) if TINY else last
+    """Four neurons to 1e4 and 1e6, whole predictions, and runs with more samples and with explicit steps alone."""
+    problem, sizes = problem_of(FOUR, GradientFlow()), (512, 1024) if TINY else (65536, 262144)
+    ends = (20.0, 30.0) if TINY else (1e4, 1e6)
+
+    def run(label: str, last: float, samples: int, shrunk: float, implicit: bool | None = None) -> np.ndarray:
         times, begin = np.geomspace(1, last, 9), time.perf_counter()
-        run = solvers.Flow(samples=samples).run(problem, times, OutputRequest(), 0, 0.5, 0, lambda part: None)
+        solver = solvers.Flow(samples=samples, implicit=implicit)
+        one = solver.run(problem, times, OutputRequest(), 0, shrunk, 0, lambda part: None)
+        found = one.arrays(9)["test_loss"]
         ledger.add(
             part="late",
             label=label,
             last=last,
             samples=samples,
             seconds=time.perf_counter() - begin,
-            rank=run.rank,
-            evaluations=run.evaluations,
-            test_loss=run.arrays(9)["test_loss"].tolist(),
+            rank=one.rank,
+            evaluations=one.evaluations,
+            test_loss=found.tolist(),
         )
-    begin, times = time.perf_counter(), np.geomspace(1, 20.0 if TINY else 1e4, 9)
-    solver = solvers.Flow(samples=samples, replicates=2)
-    found = FOUR.predict(times, GradientFlow(), solver=solver, key=1, progress=False)
-    error = (found.test_loss_error / found.test_loss).values
-    took = time.perf_counter() - begin
-    ledger.add(part="late prediction", samples=samples, seconds=took, stated_error=float(error.max()))
+        return found
+
+    for last in ends:
+        begin = time.perf_counter()
+        solver = solvers.Flow(samples=sizes[0], replicates=2)
+        found = FOUR.predict(np.geomspace(1, last, 9), GradientFlow(), solver=solver, key=1, progress=False)
+        error = (found.test_loss_error / found.test_loss).values
+        row = {"seconds": time.perf_counter() - begin, "stated_error": float(error.max()), "each": error.tolist()}
+        ledger.add(
+            part="late prediction", last=last, samples=sizes[0], test_loss=found.test_loss.values.tolist(), **row
+        )
+    fewer, more = run("half way", ends[1], sizes[0], 0.5), run("half way", ends[1], sizes[1], 0.5)
+    ledger.add(part="late against more samples", last=ends[1], each=(fewer / more - 1).tolist())
+    if ledger.left() > 0:
+        run("explicit", ends[0], sizes[0], 0.5, implicit=False)
 
 
 PARTS: dict[str, Callable[[Ledger], None]] = {
