@@ -19,6 +19,9 @@ from jaxtyping import Array, Float
 # Memory is not touched before it is used, and copying it is avoided: the first rows do for most runs. An accelerator
 # computes with all rows there are, and compiles anew when they become more: many rows grow more slowly.
 _FIRST_ROWS, _GROWTH, _MANY_ROWS, _SLOW_GROWTH = 128, 2, 512, 1.5
+# On an accelerator every size is a set of programs of its own, whose compilation takes longer than reading empty rows:
+# there is room for many rows at once, as long as they take no more than these bytes.
+_FIRST_ROWS_ON_DEVICE, _FIRST_BYTES = 512, 2**30
 _ONE_BY_ONE = 8
 # Products of at most this many multiplications are several times faster in OpenBLAS: it does not copy their factors.
 _SMALL_PRODUCT, _LEAST_PART = 10**6, 512
@@ -81,7 +84,8 @@ class Basis:
         self._normals, self._check_memory = normals, check_memory
         self._ratio, self._tolerance, self._shrunk = ratio, tolerance, shrunk
         self._dimension = self.samples / ratio if dimension is None else dimension
-        self._capacity, self._first_rows, self._far_outside, self._largest = 0, first_rows, False, 0.0
+        self._capacity, self._far_outside, self._largest = 0, False, 0.0
+        self._first_rows = first_rows if self._xp is np else _first_rows_on_device(self.samples, first_rows)
         self._latents = self._directions = self._xp.zeros((0, self.samples))
         self._reserve(self.fixed)
         self._latents = self._write(self._latents, 0, first)
@@ -345,6 +349,11 @@ class Basis:
 
     def _in_use(self, array: Any, rows: int) -> Any:
         return array[:rows] if self._xp is np else array
+
+
+def _first_rows_on_device(samples: int, least: int) -> int:
+    fitting = max(1, _FIRST_BYTES // (8 * samples))
+    return max(least, min(_FIRST_ROWS_ON_DEVICE, 2 ** int(math.log2(fitting))))
 
 
 def _add_moments(blocks: np.ndarray, weights: np.ndarray, latents: np.ndarray, since: int) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -33,8 +34,9 @@ from solvable.models.committee.protocol import Weights, combine_arrays
 from solvable.training import GradientFlow
 
 _DAMPING = 2 / 13
-# The error of the time steps hardly depends on the number of samples.
-_PILOT_SAMPLES = 4096
+# The error of the time steps hardly depends on the number of samples. On an accelerator another number of samples is
+# another set of programs, whose compilation takes longer than a run with as many samples as before.
+_PILOT_SAMPLES, _PILOT_SAMPLES_ON_DEVICE = 4096, 65536
 # Evaluations that Newton's iterations of an implicit step take, and the largest Jacobian that is chosen by default.
 _NEWTON_EVALUATIONS, _MOST_ROWS = 10, 8192
 # A step that Newton's method does not solve is halved up to this often.
@@ -111,7 +113,8 @@ class Flow(ClosureSolver):
         """
         # The closure breaks down where rank * gamma reaches the samples, and two runs find up to twice the rank of one.
         enough = 2 ** math.ceil(math.log2(3 * max(rank, 1) * problem.samples_per_dimension))
-        small = dataclasses.replace(self, samples=max(min(self.samples, _PILOT_SAMPLES), enough))
+        pilot = _PILOT_SAMPLES if jax.default_backend() == "cpu" else _PILOT_SAMPLES_ON_DEVICE
+        small = dataclasses.replace(self, samples=max(min(self.samples, pilot), enough))
         closure = small.closure(problem, 0, False, key)
         recorders = [Recorder(closure, problem, False, OutputRequest()) for _ in range(2)]
         self._march(problem, times, closure, recorders, lambda part: None)
