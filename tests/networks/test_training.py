@@ -441,8 +441,8 @@ def test_a_compiler_without_fixed_kernels_is_no_obstacle():
             return "program"
 
     with pytest.warns(UserWarning, match="may differ in the last bits: UNIMPLEMENTED"):
-        assert compilation.compile_program(Lowered(), resumable=True) == "program"
-    assert compilation.compile_program(Lowered(), resumable=False) == "program"
+        assert compilation.compile_program(Lowered(), deterministic=True) == "program"
+    assert compilation.compile_program(Lowered(), deterministic=False) == "program"
 
 
 @pytest.mark.parametrize(
