@@ -25,6 +25,7 @@ from solvable.diagnostics.linear_layers import linear_layers
 from solvable.diagnostics.outputs import Field, find_outputs, plain_fields, select_field
 from solvable.diagnostics.precision import precision_of
 from solvable.diagnostics.tracking import History
+from solvable.numerics.determinism import jit
 from solvable.progress import progress_bar
 
 __all__ = ["Tracker", "collapse", "diagnose", "stability", "statistics"]
@@ -367,7 +368,7 @@ def _split(model: Any, where: Where) -> tuple[Any, eqx.nn.Linear]:
     return eqx.tree_at(where, inference, eqx.nn.Identity()), where(inference)
 
 
-@eqx.filter_jit
+@jit
 def _run(
     body: Any, layer: eqx.nn.Linear, apply: Apply, inputs: Array, precision: str = "highest", field: Field | None = None
 ) -> tuple[Array, Array]:

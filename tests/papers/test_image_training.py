@@ -12,7 +12,7 @@ import xarray as xr
 
 import solvable.equinox
 from solvable import diagnostics, networks
-from solvable.networks import measures
+from solvable.networks import one_set
 from solvable.papers.layerwise import _image_store as store
 from solvable.papers.layerwise import _image_training as images
 from solvable.papers.layerwise._image_training import DROP, DROPS, Experiment
@@ -29,10 +29,13 @@ ROWS = jnp.eye(3, dtype=jnp.float32)[LABELS]
 DATA = networks.Fixed(POINTS[:40], ROWS[:40], POINTS[40:], ROWS[40:])
 
 
+@pytest.mark.parametrize("accelerator", [False, True])
 @pytest.mark.parametrize("piece", [1000, 7])
-def test_a_record_is_what_the_diagnostics_say(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the points pass at once or in pieces, the last of which is shorter."""
-    monkeypatch.setattr(measures, "_BATCH_SIZE", piece)
+def test_a_record_is_what_the_diagnostics_say(piece: int, accelerator: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the points pass at once or in pieces, the last of which is shorter; summed by NumPy or by the device."""
+    if accelerator:
+        monkeypatch.setattr(one_set, "library_of", lambda array: "jax")
+    monkeypatch.setattr(one_set, "BATCH_SIZE", piece)
     found = networks.feature_record(loss="cross-entropy")(NETWORK, DATA, None)
     train, test = (POINTS[:40], LABELS[:40]), (POINTS[40:], LABELS[40:])
     report = solvable.equinox.diagnose(NETWORK, train, test, progress=False)

@@ -108,7 +108,7 @@ def collapse(
         weight_angles=_angles(row_units),
         self_duality=float(np.sum((weights / np.linalg.norm(weights) - means / np.linalg.norm(means)) ** 2)),
         self_duality_rows=float(np.linalg.norm(row_units - units, axis=1).mean()),
-        nearest_class=None if batches is None else _disagreement(statistics, weights, bias, batches),
+        nearest_class=None if batches is None else disagreement(statistics, weights, bias, batches),
         classes=len(offsets),
         between_rank=rank,
         precision=str(statistics.feature_rounding),
@@ -147,9 +147,7 @@ def _angles(units: np.ndarray) -> float:
     return float(np.abs((units @ units.T)[off_diagonal] + 1 / (classes - 1)).mean())
 
 
-def _disagreement(
-    statistics: FeatureStatistics, weights: np.ndarray, bias: np.ndarray, batches: Iterable[Any]
-) -> float:
+def disagreement(statistics: FeatureStatistics, weights: np.ndarray, bias: np.ndarray, batches: Iterable[Any]) -> float:
     """Fraction of samples whose nearest class mean is not the class that the classifier chooses."""
     # Relative to the mean of all samples: |x - μ_c|² would lose digits if the features have a large mean.
     centre, offsets = statistics.feature_mean, statistics.class_offsets

@@ -21,6 +21,7 @@ from solvable.diagnostics.batches import as_batches
 from solvable.diagnostics.losses import LossName, sample_loss
 from solvable.diagnostics.outputs import Field, find_outputs
 from solvable.diagnostics.precision import holds_float64, in_float64_if
+from solvable.numerics.determinism import jit
 
 PyTree = Any
 Kind = Literal["hessian", "gauss-newton"]
@@ -293,7 +294,7 @@ def _like(tree: PyTree, vector: Array) -> PyTree:
     return jax.tree.unflatten(structure, parts)
 
 
-@eqx.filter_jit
+@jit
 def _gradient(batch_loss: _BatchLoss, trained: PyTree, inputs: Any, targets: Array) -> tuple[Array, Array, Array]:
     def run(own: PyTree) -> tuple[Array, Array]:
         return batch_loss.total(batch_loss.outputs(own, inputs), targets)
@@ -302,7 +303,7 @@ def _gradient(batch_loss: _BatchLoss, trained: PyTree, inputs: Any, targets: Arr
     return total, count, _flat(slope)
 
 
-@eqx.filter_jit
+@jit
 def _product(
     kind: Kind, forward: bool, batch_loss: _BatchLoss, trained: PyTree, inputs: Any, targets: Array, vector: Array
 ) -> Array:

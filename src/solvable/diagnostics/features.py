@@ -52,10 +52,28 @@ def features(
     test = _statistics(test, "test", train)
     _check_pair(train, test)
     threshold = check_fraction(threshold, "threshold")
+    return features_in(eigenbasis(train, intensity_cutoff), train, test, threshold, output_cutoff)
+
+
+def features_in(
+    basis: Eigenbasis,
+    train: FeatureStatistics,
+    test: FeatureStatistics,
+    threshold: float = 0.1,
+    output_cutoff: float | None = None,
+) -> FeatureReport:
+    """The report of :func:`features` for an eigenbasis that is known: it can be computed before the test set is read.
+
+    Parameters
+    ----------
+    basis
+        The eigenbasis of the training set.
+    train, test, threshold, output_cutoff
+        As in :func:`features`.
+    """
     # Labels are exact, and rare classes must not be lost because the network runs in half precision.
     target_cutoff = test.target_rounding.error if output_cutoff is None else float(output_cutoff)
     output_cutoff = test.output_rounding.error if output_cutoff is None else float(output_cutoff)
-    basis = eigenbasis(train, intensity_cutoff)
     moments = _test_moments(basis, test)
     norms = _test_norms(basis, test, moments)
     whitened_targets = _inverse_root("targets", test.target_covariance, test.target_mean, target_cutoff)

@@ -106,6 +106,17 @@ def add(moments: Moments, batch: Batch, targets: int) -> tuple[Moments, bool]:
     return dataclasses.replace(moments, gram=gram, cross=cross, side=side), bool(finite)
 
 
+def compiled_sums(batch: Batch, targets: int) -> tuple[tuple[Any, ...], Any]:
+    """The sums of one batch about its means, and whether they are finite, inside a compiled function of JAX.
+
+    The sums are the fields of :class:`Moments` after the library, in their order.
+    """
+    empty = start(batch, targets)
+    arrays = batch.features, batch.outputs, batch.targets
+    *sums, finite = _step(_namespace("jax"), {}, empty, *arrays, targets if batch.labelled else 0)
+    return (empty.feature_shift, empty.side_shift, *sums), finite
+
+
 def _add_numpy(moments: Moments, batch: Batch, targets: int) -> Moments:
     """A symmetric rank-k update of one triangle, at half the cost of a general product, block by block."""
     from scipy.linalg.blas import dsyrk
@@ -150,10 +161,12 @@ def _step(
 def _jax_step() -> Callable[..., tuple[Any, ...]]:
     import jax
 
+    from solvable.numerics.determinism import jit
+
     jax.tree_util.register_dataclass(
         Moments, data_fields=["feature_shift", "side_shift", "gram", "cross", "side"], meta_fields=["library"]
     )
-    return jax.jit(functools.partial(_step, _namespace("jax"), {}), static_argnums=4)
+    return jit(functools.partial(_step, _namespace("jax"), {}))
 
 
 def _namespace(library: Library) -> Any:

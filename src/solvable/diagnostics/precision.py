@@ -104,11 +104,16 @@ def _rounded_to(array: Any, bits: int) -> str | None:
     return None
 
 
+def examined_rows(array: Any, limit: int = _EXAMINED // 100) -> int:
+    """How many rows of an array on an accelerator :func:`rounding_of` looks at."""
+    shape = tuple(array.shape)
+    return max(1, limit // max(1, int(np.prod(shape[1:], dtype=float)))) if shape else 1
+
+
 def _first_entries(array: Any) -> np.ndarray:
     """Entries of an array in float64 on the host; the first rows of a large array, or of one on an accelerator."""
     shape = tuple(array.shape)
-    limit = _EXAMINED if library_of(array) == "numpy" else _EXAMINED // 100
-    rows = max(1, limit // max(1, int(np.prod(shape[1:], dtype=float)))) if shape else 1
+    rows = examined_rows(array, _EXAMINED if library_of(array) == "numpy" else _EXAMINED // 100)
     return np.ascontiguousarray(to_numpy(array[:rows] if shape else array), np.float64).ravel()
 
 

@@ -32,6 +32,25 @@ class FeatureStatistics:
         self._moments: Moments | None = None
         self._host: Moments | None = None
 
+    @classmethod
+    def of_moments(cls, moments: Moments, classes: int | None, features: Any, outputs: Any, targets: Any) -> Self:
+        """Statistics of sums that were made elsewhere.
+
+        Parameters
+        ----------
+        moments
+            The sums over all samples, in host memory.
+        classes
+            Number of classes; None for real targets.
+        features, outputs, targets
+            The first rows of each, which show its precision.
+        """
+        made = cls(classes)
+        made._moments, made.batches, made.outputs = moments, 1, outputs.shape[1]
+        for name, array in (("feature", features), ("output", outputs), ("target", targets)):
+            made._note_rounding(name, rounding_of(array))
+        return made
+
     @in_float64
     def update(self, features: Any, outputs: Any, targets: Any) -> Self:
         """Add a batch. A batch that is rejected with a ValueError leaves the statistics unchanged.

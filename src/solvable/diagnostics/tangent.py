@@ -26,6 +26,7 @@ from solvable.diagnostics.linear_layers import (
 )
 from solvable.diagnostics.outputs import Field, find_outputs, only_row
 from solvable.diagnostics.precision import holds_float64, in_float64_if
+from solvable.numerics.determinism import jit
 
 PyTree = Any
 Precision = str | None
@@ -250,17 +251,17 @@ class _OneInput(eqx.Module):
             return jnp.ravel(only_row(found))
 
 
-@eqx.filter_jit
+@jit
 def _outputs(single: _OneInput, trained: PyTree, inputs: jax.Array) -> jax.Array:
     return jax.vmap(lambda x: single(trained, x))(inputs)
 
 
-@eqx.filter_jit
+@jit
 def _tangent(single: _OneInput, trained: PyTree, inputs: jax.Array, direction: PyTree) -> jax.Array:
     return jax.jvp(lambda own: _outputs(single, own, inputs), (trained,), (direction,))[1]
 
 
-@eqx.filter_jit
+@jit
 def _gradients(
     single: _OneInput, trained: PyTree, positions: tuple[int, ...], factors: Any, inputs: jax.Array, weights: jax.Array
 ) -> list[Any]:
@@ -354,7 +355,7 @@ def _find_matrix_products(single: _OneInput, trained: PyTree, rows: Any) -> tupl
     return none
 
 
-@eqx.filter_jit
+@jit
 def _columns(single: _OneInput, trained: PyTree, rows: jax.Array, inputs: jax.Array, weights: jax.Array) -> jax.Array:
     """Columns of the kernel without a Jacobian of the rows: a pullback of each output, then a pushforward."""
 

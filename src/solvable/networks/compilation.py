@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from solvable.networks.program import Recipe, Runs, State, advance, measurement
 from solvable.networks.sources import Fixed
+from solvable.numerics.determinism import COMPILER_OPTIONS
 from solvable.numerics.memory import device_memory
 
 _GIB = 2**30
@@ -30,8 +31,8 @@ class Compiled(NamedTuple):
 class Programs:
     """The compiled programs, one set for every size of group."""
 
-    def __init__(self, recipe: Recipe, measured: bool, limit: float | None, resumable: bool) -> None:
-        self.recipe, self.measured, self.resumable = recipe, measured, resumable
+    def __init__(self, recipe: Recipe, measured: bool, limit: float | None, deterministic: bool) -> None:
+        self.recipe, self.measured, self.deterministic = recipe, measured, deterministic
         self.limit = device_memory(jax.devices()[0]) if limit is None else limit
         self._compiled: dict[int, Compiled] = {}
 
@@ -56,7 +57,7 @@ class Programs:
             single = jax.default_backend() == "cpu"
             plain = self.recipe if self.recipe.loops == "blocks" else self.recipe._replace(loops="one by one")
             lowered = self._lowered(plain, state, runs, single)
-        program = compile_program(lowered, self.resumable)
+        program = compile_program(lowered, self.deterministic)
         need = needed_bytes(program)
         if self.limit is not None and need is not None and need > self.limit:
             raise self.too_large(state, runs)
@@ -64,8 +65,8 @@ class Programs:
         if self.measured:
             step = jnp.asarray(0, jnp.int32)
             measure = jax.jit(measurement(self.recipe, runs)).lower(state, eqx.filter(runs, eqx.is_array), step)
-            measure = compile_program(measure, self.resumable)
-        return Compiled(program, measure, lowered.as_text() if self.resumable else "", single)
+            measure = compile_program(measure, self.deterministic)
+        return Compiled(program, measure, lowered.as_text() if self.deterministic else "", single)
 
     @staticmethod
     def _lowered(recipe: Recipe, state: State, runs: Runs, single: bool = False) -> Any:
@@ -83,18 +84,18 @@ class Programs:
         return _too_large(batch_size, len(runs.keys), self.limit, cost)
 
 
-def compile_program(lowered: Any, resumable: bool) -> Any:
-    """Compile; for a training that may be resumed with deterministic kernels, where the compiler has them.
+def compile_program(lowered: Any, deterministic: bool) -> Any:
+    """Compile, with deterministic kernels where they are wanted and the compiler has them.
 
     Otherwise, the compiler of a GPU chooses those that happen to be fastest.
     """
-    if resumable:
+    if deterministic:
         try:
-            return lowered.compile({"xla_gpu_deterministic_ops": True})
+            return lowered.compile(COMPILER_OPTIONS)
         except Exception as error:
             if is_memory_error(error):
                 raise
-            warnings.warn(f"on this device resumed trainings may differ in the last bits: {error}", stacklevel=2)
+            warnings.warn(f"on this device equal trainings may differ in the last bits: {error}", stacklevel=2)
     return lowered.compile()
 
 

@@ -3,19 +3,20 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
 
 from solvable import diagnostics
-from solvable.networks.losses import LossName, SampleLoss, correct, is_classification, sample_loss
-from solvable.networks.sources import Fixed, Source, equal_batch_size
+from solvable.diagnostics.eigenbasis import eigenbasis
+from solvable.diagnostics.features import features_in
+from solvable.networks.losses import LossName, SampleLoss, sample_loss
+from solvable.networks.one_set import Measured, OneSet
+from solvable.networks.sources import Fixed, Source
 from solvable.precision import in_float64
 
 _COLLAPSE = (
     "within_class", "mean_norms", "mean_angles", "weight_norms", "weight_angles", "self_duality", "nearest_class",
 )  # fmt: skip
-# Number of inputs that are evaluated at once.
-_BATCH_SIZE = 1000
+Samples = tuple[Any, Any]
 
 
 @in_float64
@@ -77,26 +78,28 @@ def feature_record(
             from solvable.equinox import find_last_layer
 
             where = find_last_layer(network, train[0])
-        measured = [_measure(network, *one, where, loss_of, precision) for one in (train, test)]
-        (statistics, batches, numbers), (test_statistics, _, test_numbers) = measured
-        report = diagnostics.features(statistics, test_statistics)
-        found: dict[str, Any] = {f"train_{name}": value for name, value in numbers.items()}
-        found |= {f"test_{name}": value for name, value in test_numbers.items()}
+        layer = where(network)
+        first, second = begin(network, where, train, test, loss_of, precision)
+        # While the device is at the test set, the host works on the training set.
+        measured = first.finish()
+        statistics = measured.statistics
+        basis = eigenbasis(statistics)
+        found: dict[str, Any] = {f"train_{name}": value for name, value in measured.numbers.items()}
+        if statistics.classes is not None:
+            found |= _collapse(measured, layer)
+        tested = measured if second is first else second.finish()
+        report = features_in(basis, statistics, tested.statistics)
+        found |= {f"test_{name}": value for name, value in tested.numbers.items()}
         for name in ("intensity", "quality", "utilisation", "cumulative_quality", "cumulative_utilisation"):
             values = getattr(report, name)
             found[name] = np.pad(values, (0, statistics.features - values.size), constant_values=np.nan)
         found |= {"mp_distance": report.mp_distance, "target_rank": report.target_rank}
-        found |= {f"effective_dimension_{name}": value for name, value in report.effective_dimensions.items()}
-        if statistics.classes is not None:
-            layer = where(network)
-            collapse = diagnostics.collapse(statistics, layer.weight, layer.bias, batches=batches)
-            found |= {name: getattr(collapse, name) for name in _COLLAPSE}
-        return found
+        return found | {f"effective_dimension_{name}": value for name, value in report.effective_dimensions.items()}
 
     return inspect
 
 
-def _sets(data: Source, samples: int | None) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+def _sets(data: Source, samples: int | None) -> tuple[Samples, Samples]:
     """The first samples of the training and the test set; the training set twice if there is no other."""
     if not isinstance(data, Fixed):
         raise ValueError("feature metrics need a fixed training set: with networks.Fresh, write your own inspect")
@@ -108,24 +111,24 @@ def _sets(data: Source, samples: int | None) -> tuple[tuple[Any, Any], tuple[Any
     return train, (data.test_inputs[:samples], data.test_targets[:samples])
 
 
-def _measure(
-    network: Any, inputs: Any, targets: Any, where: Callable[[Any], Any], loss: SampleLoss, precision: str
-) -> tuple[diagnostics.FeatureStatistics, list[Any], dict[str, float]]:
-    """Statistics of one set, its features batch by batch, its mean loss and accuracy."""
+def begin(
+    network: Any, where: Callable[[Any], Any], train: Samples, test: Samples, loss: SampleLoss, precision: str
+) -> tuple[OneSet, OneSet]:
+    """The measurements of both sets, which the device begins with; once only if the sets are the same."""
     from solvable.equinox import features_and_outputs
 
-    run = features_and_outputs(network, where, precision=precision)
-    step = equal_batch_size(len(inputs), _BATCH_SIZE)
-    # All batches are dispatched to the accelerator before any result is read.
-    batches = [run(inputs[first : first + step]) for first in range(0, len(inputs), step)]
-    features, outputs = (jnp.concatenate(parts) for parts in zip(*batches, strict=True))
-    numbers = {"loss": float(jnp.mean(loss(outputs, targets), dtype=jnp.float64))}
-    labelled = is_classification(outputs.shape[1], targets)
-    if labelled:
-        numbers["accuracy"] = float(jnp.mean(correct(outputs, targets), dtype=jnp.float64))
-    labels = jnp.argmax(targets, axis=1) if labelled and targets.ndim == 2 else targets
-    statistics = diagnostics.FeatureStatistics().update(features, outputs, labels)
-    return statistics, [batch for batch, _ in batches], numbers
+    run, layer = features_and_outputs(network, where, precision=precision), where(network)
+    first = OneSet(run, layer, *train, loss)
+    return first, first if test is train else OneSet(run, layer, *test, loss)
+
+
+def _collapse(measured: Measured, layer: Any) -> dict[str, Any]:
+    """The measures of neural collapse; NC4 from the features where it is not known yet."""
+    nearest = measured.nearest_class
+    batches = measured.batches if nearest is None else None
+    report = diagnostics.collapse(measured.statistics, layer.weight, layer.bias, batches=batches)
+    found = {name: getattr(report, name) for name in _COLLAPSE}
+    return found if nearest is None else found | {"nearest_class": nearest}
 
 
 def kernel_metrics(samples: int = 64) -> Callable[[Any, Source, Any], dict[str, float]]:

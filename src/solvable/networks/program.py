@@ -17,6 +17,7 @@ from jaxtyping import Array
 from solvable.networks.losses import SampleLoss, correct, is_classification
 from solvable.networks.parts import cast, running, trainable, training_forward
 from solvable.networks.sources import Fixed, Fresh, Source, equal_batch_size, initial_order, next_batch, row_mask
+from solvable.numerics.determinism import jit
 
 PyTree = Any
 Variant = dict[str, Array]
@@ -161,7 +162,7 @@ def initialise(recipe: Recipe) -> Callable[[Array, Variant], tuple[State, Runs]]
         )
         return state, rest, data, step_key
 
-    compiled = eqx.filter_jit(eqx.filter_vmap(one))
+    compiled = jit(eqx.filter_vmap(one))
 
     def all_runs(keys: Array, variants: Variant) -> tuple[State, Runs]:
         state, rest, data, step_keys = compiled(keys, variants)

@@ -20,6 +20,7 @@ from solvable.networks.losses import LossName, SampleLoss, sample_loss
 from solvable.networks.program import Measure, Recipe, Runs, Schedule, State, initialise, pick
 from solvable.networks.results import GroupResult, Training, all_runs, divergence_message, make_curves, saved_parameters
 from solvable.networks.sources import Fixed, Source
+from solvable.numerics.determinism import deterministic_kernels
 from solvable.precision import in_float64
 from solvable.progress import progress_bar
 
@@ -51,6 +52,7 @@ def train(
     runs_per_group: int | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
+    deterministic: bool | None = None,
     on_divergence: Literal["raise", "keep"] = "raise",
     diverged_above: float = 1e6,
     memory_limit: float | None = None,
@@ -109,6 +111,10 @@ def train(
         it, with the same result, bit for bit, on the same device.
     checkpoint_seconds
         Seconds between two checkpoints.
+    deterministic
+        Whether the same call gives the same bits on the same device each time. On a GPU this takes slower kernels, also
+        for the measures of this package; CPUs always do it. By default it is on where there is a ``checkpoint``, which
+        needs it, and else off.
     on_divergence
         What to do when a run diverges: ``"raise"`` a :class:`DivergedError` that says which run and when, with the
         training so far as its ``partial``; or ``"keep"`` training the others, and note the step in ``diverged_at``.
@@ -137,6 +143,7 @@ def train(
     check_choice("matmul_precision", matmul_precision, ("default", "high", "highest"))
     check_choice("on_divergence", on_divergence, ("raise", "keep"))
     _check_batch(batch_size, gradient_accumulation_steps)
+    deterministic = _check_deterministic(deterministic, checkpoint is not None)
     if not diverged_above > 1:
         raise ValueError(f"diverged_above must be above 1, how far a loss may grow, not {diverged_above!r}")
     lists = _check_variants(variants)
@@ -184,12 +191,13 @@ def train(
         for name, values in lists.items()
     }
     groups = []
-    start = initialise(recipe)
-    programs = Programs(recipe, bool(schedule.measure_at), memory_limit, checkpoint is not None)
+    programs = Programs(recipe, bool(schedule.measure_at), memory_limit, deterministic)
     with (
+        deterministic_kernels(deterministic),
         jax.default_matmul_precision(None if matmul_precision == "default" else matmul_precision),
         progress_bar("training", runs * steps, progress) as report,
     ):
+        start = initialise(recipe)
         for first, path in zip(firsts, paths, strict=True):
             chosen = slice(first, first + group_size)
             initial = start(keys[chosen], {name: values[chosen] for name, values in each.items()})
@@ -212,6 +220,19 @@ def _check_batch(batch_size: int | None, accumulation_steps: int) -> None:
             f"gradient_accumulation_steps must divide batch_size, but it is {accumulation_steps} and batch_size is "
             f"{batch_size}"
         )
+
+
+def _check_deterministic(deterministic: bool | None, checkpointed: bool) -> bool:
+    if deterministic is None:
+        return checkpointed
+    if not isinstance(deterministic, bool):
+        raise ValueError(f"deterministic must be True, False or None, not {deterministic!r}")
+    if checkpointed and not deterministic:
+        raise ValueError(
+            "deterministic=False cannot be combined with a checkpoint: a resumed training would differ from an "
+            "uninterrupted one; leave out one of the two"
+        )
+    return deterministic
 
 
 def _check_variants(variants: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -245,12 +266,12 @@ class _Group:
         self.count = len(runs.keys)
         self.initial = state.changing
         self._check()
-        self.program = programs.of(state, runs)
-        self.fingerprint = ""
-        if programs.resumable:
-            # A changed optimiser or network changes the program.
-            platform = f"{jax.default_backend()} {jax.devices()[0].device_kind} {jax.__version__}"
-            self.fingerprint = checkpoints.fingerprint(settings, platform + self.program.text, state, self.arrays)
+        self.program, self.settings = programs.of(state, runs), settings
+
+    def _fingerprint(self) -> str:
+        # A changed optimiser or network changes the program.
+        platform = f"{jax.default_backend()} {jax.devices()[0].device_kind} {jax.__version__}"
+        return checkpoints.fingerprint(self.settings, platform + self.program.text, self.state, self.arrays)
 
     def _check(self) -> None:
         data, batch_size = self.runs.data, self.recipe.batch_size
@@ -278,8 +299,9 @@ class _Group:
     ) -> GroupResult:
         found: dict[str, np.ndarray] = {}
         state, done = self.state, -1
+        fingerprint = "" if path is None else self._fingerprint()
         if path is not None:
-            resumed = checkpoints.read(path, self.fingerprint, state)
+            resumed = checkpoints.read(path, fingerprint, state)
             if resumed is not None:
                 done, state, found = resumed
                 report(self.count * done)
@@ -296,13 +318,13 @@ class _Group:
                 # Both at once, and only now: an interrupt above leaves the previous stop intact.
                 state, done = reached, stop
                 if path is not None and (stop == schedule.steps or time.monotonic() - written > checkpoint_seconds):
-                    checkpoints.write(path, self.fingerprint, done, state, found)
+                    checkpoints.write(path, fingerprint, done, state, found)
                     written = time.monotonic()
                 if on_divergence == "raise" and (np.asarray(state.diverged) >= 0).any():
                     break
         except KeyboardInterrupt:
             if path is not None and done >= 0:
-                checkpoints.write(path, self.fingerprint, done, state, found)
+                checkpoints.write(path, fingerprint, done, state, found)
             raise
         return GroupResult(state, self.runs, found, done)
 
