@@ -38,20 +38,28 @@ from solvable.plotting import new_figure, save_figure
 
 DOCS = Path(__file__).parents[2]
 SAMPLES, INPUTS, NOISE = 512, 16, 1.0
-SCALES = {
+
+
+def full_group(width: int) -> int | None:
+    """Runs that are trained at once; 24 and 22 rates times 16 seeds are multiples of it: no other program is compiled.
+
+    With Adam's moments, gradients and the state before a step, 16 runs at width 4096 take about 18 GB.
+    """
+    return None if width <= 512 else 32 if width <= 2048 else 16
+
+
+SCALES: dict[str, dict[str, Any]] = {
     "quick": {
         "widths": {"sgd": tuple(2**k for k in range(5, 11)), "adam": tuple(2**k for k in range(5, 10))},
         "seeds": 8,
         "spacing": 1.0,
         "runs_per_group": None,
     },
-    # 32 runs at width 4096 with Adam's moments, gradients and the state before a step take about 25 GB, and both
-    # numbers of runs, 24 and 22 rates times 16 seeds, are multiples of 32, so that no other program is compiled.
     "full": {
         "widths": dict.fromkeys(("sgd", "adam"), tuple(2**k for k in range(5, 13))),
         "seeds": 16,
         "spacing": 0.5,
-        "runs_per_group": 32,
+        "runs_per_group": full_group,
     },
     # To try the processes, the folder and the ledger.
     "tiny": {
@@ -126,25 +134,37 @@ def _rounded(loss: float) -> float | None:
     return None if np.isnan(loss) else float(f"{loss:.6g}")
 
 
-def start_process(scale: str, group: tuple[str, str], folder: Path, finished_only: bool = False) -> subprocess.Popen:
-    """A process that trains one group, with a share of the device's memory, and writes its output to a log."""
+def start_process(
+    scale: str, group: tuple[str, str], folder: Path, environment: dict[str, str], finished_only: bool = False
+) -> subprocess.Popen:
+    """A process that trains one group, and writes its output to a log."""
     command = [sys.executable, __file__, "--scale", scale, "--folder", str(folder), "--group", ",".join(group)]
-    # Searching the fastest matrix products takes longer than all the products; they are bound by memory anyway.
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0"
-    shares = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.45"}
     with group_path(folder, *group).with_suffix(".log").open("a") as log:
         return subprocess.Popen(
-            command + ["--finished-only"] * finished_only,
-            env={**os.environ, **shares, "XLA_FLAGS": flags},
-            stdout=log,
-            stderr=subprocess.STDOUT,
+            command + ["--finished-only"] * finished_only, env=environment, stdout=log, stderr=subprocess.STDOUT
         )
+
+
+def environment_of_groups(processes: int) -> dict[str, str]:
+    """Variables for a process that shares the device with others and compiles fast.
+
+    The compiler searches the fastest matrix products by trying them, which takes longer than all the products here;
+    they are bound by memory anyway. A compiler that does not know a flag ends the process, so each is tried first.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    for flag in ("--xla_gpu_autotune_level=0", "--xla_gpu_enable_triton_gemm=false"):
+        trial = {**os.environ, "XLA_FLAGS": f"{flags} {flag}", "JAX_PLATFORMS": "cpu"}
+        tried = subprocess.run([sys.executable, "-c", "import jax; jax.devices()"], env=trial, capture_output=True)
+        flags = f"{flags} {flag}" if tried.returncode == 0 else flags
+    share = f"{0.92 / processes:.3f}"
+    return {**os.environ, "XLA_FLAGS": flags.strip(), "XLA_PYTHON_CLIENT_MEM_FRACTION": share}
 
 
 def train_all(scale: str, folder: Path, processes: int, seconds: float) -> None:
     """Train all groups, some at a time, and stop in time for the reports of those that were not finished."""
     begin, waiting, shown = time.monotonic(), list(GROUPS), set()
     running: dict[tuple[str, str], subprocess.Popen] = {}
+    environment = environment_of_groups(processes)
 
     def show() -> None:
         for group in GROUPS:
@@ -157,7 +177,7 @@ def train_all(scale: str, folder: Path, processes: int, seconds: float) -> None:
     while (waiting or running) and time.monotonic() - begin < seconds - RESERVE:
         while waiting and len(running) < processes:
             group = waiting.pop(0)
-            running[group] = start_process(scale, group, folder)
+            running[group] = start_process(scale, group, folder, environment)
         time.sleep(0.5)
         show()
         for group, process in list(running.items()):
@@ -171,7 +191,7 @@ def train_all(scale: str, folder: Path, processes: int, seconds: float) -> None:
         process.wait()
     show()
     last = {
-        group: start_process(scale, group, folder, finished_only=True)
+        group: start_process(scale, group, folder, environment, finished_only=True)
         for group in running
         if len(read_checkpoint(group_path(folder, *group))) > 1
     }

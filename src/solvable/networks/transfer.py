@@ -60,7 +60,7 @@ def transfer(
     coordinate_steps: int = 3,
     diverged_above: float = 100.0,
     precision: Precision = "float32",
-    runs_per_group: int | None = None,
+    runs_per_group: int | Callable[[int], int | None] | None = None,
     checkpoint: str | Path | None = None,
     progress: bool | None = None,
 ) -> TransferReport:
@@ -94,8 +94,11 @@ def transfer(
         optimiser. To be given with an optimiser of your own.
     depth
         Number of linear layers of the :class:`MLP`.
-    batch_size, loss, precision, runs_per_group
+    batch_size, loss, precision
         As in :func:`train`.
+    runs_per_group
+        Train at most this many runs of a width at once, to save memory: a number, or a function of the width that
+        returns one. By default all.
     key
         Random key from which the seeds are derived.
     window
@@ -156,7 +159,7 @@ def transfer(
                     measure={f"layer {name}": _measure(name, probe) for name in layers},
                     measure_at=[0, coordinate_steps, steps],
                     precision=precision,
-                    runs_per_group=runs_per_group,
+                    runs_per_group=runs_per_group(width) if callable(runs_per_group) else runs_per_group,
                     on_divergence="keep",
                     diverged_above=diverged_above,
                     keep_networks=False,
