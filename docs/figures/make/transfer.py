@@ -76,7 +76,7 @@ GROUPS = tuple(
 )
 STEPS = 100
 # Seconds kept for the reports of groups that were not finished, which train nothing.
-RESERVE = 25.0
+RESERVE = 35.0
 RANGES = {"sgd": (-11, 1), "adam": (-14, -3)}
 
 
