@@ -2,8 +2,8 @@
 
 A three-layer ReLU network learns eight rectified features of 16 Gaussian inputs from 512 samples with label noise; each
 seed has samples and noise of its own. Run as ``python docs/figures/make/transfer.py``, about ten minutes of processor
-time; it writes the ledger ``docs/results/ledgers/transfer.json``, and with ``--draw`` the figure
-``docs/figures/networks-transfer.png`` from the ledger alone.
+time; it writes the ledger ``transfer.json`` into ``--folder``, and prints the table of the page. ``--draw`` makes the
+table and the figure ``docs/figures/networks-transfer.png`` from a ledger alone.
 
 ``--scale full`` is for one GPU: widths up to 4096, 16 seeds, half octaves. The four groups, one for each optimiser and
 parameterisation, run in processes of their own (``--processes``), so that three compile while one computes. Every
@@ -233,6 +233,8 @@ def read_ledger(path: Path) -> dict[str, networks.TransferReport]:
 
 
 def _report(content: dict[str, Any]) -> networks.TransferReport:
+    if "losses" not in content:
+        raise ValueError("this ledger has no losses, as those before November 2026: run the script again")
     rates = content["stable_rates"]
     return networks.TransferReport(
         np.array(content["widths"]),
@@ -311,7 +313,7 @@ def main() -> None:
         print(table(found))
         draw(found, options.figure)
         return
-    folder = options.folder or DOCS.parent / "out" / f"transfer-{options.scale}"
+    folder = options.folder or DOCS.parent / "report" / f"transfer-{options.scale}"
     folder.mkdir(parents=True, exist_ok=True)
     if options.group:
         train_group(options.scale, *options.group.split(","), folder, options.finished_only)

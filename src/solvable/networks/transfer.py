@@ -15,14 +15,9 @@ import optax
 import xarray as xr
 
 from solvable.checks import check_choice
-from solvable.diagnostics.transfer import (
-    TransferReport,
-    check_grid,
-    check_lengths,
-    check_sizes,
-    coordinate_check,
-    coordinate_rate,
-)
+from solvable.diagnostics.transfer import TransferReport, coordinate_check, coordinate_rate
+from solvable.diagnostics.transfer_arguments import ARGUMENTS, check_arguments, check_sizes
+from solvable.docstrings import shares_arguments
 from solvable.networks.losses import LossName, SampleLoss, sample_loss
 from solvable.networks.mlp import MLP, LayerwiseParameterisation
 from solvable.networks.parameterisations import OptimiserName, scale_layers
@@ -41,6 +36,7 @@ _OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {"sgd": 
 _PROBES, _KERNEL_INPUTS, _KERNEL_NETWORKS = 32, 128, 3
 
 
+@shares_arguments(ARGUMENTS)
 @in_float64
 def transfer(
     network: LayerwiseParameterisation | MakeNetwork,
@@ -79,14 +75,6 @@ def transfer(
     data
         A :class:`Fixed` or :class:`Fresh` source, or a function ``data(key)`` that makes one for each seed. The loss is
         that on the test set where there is one.
-    widths
-        Widths, best by factors of two.
-    learning_rates
-        The grid of rates, best by factors of two or less.
-    steps
-        Number of training steps.
-    seeds
-        Number of paired seeds, four or more.
     optimiser
         ``"sgd"``, ``"adam"``, or a function of the learning rate that returns an Optax transformation.
     layer_rates
@@ -94,24 +82,14 @@ def transfer(
         optimiser. To be given with an optimiser of your own.
     depth
         Number of linear layers of the :class:`MLP`.
-    batch_size, loss, precision
+    loss, precision
         As in :func:`train`.
     runs_per_group
         Train at most this many runs of a width at once, to save memory: a number, or a function of the width that
         returns one. By default all.
-    key
-        Random key from which the seeds are derived.
-    window
-        Octaves on each side of the grid's minimum whose rates the parabola uses; the two neighbours in any case.
-    coordinate_steps
-        Steps of the coordinate check: how far the outputs of each layer have moved by then.
-    diverged_above
-        A run has diverged if its loss is not finite, or exceeds its first loss by this factor.
     checkpoint
         A path of a file, to which the losses of every width are written when its runs have ended. The same call
         resumes from it, and one with more widths trains those only.
-    progress
-        Whether to show a progress bar; by default on a terminal.
 
     >>> import numpy as np
     >>> from solvable import networks
@@ -123,8 +101,17 @@ def transfer(
     >>> report.to_dataset().loss.dims
     ('width', 'learning_rate', 'seed')
     """
-    numbers, rates, seeds = check_grid(widths, learning_rates, seeds)
-    check_lengths(steps, coordinate_steps, window)
+    numbers, rates, seeds = check_arguments(
+        widths=widths,
+        learning_rates=learning_rates,
+        seeds=seeds,
+        steps=steps,
+        batch_size=batch_size,
+        key=key,
+        window=window,
+        coordinate_steps=coordinate_steps,
+        diverged_above=diverged_above,
+    )
     kind, make_optimiser = _optimiser(optimiser, layer_rates)
     base = jax.random.key(key)
     first = _source(data, base)
@@ -351,7 +338,7 @@ def _stable_rate(
     factors = _factors(make, width, key, kind, given=False)
     keys = jax.random.split(jax.random.fold_in(key, width), _KERNEL_NETWORKS)
     found = [stable_learning_rate(make(width, one), inputs, loss=loss, factors=factors) for one in keys]
-    return float(np.exp(np.log(found).mean()))
+    return float(np.exp(np.mean([np.log(one.stable_learning_rate) for one in found])))
 
 
 def _words(
