@@ -102,3 +102,25 @@ def test_the_class_says_what_trainings_are_covered():
 def test_classes_of_models_describe_their_parameters(name):
     model = solvable.models.get(name)
     assert list(entries(model.__doc__)) == list(model().parameters())
+
+
+def test_both_transfers_describe_and_check_their_shared_arguments_alike():
+    """Networks in JAX and in PyTorch: one text for each argument, and one line for each bad value."""
+    torch_side = pytest.importorskip("solvable.torch").transfer
+    from solvable.diagnostics.transfer_arguments import ARGUMENTS
+    from solvable.networks import transfer
+
+    ours, theirs = (entries(one.__doc__) for one in (transfer, torch_side))
+    for name, text in ARGUMENTS.items():
+        assert ours[name] == theirs[name]
+        assert ours[name].lower().startswith(text.lower())
+    good = {"widths": [4, 8], "learning_rates": [0.1, 0.2, 0.4], "steps": 5, "seeds": 4}
+    bad = {"widths": [4], "learning_rates": [0.1, -1, 2], "steps": 0, "seeds": 3, "batch_size": 0, "key": -1}
+    for name, value in {**bad, "window": 0, "coordinate_steps": 6, "diverged_above": 0.5}.items():
+        errors = []
+        for one in (transfer, torch_side):
+            with pytest.raises(ValueError, match=r".") as caught:
+                one(None, None, **{**good, name: value})
+            errors.append(str(caught.value))
+        assert errors[0] == errors[1]
+        assert "\n" not in errors[0]

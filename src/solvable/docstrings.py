@@ -11,7 +11,9 @@ import re
 import textwrap
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Arguments that mean the same in every model. What ``training`` may be is stated by the class of the model.
 SHARED: Mapping[str, str] = {
@@ -39,6 +41,45 @@ def describe_arguments(method: Callable[..., Any], shared: Mapping[str, str]) ->
         texts[name] = typing.get_args(parameter.annotation)[1] if annotated else shared.get(name, "")
     if method.__doc__ and texts:
         method.__doc__ = with_parameters(method.__doc__, texts)
+
+
+def shares_arguments(texts: Mapping[str, str]) -> Callable[[F], F]:
+    """Decorator of a function: complete its docstring with the texts of arguments that it shares with others.
+
+    >>> from solvable.docstrings import shares_arguments
+    >>> @shares_arguments({"key": "random seed"})
+    ... def draw(count, key=0):
+    ...     '''Draw numbers.
+    ...
+    ...     Parameters
+    ...     ----------
+    ...     count
+    ...         How many.
+    ...     '''
+    ...
+    >>> print(draw.__doc__)
+    Draw numbers.
+    <BLANKLINE>
+    Parameters
+    ----------
+    count
+        How many.
+    key
+        Random seed.
+
+    Parameters
+    ----------
+    texts
+        Texts by name; those of other arguments are ignored, and an entry in the docstring takes precedence.
+    """
+
+    def complete(function: F) -> F:
+        if function.__doc__:
+            names = inspect.signature(function).parameters
+            function.__doc__ = with_parameters(function.__doc__, {name: texts.get(name, "") for name in names})
+        return function
+
+    return complete
 
 
 def with_parameters(docstring: str, texts: Mapping[str, str]) -> str:

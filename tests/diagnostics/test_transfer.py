@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from solvable.diagnostics.transfer import TransferReport, check_grid, check_sizes, coordinate_check
+from solvable.diagnostics.transfer import TransferReport, coordinate_check
+from solvable.diagnostics.transfer_arguments import check_grid, check_sizes
 from solvable.diagnostics.transfer_statistics import find_optimum, log_slopes, usable_range
 
 RATES = np.arange(-9.0, 3.0)

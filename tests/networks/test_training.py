@@ -552,3 +552,22 @@ def test_log_steps_begin_end_and_grow():
     assert steps[-1] == 1000
     assert 40 < len(steps) < 63
     assert networks.log_steps(1) == [0, 1]
+
+
+def test_without_networks_the_curves_are_the_same():
+    points = np.linspace(-1, 1, 8)[:, None]
+
+    def train(**options):
+        return networks.train(
+            lambda key: networks.MLP(1, 1, width=8, depth=2, key=key), networks.Fixed(points, points**2),
+            optax.sgd(0.1), steps=20, seeds=4, runs_per_group=2, **options,
+        )  # fmt: skip
+
+    whole, curves = train(), train(keep_networks=False)
+    np.testing.assert_array_equal(curves.curves.train_loss, whole.curves.train_loss)
+    np.testing.assert_array_equal(curves.curves.diverged_at, whole.curves.diverged_at)
+    for take in (curves.network, curves.data):
+        with pytest.raises(ValueError, match="keep_networks=False"):
+            take(1)
+    with pytest.raises(ValueError, match="snapshots_at saves networks, which keep_networks=False drops"):
+        train(keep_networks=False, snapshots_at=[10])

@@ -1,5 +1,7 @@
 """Transfer of learning rates by training: a drift that is known, two parameterisations, torch beside JAX, errors."""
 
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,10 @@ import optax
 import pytest
 
 import solvable.networks as networks
+from solvable.networks.transfer_widths import read_checkpoint
+
+# The package has a function of this name.
+transfer_module = sys.modules["solvable.networks.transfer"]
 
 SAMPLES, TEACHER = 128, np.random.default_rng(0).normal(size=(8, 4)) / 8**0.5
 
@@ -139,3 +145,48 @@ def test_bad_arguments(change, message):
     with pytest.raises((ValueError, TypeError), match=message) as raised:
         networks.transfer(**{**options, **change})
     assert "\n" not in str(raised.value)
+
+
+def test_finished_widths_are_read_from_a_checkpoint(tmp_path, monkeypatch):
+    """A transfer with more widths trains those only, and a report from the file is that of a run in one go."""
+    options = {"learning_rates": 2.0 ** np.arange(-7, 2), "seeds": 4, "steps": 20, "batch_size": 32, "window": 1.5}
+    path, trained, real = tmp_path / "done", [], transfer_module.train
+
+    def counted(*arguments, **settings):
+        trained.append(settings["runs_per_group"])
+        return real(*arguments, **settings)
+
+    monkeypatch.setattr(transfer_module, "train", counted)
+    groups = lambda width: 12 if width < 16 else None  # noqa: E731
+    first = small("maximal-update", (4, 8), checkpoint=path, runs_per_group=groups, **options)
+    second = small("maximal-update", (4, 8, 16), checkpoint=path, runs_per_group=groups, **options)
+    assert trained == [12, 12, None]
+    whole = small("maximal-update", (4, 8, 16), **options)
+    np.testing.assert_array_equal(second.losses[:2], first.losses)
+    # Groups of other sizes round differently.
+    np.testing.assert_allclose(second.losses, whole.losses, rtol=1e-4)
+    np.testing.assert_allclose(second.coordinates.slope, whole.coordinates.slope, rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(second.stable_rates, whole.stable_rates)
+    assert list(read_checkpoint(path)) == [4, 8, 16]
+    assert all(one.seconds > 0 for one in read_checkpoint(path).values())
+
+
+@pytest.mark.parametrize("change", ["steps", "loss", "optimiser", "data", "network"])
+def test_a_checkpoint_of_something_else_is_refused(tmp_path, change):
+    path = tmp_path / "done.npz"
+    rates = [0.01, 0.02, 0.04]
+    options = {"widths": [4, 8], "learning_rates": rates, "seeds": 4, "steps": 3, "layer_rates": "sgd"}
+    plain = {"network": network, "data": task, "optimiser": lambda rate: optax.sgd(rate, momentum=0.5)}
+    networks.transfer(**plain, **options, checkpoint=path)
+    other = {
+        "steps": {"steps": 4},
+        "loss": {"loss": lambda outputs, targets: jnp.abs(outputs - targets).sum(axis=-1)},
+        "optimiser": {"optimiser": lambda rate: optax.sgd(rate, momentum=0.6)},
+        "data": {"data": lambda key: task(jax.random.fold_in(key, 1))},
+        "network": {"network": lambda width, key: network(width, jax.random.fold_in(key, 1))},
+    }[change]
+    with pytest.raises(ValueError, match="holds width 4 of a transfer with other settings, data, network, loss or opt"):
+        networks.transfer(**{**plain, **options, **other}, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(ValueError, match="is not a readable checkpoint"):
+        networks.transfer(**plain, **options, checkpoint=path)

@@ -11,14 +11,9 @@ from solvable.checks import check_count
 from solvable.diagnostics._torch_batches import batches_of, random_state_restored, unpack
 from solvable.diagnostics._torch_tangent import inference_mode
 from solvable.diagnostics.outputs import Field, find_outputs
-from solvable.diagnostics.transfer import (
-    TransferReport,
-    check_grid,
-    check_lengths,
-    check_sizes,
-    coordinate_check,
-    coordinate_rate,
-)
+from solvable.diagnostics.transfer import TransferReport, coordinate_check, coordinate_rate
+from solvable.diagnostics.transfer_arguments import ARGUMENTS, check_arguments, check_sizes
+from solvable.docstrings import shares_arguments
 from solvable.progress import progress_bar
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -49,6 +44,7 @@ class _Run(NamedTuple):
     change: dict[str, float] | None
 
 
+@shares_arguments(ARGUMENTS)
 def transfer(
     make_model: Callable[[int], Any],
     data: Any,
@@ -82,37 +78,17 @@ def transfer(
         ``params`` and ``lr_factor``, the factor that multiplies the learning rate of the group (1 if it is missing).
     data
         Batches ``(inputs, targets)``, such as a ``DataLoader`` that shuffles; or one pair of whole arrays.
-    widths
-        Widths, best by factors of two.
-    learning_rates
-        The grid of rates, best by factors of two or less.
-    steps
-        Number of training steps; the data are passed as often as this takes.
-    seeds
-        Number of paired seeds, four or more.
     optimizer
         A function ``optimizer(parameters, lr)``, such as a class of ``torch.optim``.
     test_data
         Data on which the final loss is measured; by default those of the training.
-    batch_size
-        Samples per step drawn from whole arrays; by default all of them.
     loss
         A function of outputs and targets; by default cross-entropy for whole-number targets and the mean squared error
         for others.
-    key
-        Number from which the seeds are derived.
-    window
-        Octaves on each side of the grid's minimum whose rates the parabola uses; the two neighbours in any case.
-    coordinate_steps
-        Steps of the coordinate check: how far the outputs of each layer have moved by then.
-    diverged_above
-        A run has diverged if its loss is not finite, or exceeds its first loss by this factor.
     device
         Where to train; by default where ``make_model`` puts the modules.
     output_field
         Which field holds the outputs of a network that returns several, as in :func:`diagnose`.
-    progress
-        Whether to show a progress bar; by default on a terminal.
 
     >>> import torch, solvable.torch
     >>> inputs = torch.randn(64, 4)
@@ -125,13 +101,22 @@ def transfer(
     >>> report.losses.shape
     (2, 3, 4)
     """
-    numbers, rates, seeds = check_grid(widths, learning_rates, seeds)
-    check_lengths(steps, coordinate_steps, window)
+    numbers, rates, seeds = grid = check_arguments(
+        widths=widths,
+        learning_rates=learning_rates,
+        seeds=seeds,
+        steps=steps,
+        batch_size=batch_size,
+        key=key,
+        window=window,
+        coordinate_steps=coordinate_steps,
+        diverged_above=diverged_above,
+    )
     job = _Job(
         make_model, data, test_data, optimizer, steps, coordinate_steps, batch_size, loss, diverged_above, device,
         output_field,
     )  # fmt: skip
-    shape = (len(numbers), len(rates), seeds)
+    shape = grid.shape
     with random_state_restored(data), random_state_restored(test_data):
         parameters = [_made(job, int(width), key)[0] for width in numbers]
         sizes = check_sizes(numbers, [sum(one.numel() for one in model.parameters()) for model in parameters])

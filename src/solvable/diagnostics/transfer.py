@@ -11,7 +11,6 @@ import xarray as xr
 from scipy.stats import t as student
 
 from solvable._version import __version__
-from solvable.checks import check_count
 from solvable.dataset import Meaning, make_dataset
 from solvable.diagnostics.transfer_statistics import (
     Drift,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEVEL = 0.95
-LEAST_SEEDS = 4
 # An interval of the drift that contains zero, and is longer to each side than this many octaves per doubling of the
 # width, decides nothing: it may contain the drift of standard parameterisation as well.
 _LARGEST_HALF_WIDTH = 0.5
@@ -341,48 +339,6 @@ def coordinate_check(
     coordinates = {"width": widths, "layer": layers, "seed": np.arange(change.shape[2])}
     attributes = {"learning_rate": float(learning_rate), "steps": steps}
     return make_dataset(variables, coordinates, attributes, _MEANINGS, may_diverge=True)
-
-
-def check_grid(widths: Any, learning_rates: Any, seeds: Any) -> tuple[np.ndarray, np.ndarray, int]:
-    """Widths and rates in ascending order, and the number of seeds; a ValueError if they cannot decide anything."""
-    numbers = np.atleast_1d(np.asarray(widths))
-    if numbers.dtype.kind not in "iu" or (numbers < 1).any():
-        raise ValueError(f"widths must be whole numbers, 1 or more, not {widths!r}")
-    numbers = np.unique(numbers)
-    if numbers.size < 2:
-        raise ValueError(f"a drift needs two widths or more, not {widths!r}: add widths, best by factors of two")
-    rates = np.unique(np.asarray(learning_rates, float))
-    if not (np.isfinite(rates).all() and (rates > 0).all()):
-        raise ValueError(f"learning_rates must be positive finite numbers, not {learning_rates!r}")
-    if rates.size < 3:
-        raise ValueError(
-            f"an optimum needs three learning rates or more, not {rates.size}: give a grid, such as "
-            f"{rates[0]:.3g} * 2.0 ** numpy.arange(-3, 4)"
-        )
-    if check_count("seeds", seeds) < LEAST_SEEDS:
-        raise ValueError(f"an interval needs {LEAST_SEEDS} seeds or more, not {seeds!r}: 8 are a good start")
-    return numbers, rates, int(seeds)
-
-
-def check_lengths(steps: int, coordinate_steps: int, window: float) -> None:
-    """A ValueError if the training is shorter than the coordinate check, or the parabola has no window."""
-    check_count("steps", steps)
-    check_count("coordinate_steps", coordinate_steps)
-    if coordinate_steps > steps:
-        raise ValueError(f"coordinate_steps must be at most the {steps} steps, not {coordinate_steps}")
-    if not window > 0:
-        raise ValueError(f"window must be a positive number of octaves, not {window!r}")
-
-
-def check_sizes(widths: np.ndarray, parameters: list[int]) -> np.ndarray:
-    """The numbers of parameters, or a ValueError if two widths make networks of the same size."""
-    for index in range(1, len(parameters)):
-        if parameters[index] == parameters[index - 1]:
-            raise ValueError(
-                f"widths {widths[index - 1]} and {widths[index]} make networks of the same {parameters[index]} "
-                "parameters: use the width when making the network"
-            )
-    return np.array(parameters)
 
 
 def coordinate_rate(rates: np.ndarray, losses: np.ndarray, finite: np.ndarray) -> int:

@@ -44,7 +44,7 @@ class Training:
     """
 
     curves: xr.Dataset
-    _runs: Runs
+    _runs: Runs | None
     _parameters: dict[int, PyTree]
     _seeds: int
     _own_data: bool
@@ -60,13 +60,13 @@ class Training:
         step
             A step of ``snapshots_at``; by default the last.
         """
+        runs, run = self._found_run(seed, variant)
         saved = sorted(self._parameters)
         step = saved[-1] if step is None else step
         if step not in self._parameters:
             raise ValueError(f"networks were saved at the steps {saved}, not at {step}: add it to snapshots_at")
-        run = self._run(seed, variant)
         parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf[run]), self._parameters[step])
-        return eqx.combine(parameters, self._runs.alone(run, self._own_data).rest)
+        return eqx.combine(parameters, runs.alone(run, self._own_data).rest)
 
     @in_float64
     def data(self, seed: int = 0, variant: int = 0) -> Source:
@@ -77,16 +77,19 @@ class Training:
         seed, variant
             Which run.
         """
-        return self._runs.alone(self._run(seed, variant), self._own_data).data
+        runs, run = self._found_run(seed, variant)
+        return runs.alone(run, self._own_data).data
 
-    def _run(self, seed: int, variant: int) -> int:
+    def _found_run(self, seed: int, variant: int) -> tuple[Runs, int]:
+        if self._runs is None:
+            raise ValueError("this training has curves only, as it was made with keep_networks=False: train with True")
         runs = len(self._runs.keys)
         if not (0 <= seed < self._seeds and 0 <= variant < runs // self._seeds):
             raise IndexError(
                 f"there is no seed {seed} of variant {variant}: there are {self._seeds} seeds of "
                 f"{runs // self._seeds} variants"
             )
-        return variant * self._seeds + seed
+        return self._runs, variant * self._seeds + seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +100,12 @@ class GroupResult:
     runs: Runs
     found: dict[str, np.ndarray]
     done: int
+
+    def without_networks(self) -> "GroupResult":
+        """The same without the networks at the end and with their data, which may fill the device's memory."""
+        empty = self.state._replace(parameters=None, running=None, optimiser=None, order=None)
+        measured = {name: values for name, values in self.found.items() if not name.startswith("kept/")}
+        return GroupResult(empty, Runs(None, None, None, None), measured, self.done)  # type: ignore[arg-type]
 
 
 def make_curves(

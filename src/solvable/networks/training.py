@@ -56,6 +56,7 @@ def train(
     on_divergence: Literal["raise", "keep"] = "raise",
     diverged_above: float = 1e6,
     memory_limit: float | None = None,
+    keep_networks: bool = True,
     progress: bool | None = None,
 ) -> Training:
     """Train networks of many random seeds and many variants side by side in one compiled program.
@@ -122,6 +123,9 @@ def train(
         A run has diverged, and is stopped, if its loss is not finite, or exceeds its first loss by this factor.
     memory_limit
         Bytes of device memory that may be used; by default all.
+    keep_networks
+        Whether :meth:`Training.network` is needed. Without, memory holds the networks of one group at a time, and the
+        training has curves only.
     progress
         Whether to show a progress bar; by default on a terminal.
 
@@ -144,6 +148,8 @@ def train(
     check_choice("on_divergence", on_divergence, ("raise", "keep"))
     _check_batch(batch_size, gradient_accumulation_steps)
     deterministic = _check_deterministic(deterministic, checkpoint is not None)
+    if len(snapshots_at) and not keep_networks:
+        raise ValueError("snapshots_at saves networks, which keep_networks=False drops: leave one of them out")
     if not diverged_above > 1:
         raise ValueError(f"diverged_above must be above 1, how far a loss may grow, not {diverged_above!r}")
     lists = _check_variants(variants)
@@ -202,9 +208,12 @@ def train(
             chosen = slice(first, first + group_size)
             initial = start(keys[chosen], {name: values[chosen] for name, values in each.items()})
             group = _Group(recipe, programs, *initial, settings)
-            groups.append(group.train(schedule, inspectors, path, checkpoint_seconds, on_divergence, report))
+            found = group.train(schedule, inspectors, path, checkpoint_seconds, on_divergence, report)
+            groups.append(found if keep_networks else found.without_networks())
+            del initial, group, found
     curves = make_curves(groups, lists, seeds, schedule, settings, watch)
-    training = Training(curves, all_runs(groups, recipe.own_data), saved_parameters(groups), seeds, recipe.own_data)
+    kept = all_runs(groups, recipe.own_data) if keep_networks else None
+    training = Training(curves, kept, saved_parameters(groups) if keep_networks else {}, seeds, recipe.own_data)
     if on_divergence == "raise" and (curves.diverged_at >= 0).any():
         step = int(curves.diverged_at.where(curves.diverged_at >= 0).min())
         raise DivergedError(divergence_message(curves), step=step, time=float(step), partial=training)

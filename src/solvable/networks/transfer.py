@@ -1,6 +1,10 @@
 """Train widths times learning rates times seeds, and measure whether the best learning rate depends on the width."""
 
+import functools
+import math
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 import equinox as eqx
@@ -11,21 +15,17 @@ import optax
 import xarray as xr
 
 from solvable.checks import check_choice
-from solvable.diagnostics.transfer import (
-    TransferReport,
-    check_grid,
-    check_lengths,
-    check_sizes,
-    coordinate_check,
-    coordinate_rate,
-)
-from solvable.networks.losses import LossName, SampleLoss
+from solvable.diagnostics.transfer import TransferReport, coordinate_check, coordinate_rate
+from solvable.diagnostics.transfer_arguments import ARGUMENTS, check_arguments, check_sizes
+from solvable.docstrings import shares_arguments
+from solvable.networks.losses import LossName, SampleLoss, sample_loss
 from solvable.networks.mlp import MLP, LayerwiseParameterisation
 from solvable.networks.parameterisations import OptimiserName, scale_layers
 from solvable.networks.parts import trainable
 from solvable.networks.sources import Fixed, Fresh, Source
 from solvable.networks.stable_rate import SquaredLoss, stable_learning_rate
 from solvable.networks.training import Precision, train
+from solvable.networks.transfer_widths import Checkpoint, WidthResult, width_result
 from solvable.precision import in_float64
 from solvable.progress import progress_bar
 
@@ -36,6 +36,7 @@ _OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {"sgd": 
 _PROBES, _KERNEL_INPUTS, _KERNEL_NETWORKS = 32, 128, 3
 
 
+@shares_arguments(ARGUMENTS)
 @in_float64
 def transfer(
     network: LayerwiseParameterisation | MakeNetwork,
@@ -55,7 +56,8 @@ def transfer(
     coordinate_steps: int = 3,
     diverged_above: float = 100.0,
     precision: Precision = "float32",
-    runs_per_group: int | None = None,
+    runs_per_group: int | Callable[[int], int | None] | None = None,
+    checkpoint: str | Path | None = None,
     progress: bool | None = None,
 ) -> TransferReport:
     """Whether the best learning rate transfers from narrow to wide networks, with error bars.
@@ -73,14 +75,6 @@ def transfer(
     data
         A :class:`Fixed` or :class:`Fresh` source, or a function ``data(key)`` that makes one for each seed. The loss is
         that on the test set where there is one.
-    widths
-        Widths, best by factors of two.
-    learning_rates
-        The grid of rates, best by factors of two or less.
-    steps
-        Number of training steps.
-    seeds
-        Number of paired seeds, four or more.
     optimiser
         ``"sgd"``, ``"adam"``, or a function of the learning rate that returns an Optax transformation.
     layer_rates
@@ -88,18 +82,14 @@ def transfer(
         optimiser. To be given with an optimiser of your own.
     depth
         Number of linear layers of the :class:`MLP`.
-    batch_size, loss, precision, runs_per_group
+    loss, precision
         As in :func:`train`.
-    key
-        Random key from which the seeds are derived.
-    window
-        Octaves on each side of the grid's minimum whose rates the parabola uses; the two neighbours in any case.
-    coordinate_steps
-        Steps of the coordinate check: how far the outputs of each layer have moved by then.
-    diverged_above
-        A run has diverged if its loss is not finite, or exceeds its first loss by this factor.
-    progress
-        Whether to show a progress bar; by default on a terminal.
+    runs_per_group
+        Train at most this many runs of a width at once, to save memory: a number, or a function of the width that
+        returns one. By default all.
+    checkpoint
+        A path of a file, to which the losses of every width are written when its runs have ended. The same call
+        resumes from it, and one with more widths trains those only.
 
     >>> import numpy as np
     >>> from solvable import networks
@@ -111,8 +101,17 @@ def transfer(
     >>> report.to_dataset().loss.dims
     ('width', 'learning_rate', 'seed')
     """
-    numbers, rates, seeds = check_grid(widths, learning_rates, seeds)
-    check_lengths(steps, coordinate_steps, window)
+    numbers, rates, seeds = check_arguments(
+        widths=widths,
+        learning_rates=learning_rates,
+        seeds=seeds,
+        steps=steps,
+        batch_size=batch_size,
+        key=key,
+        window=window,
+        coordinate_steps=coordinate_steps,
+        diverged_above=diverged_above,
+    )
     kind, make_optimiser = _optimiser(optimiser, layer_rates)
     base = jax.random.key(key)
     first = _source(data, base)
@@ -120,46 +119,74 @@ def transfer(
     sizes = check_sizes(numbers, [_size(make, int(width), base) for width in numbers])
     probe = _inputs(first, batch_size, _PROBES)
     layers = list(_layer_shapes(make, int(numbers[0]), base, probe))
-    found: list[xr.Dataset] = []
+    described = _words(network, optimiser, depth, steps, batch_size, loss, key)
+    settings = {"rates": rates.tolist(), "seeds": seeds, "precision": precision, "coordinate_steps": coordinate_steps}
+    file = Checkpoint(checkpoint, {**described, **settings, "layers": layers, "diverged_above": diverged_above})
+    found: list[WidthResult] = []
     with progress_bar("training widths", float(np.sum(sizes)), progress) as advance:
         for width, size in zip(numbers.tolist(), sizes, strict=True):
             if list(_layer_shapes(make, width, base, probe)) != layers:
                 raise ValueError(f"width {width} has other layers than width {numbers[0]}: only the width may change")
             factors = _factors(make, width, base, kind, given=layer_rates is not None)
-            training = train(
-                lambda key, learning_rate, width=width: make(width, key),
-                (lambda key, learning_rate: data(key)) if _is_factory(data) else data,
-                lambda learning_rate, factors=factors: _scaled(make_optimiser(learning_rate), factors),
-                steps=steps,
-                batch_size=batch_size,
-                loss=loss,
-                variants={"learning_rate": rates},
-                seeds=seeds,
-                key=key,
-                measure={f"layer {name}": _measure(name, probe) for name in layers},
-                measure_at=[0, coordinate_steps, steps],
-                precision=precision,
-                runs_per_group=runs_per_group,
-                on_divergence="keep",
-                diverged_above=diverged_above,
-                progress=False,
-            )
-            found.append(training.curves)
+            scaled = functools.partial(_scaled, make_optimiser, factors)
+            one = make(width, base)
+            mark = file.fingerprint(width, *_first_step(one, first, scaled, loss), one, first)
+            done, begin = file.find(width, mark), time.monotonic()
+            if done is None:
+                training = train(
+                    lambda key, learning_rate, width=width: make(width, key),
+                    (lambda key, learning_rate: data(key)) if _is_factory(data) else data,
+                    lambda learning_rate, scaled=scaled: scaled(learning_rate),
+                    steps=steps,
+                    batch_size=batch_size,
+                    loss=loss,
+                    variants={"learning_rate": rates},
+                    seeds=seeds,
+                    key=key,
+                    measure={f"layer {name}": _measure(name, probe) for name in layers},
+                    measure_at=[0, coordinate_steps, steps],
+                    precision=precision,
+                    runs_per_group=runs_per_group(width) if callable(runs_per_group) else runs_per_group,
+                    on_divergence="keep",
+                    diverged_above=diverged_above,
+                    keep_networks=False,
+                    progress=False,
+                )
+                stable = _stable_rate(make, width, first, base, kind, loss)
+                seconds = time.monotonic() - begin
+                done = width_result(training.curves, layers, coordinate_steps, diverged_above, stable, seconds)
+                file.add(width, mark, done)
+            found.append(done)
             advance(float(size))
-    name = "test_loss" if "test_loss" in found[0] else "train_loss"
-    losses = np.stack([_final_losses(curves, name, diverged_above) for curves in found])
-    described = _words(network, optimiser, depth, steps, batch_size, loss, key)
     return TransferReport(
         numbers,
         rates,
-        losses,
+        np.stack([one.losses for one in found]),
         sizes,
-        name,
+        "train_loss" if first.test_inputs is None else "test_loss",
         described,
         float(window),
-        _coordinates(numbers, rates, layers, found, losses, coordinate_steps),
-        _stable_rates(make, numbers, first, base, kind, loss),
+        _coordinates(numbers, rates, layers, found, coordinate_steps),
+        None if np.isnan(found[0].stable_rate) else np.array([one.stable_rate for one in found]),
     )
+
+
+def _first_step(
+    network: Any, data: Source, make_optimiser: Callable[[Any], optax.GradientTransformation], loss: Any
+) -> tuple[Callable[[PyTree], PyTree], PyTree]:
+    """A function of the trained arrays that makes one step on some of the data, and these arrays."""
+    inputs, targets = _sample(data)
+    start, rest = eqx.partition(network, trainable(network))
+
+    def step(parameters: PyTree) -> PyTree:
+        def objective(parameters: PyTree) -> Any:
+            outputs = jax.vmap(eqx.combine(parameters, rest))(inputs[:_PROBES])
+            return jnp.mean(sample_loss(loss)(outputs, targets[:_PROBES]))
+
+        optimiser = make_optimiser(jnp.asarray(1.0))
+        return optimiser.update(jax.grad(objective)(parameters), optimiser.init(parameters), parameters)[0]
+
+    return step, start
 
 
 def _optimiser(optimiser: Any, layer_rates: OptimiserName | None) -> tuple[OptimiserName | None, Any]:
@@ -280,62 +307,38 @@ def _factors(make: MakeNetwork, width: int, key: jax.Array, kind: OptimiserName 
     return eqx.filter_jit(lambda key: make(width, key).learning_rate_factors(kind))(key)
 
 
-def _scaled(optimiser: optax.GradientTransformation, factors: PyTree) -> optax.GradientTransformation:
+def _scaled(
+    make_optimiser: Callable[[Any], optax.GradientTransformation], factors: PyTree, learning_rate: Any
+) -> optax.GradientTransformation:
+    optimiser = make_optimiser(learning_rate)
     return optimiser if factors is None else scale_layers(optimiser, factors)
 
 
-def _final_losses(curves: xr.Dataset, name: str, diverged_above: float) -> np.ndarray:
-    """Losses after the last step, dims (learning rate, seed); NaN for runs that diverged, also in the last step."""
-    final, first = curves[name].isel(time=-1), curves[name].isel(time=0)
-    lost = (curves.diverged_at >= 0) | ~np.isfinite(final) | (final > diverged_above * first)
-    values = final.where(~lost).transpose("variant", "seed").values.astype(float)
-    if (values == 0).any():
-        raise ValueError(
-            "a final loss is exactly zero, so that it has no logarithm: train for fewer steps, or give a test set"
-        )
-    return values
-
-
 def _coordinates(
-    widths: np.ndarray,
-    rates: np.ndarray,
-    layers: list[str],
-    found: list[xr.Dataset],
-    losses: np.ndarray,
-    steps: int,
+    widths: np.ndarray, rates: np.ndarray, layers: list[str], found: list[WidthResult], steps: int
 ) -> xr.Dataset:
     """The coordinate check at one rate, the same at all widths."""
-
-    def squares(values: Any) -> np.ndarray:
-        return np.sqrt(np.mean(np.square(values), axis=tuple(range(2, np.ndim(values)))))
-
-    initial, change = [], []
-    with np.errstate(over="ignore", invalid="ignore"):
-        for curves in found:
-            pairs = [[curves[f"layer {name}"].values[:, :, index] for index in (0, 1)] for name in layers]
-            initial.append([squares(before.astype(float)) for before, _ in pairs])
-            change.append([squares(after.astype(float) - before) for before, after in pairs])
-    # Dims (width, layer, rate, seed).
-    starts, changes = np.array(initial), np.array(change)
-    early = np.stack([((curves.diverged_at < 0) | (curves.diverged_at > steps)).all("seed").values for curves in found])
-    early &= np.isfinite(changes).all(axis=(1, 3))
-    chosen = coordinate_rate(rates, losses, early)
-    return coordinate_check(widths, layers, starts[:, :, chosen], changes[:, :, chosen], float(rates[chosen]), steps)
+    finite = np.stack([one.is_finite for one in found])
+    chosen = coordinate_rate(rates, np.stack([one.losses for one in found]), finite)
+    # Dims (width, layer, seed).
+    initial, change = (
+        np.stack([values[:, chosen] for values in parts])
+        for parts in zip(*((one.initial, one.change) for one in found), strict=True)
+    )
+    return coordinate_check(widths, layers, initial, change, float(rates[chosen]), steps)
 
 
-def _stable_rates(
-    make: MakeNetwork, widths: np.ndarray, data: Source, key: jax.Array, kind: OptimiserName | None, loss: Any
-) -> np.ndarray | None:
-    """2 / λ of the tangent kernel at each width, the geometric mean over some initialisations; None if not of SGD."""
+def _stable_rate(
+    make: MakeNetwork, width: int, data: Source, key: jax.Array, kind: OptimiserName | None, loss: Any
+) -> float:
+    """2 / λ of the tangent kernel at this width, the geometric mean over some initialisations; NaN if not of SGD."""
     if kind != "sgd" or loss not in get_args(SquaredLoss):
-        return None
+        return math.nan
     inputs = _inputs(data, _KERNEL_INPUTS, _KERNEL_INPUTS)
-    found = []
-    for width in widths.tolist():
-        factors = _factors(make, width, key, kind, given=False)
-        keys = jax.random.split(jax.random.fold_in(key, width), _KERNEL_NETWORKS)
-        found.append([stable_learning_rate(make(width, one), inputs, loss=loss, factors=factors) for one in keys])
-    return np.exp(np.log(found).mean(axis=1))
+    factors = _factors(make, width, key, kind, given=False)
+    keys = jax.random.split(jax.random.fold_in(key, width), _KERNEL_NETWORKS)
+    found = [stable_learning_rate(make(width, one), inputs, loss=loss, factors=factors) for one in keys]
+    return float(np.exp(np.mean([np.log(one.stable_learning_rate) for one in found])))
 
 
 def _words(
