@@ -1,7 +1,7 @@
 """What the first prediction of a process takes on an accelerator, compilation included: late committees and a plane.
 
-``python -m benchmarks.committee_first late`` or ``plane`` prints seconds and the stated error. Give each process its own
-``SOLVABLE_CACHE`` for what a new machine takes, and the same one twice for what the second process takes.
+``python -m benchmarks.committee_first late`` or ``plane`` prints seconds and the stated error. Give a process its own
+``SOLVABLE_CACHE`` for what a new machine takes, and two of them the same for what the second process takes.
 """
 
 import sys
