@@ -111,17 +111,55 @@ def test_half_of_the_final_alignment() -> None:
     assert eq20.half_time(data, 1e-3, 0.01) == pytest.approx(10 - 2 * np.log(2), rel=1e-12)
 
 
+def of_two_sizes(limit: float) -> dict[str, xr.Dataset]:
+    """Theory that says 1, and simulations that go to ``limit`` as 30 / D, with a noise of one in a thousand."""
+    shapes = {
+        "train_loss": {"time": 7},
+        "test_loss": {"time": 7},
+        "alignment": {"time": 7, "neuron": 2, "index": 1},
+        "overlap": {"time": 7, "neuron": 2, "other_neuron": 2},
+    }
+    about, draw = {"setting": "any", "scale": "quick"}, np.random.default_rng(3)
+    theory = {name: (list(shape), np.ones(list(shape.values()))) for name, shape in shapes.items()}
+    errors = {f"{name}_error": (dims, 0.0 * values) for name, (dims, values) in theory.items()}
+    data = {"theory-0": xr.Dataset(theory | errors, attrs={**about, "system": '{"dimension": null}'})}
+    for dimension in (100, 200):
+        runs = {}
+        for name, shape in shapes.items():
+            values = limit + 30 / dimension + 1e-3 * draw.normal(size=(20, *shape.values()))
+            # Overlaps are symmetric.
+            values = (values + values.swapaxes(-1, -2)) / 2 if name == "overlap" else values
+            runs[name] = (["seed", *shape], values)
+        data[f"simulation-0-{dimension}"] = xr.Dataset(runs, attrs={**about, "system": f'{{"dimension": {dimension}}}'})
+    return data
+
+
+def test_agreement_is_claimed_in_the_limit_of_infinite_dimension() -> None:
+    right, wrong = agreement.claims(of_two_sizes(1.0)), agreement.claims(of_two_sizes(1.01))
+    assert [claim.passed for claim in right] == [True] * 4
+    assert [claim.passed for claim in wrong] == [False] * 4
+
+
 def test_an_overlap_of_two_neurons_counts_once() -> None:
-    scores = {name: xr.zeros_like(curve(TIMES)) for name in ("train_loss", "test_loss")}
-    scores["alignment"] = xr.DataArray(np.zeros((7, 2, 1)), dims=("time", "neuron", "index"))
-    overlap = np.zeros((7, 2, 2))
-    overlap[3, 0, 1] = overlap[3, 1, 0] = -4.0
-    scores["overlap"] = xr.DataArray(overlap, dims=("time", "neuron", "other_neuron"))
-    comparison = xr.Dataset({name: part.expand_dims(statistic=["z_score"]) for name, part in scores.items()})
-    (claim,) = agreement.claims({"comparison-0": comparison.assign_attrs(setting="any", scale="quick")})
-    assert claim.name == "any: largest |z| of 49 order parameters"
-    assert claim.measured == 4
-    assert not claim.passed
+    data = of_two_sizes(1.0)
+    assert agreement._scores(data["theory-0"], list(data.values())[1:]).size == 7 * (1 + 1 + 2 + 3)
+
+
+def test_times_of_a_wide_network_are_extrapolated_in_the_dimension() -> None:
+    """Losses that fall to the level at 100 (1 + 5 / D)."""
+    times = np.geomspace(1, 1e4, 400)
+    theory = xr.Dataset({"train_loss": ("time", _shared.LEARNED * 100 / times)}, {"time": times})
+    theory.attrs["system"] = '{"dimension": null}'
+    simulations = []
+    for dimension in (40, 80):
+        at = 100 * (1 + 5 / dimension) * (1 + 0.01 * np.array([-1.0, 0.0, 1.0]))
+        losses = _shared.LEARNED * at[:, None] / times
+        runs = xr.Dataset({"train_loss": (("seed", "time"), losses)}, {"time": times})
+        simulations.append(runs.assign_attrs(system=f'{{"dimension": {dimension}}}'))
+    found, error = _shared.limit_of_fall_times(theory, simulations, "train_loss")
+    assert found == pytest.approx(100, rel=1e-9)
+    # The limit is 2 y(80) - y(40), each with a jackknife error of one per cent over the root of three.
+    assert error == pytest.approx(np.hypot(2 * 106.25, 112.5) * 0.01 / np.sqrt(3), rel=1e-3)
 
 
 @pytest.mark.parametrize(

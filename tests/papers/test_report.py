@@ -495,8 +495,8 @@ def test_figures_of_several_papers_can_be_chosen(fakes: Callable[..., Path], tmp
 
 
 def test_the_fingerprint_covers_what_a_figure_imports() -> None:
-    """What Python really loads for the figure with the most imports, in a process of its own, is among its sources."""
-    name = papers.home("delayed-features", "delay-map")
+    """What Python really loads for a figure that imports much, in a process of its own, is among its sources."""
+    name = papers.home("delayed-features", "wide")
     script = f"import sys, {name}; print(*(name for name in sys.modules if name.split('.')[0] == 'solvable'))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     found = fingerprint.sources(name)

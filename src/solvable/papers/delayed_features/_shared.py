@@ -12,6 +12,7 @@ import xarray as xr
 
 from solvable import activations
 from solvable.comparison import compare, first_crossing
+from solvable.extrapolation import check_sizes, inverse_size_weights
 from solvable.models.committee import Committee
 from solvable.papers.claims import Claim
 from solvable.plotting import draw_curve, log_losses, set_axis
@@ -111,27 +112,31 @@ def is_delayed(label: str, theory: xr.Dataset) -> Claim:
     return Claim.at_least(f"{label}: time to learn over time to fit, theory", learned / fitted, 3.0, because)
 
 
-def against_simulation(label: str, theory: xr.Dataset, simulation: xr.Dataset) -> list[Claim]:
+def against_simulation(label: str, theory: xr.Dataset, *simulations: xr.Dataset) -> list[Claim]:
     """Losses at all times, and the times at which they fall to the level of what counts as learned.
 
     Theory is that of gradient flow, simulation gradient descent in steps that are short enough to count as a flow.
+    Simulations of several dimensions are extrapolated to the infinite one.
     """
-    later = simulation.sel(time=simulation.time > 0)
+    size = "dimension" if len(simulations) > 1 else None
+    limit = ", extrapolated in the dimension" if size else ""
+    later = [runs.sel(time=runs.time > 0) for runs in simulations]
     made = [
         Claim.agrees(
-            f"{label}: {name.replace('_', ' ')} of theory and simulation agree",
+            f"{label}: {name.replace('_', ' ')} of theory and simulation agree{limit}",
             theory,
-            later,
+            later if size else later[0],
             name,
             allow_different=["training"],
+            extrapolate=size,
         )
         for name in LOSSES
     ]
     for name, what in zip(LOSSES, ("fit", "learn"), strict=True):
-        found, error = mean_fall_time(simulation[name])
+        found, error = limit_of_fall_times(theory, simulations, name)
         made.append(
             Claim(
-                f"{label}: time to {what}, of the mean over datasets",
+                f"{label}: time to {what}, of the mean over datasets{limit}",
                 found,
                 float(fall_time(theory[name])),
                 3 * float(np.hypot(error, fall_time_error(theory, name))),
@@ -139,6 +144,16 @@ def against_simulation(label: str, theory: xr.Dataset, simulation: xr.Dataset) -
             )
         )
     return made
+
+
+def limit_of_fall_times(theory: xr.Dataset, simulations: Sequence[xr.Dataset], name: str) -> tuple[float, float]:
+    """The time at which the mean over datasets falls, and its error; for several dimensions in the infinite one."""
+    dimensions, ordered = check_sizes(theory, list(simulations), "dimension" if len(simulations) > 1 else None)
+    found, errors = np.array([mean_fall_time(runs[name]) for runs in ordered]).T
+    if not dimensions:
+        return float(found[0]), float(errors[0])
+    weights, _ = inverse_size_weights(dimensions, errors)
+    return float(weights @ found), float(np.hypot.reduce(weights * errors))
 
 
 def mean_fall_time(losses: xr.DataArray) -> tuple[float, float]:
