@@ -258,7 +258,8 @@ def refine(solved: Callable[[Solver], Solution], solver: Any, accuracy: float) -
     solution, most = solved(solver), _MOST_FOURFOLD
     while solution.diverged_at is None and (reached := relative_error(*summarise(solution))) > accuracy:
         took, begin = time.monotonic() - begin, time.monotonic()
-        power = max(1, min(round(math.log(reached / accuracy, 4)), most))
+        wanted = max(1, round(math.log(reached / accuracy, 4)))
+        power = min(wanted, most)
         while power > 1 and _why_no_more_samples(solver, 4**power):
             power -= 1
         message = _why_no_more_samples(solver, 4**power)
@@ -266,7 +267,8 @@ def refine(solved: Callable[[Solver], Solution], solver: Any, accuracy: float) -
             nearest = float(f"{reached * min(took / 60, 1):.1g}")
             check_cost(
                 f"accuracy {accuracy:g} here, where {solver.samples} samples reached {reached:.2g} in {in_time(took)},",
-                seconds=took * 4**power,
+                # That of the accuracy asked for, even where the samples cannot be raised so far at once.
+                seconds=took * 4.0**wanted,
                 remedy=f"accuracy={nearest:g} takes about a minute, or run it inside "
                 "solvable.numerics.cost.unlimited()",
                 longest=_LONGEST_REFINEMENT,
