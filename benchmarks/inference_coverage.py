@@ -18,51 +18,87 @@ import multiprocessing
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from solvable.inference import feature_curves
+from solvable.inference.feature_scaling_law import FeatureScalingLaw
 from solvable.inference.fitting import Fit, fit
 from solvable.inference.misfit import FALSE_ALARM, lack_of_fit
 from solvable.inference.profiles import BetterOptimumError, covariance, profile, rise_at, thresholds
 from solvable.inference.runs import Run
 from solvable.inference.splines import Grid
-from solvable.inference.theory_laws import Curve, FeatureScalingLaw
+from solvable.inference.theory_laws import Curve
 
 TRUTH = {"capacity": 1.5, "source": 0.5, "richness": 1.0, "time_unit": 1.0, "unit": 1.0, "floor": 0.02}
-POINTS, NOISE, LAST = 40, 0.01, 1000.0
-# Widths, richness, correlation of neighbours, and whether noise is analysed as independent.
+# Noise of a batch of one sample, where there are batches.
+BATCH_NOISE = 0.1
+POINTS, NOISE = 40, 0.01
+
+
+class Design(NamedTuple):
+    """Curves of one study: their widths and batch sizes, and what they have in common."""
+
+    widths: tuple[float, ...] = (math.inf,)
+    batches: tuple[float, ...] = (math.inf,)
+    richness: float = 1.0
+    # Correlation of the noise of neighbouring records.
+    correlation: float = 0.0
+    last: float = 1000.0
+
+    @property
+    def sizes(self) -> list[tuple[float, float]]:
+        """Width and batch size of each curve."""
+        return [(width, batch) for width in self.widths for batch in self.batches]
+
+    @property
+    def truth(self) -> dict[str, float]:
+        """Parameters and terms with which the curves are made."""
+        noise = {"noise": BATCH_NOISE} if math.isfinite(min(self.batches)) else {}
+        return {**TRUTH, "richness": self.richness, **noise}
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times of the records."""
+        return np.geomspace(1.0, self.last, POINTS)
+
+
+WIDTHS = (16.0, 64.0, 256.0)
 DESIGNS = {
-    "one curve": ((math.inf,), 1.0, 0.0),
-    "three widths": ((16.0, 64.0, 256.0), 1.0, 0.0),
-    "three widths, nearly lazy": ((16.0, 64.0, 256.0), 0.1, 0.0),
-    "three widths, correlated noise": ((16.0, 64.0, 256.0), 1.0, 0.8),
+    "one curve": Design(),
+    "three widths": Design(WIDTHS),
+    "three widths, nearly lazy": Design(WIDTHS, richness=0.1),
+    "three widths, correlated noise": Design(WIDTHS, correlation=0.8),
+    "one curve with batch noise": Design(batches=(4.0,), last=300.0),
+    "full batches and two small ones": Design(batches=(math.inf, 16.0, 4.0), last=300.0),
 }
 # Parameters further than this many standard errors from both ends of their box are not profiled for flags.
 _CLEAR = 6.0
 
 
-def curves(widths: tuple[float, ...], richness: float) -> list[np.ndarray]:
+def curves(design: Design) -> list[np.ndarray]:
     """Curves of the solver at the times of the records, with a floor."""
-    times, grid = np.geomspace(1.0, LAST, POINTS), Grid(np.log(feature_curves.TIMES))
+    grid = Grid(np.log(feature_curves.TIMES))
     start = feature_curves.initial(TRUTH["capacity"], TRUTH["source"])
     found = []
-    for width in widths:
-        logs = feature_curves.exact(TRUTH["capacity"], TRUTH["source"], richness, width)
-        found.append(Curve(grid, logs, start)(times) + TRUTH["floor"])
+    for width, batch in design.sizes:
+        logs = feature_curves.exact(TRUTH["capacity"], TRUTH["source"], design.richness, width, BATCH_NOISE / batch)
+        found.append(Curve(grid, logs, start)(design.times) + TRUTH["floor"])
     return found
 
 
-def noisy(clean: list[np.ndarray], widths: tuple[float, ...], rho: float, seed: int) -> list[Run]:
+def noisy(clean: list[np.ndarray], design: Design, seed: int) -> list[Run]:
     """Runs with log-normal noise, correlated along each of them."""
-    generator, runs = np.random.default_rng(seed), []
-    times = np.geomspace(1.0, LAST, POINTS)
-    for width, curve in zip(widths, clean, strict=True):
+    generator, runs, rho = np.random.default_rng(seed), [], design.correlation
+    for (width, batch), curve in zip(design.sizes, clean, strict=True):
         noise = generator.normal(size=POINTS)
         for place in range(1, POINTS):
             noise[place] = rho * noise[place - 1] + math.sqrt(1 - rho**2) * noise[place]
-        sizes = {} if math.isinf(width) else {"width": width}
-        runs.append(Run(f"N = {width:g}", times, curve * np.exp(NOISE * noise), sizes=sizes, group="all"))
+        known = {"width": width, "batch_size": batch}
+        sizes = {name: size for name, size in known.items() if math.isfinite(size)}
+        name = f"N = {width:g}, B = {batch:g}"
+        runs.append(Run(name, design.times, curve * np.exp(NOISE * noise), sizes=sizes, group="all"))
     return runs
 
 
@@ -98,9 +134,9 @@ def replicate(law: FeatureScalingLaw, runs: list[Run], truth: dict[str, float], 
     }
 
 
-def corrected_law(clean: list[np.ndarray], widths: tuple[float, ...], rho: float) -> FeatureScalingLaw:
+def corrected_law(clean: list[np.ndarray], design: Design) -> FeatureScalingLaw:
     """The law, corrected by the solver at the estimate from a replicate that is not counted."""
-    runs = noisy(clean, widths, rho, 10**6)
+    runs = noisy(clean, design, 10**6)
     law = FeatureScalingLaw().prepare(runs)
     first = fit(law, runs)
     theta = first.problem.theta(first.best.coordinates, "all")
@@ -108,25 +144,20 @@ def corrected_law(clean: list[np.ndarray], widths: tuple[float, ...], rho: float
 
 
 def _counted(
-    law: FeatureScalingLaw,
-    clean: list[np.ndarray],
-    widths: tuple[float, ...],
-    rho: float,
-    truth: dict[str, float],
-    number: int,
+    law: FeatureScalingLaw, clean: list[np.ndarray], design: Design, number: int
 ) -> tuple[dict[str, object], float]:
     """One replicate, and its CPU seconds."""
     begin = time.process_time()
-    return replicate(law, noisy(clean, widths, rho, number), truth), time.process_time() - begin
+    return replicate(law, noisy(clean, design, number), design.truth), time.process_time() - begin
 
 
 def study(name: str, replicates: int, seed: int = 0, processes: int = 1) -> dict[str, object]:
     """Coverage of one design over replicates."""
-    widths, richness, rho = DESIGNS[name]
-    truth = {**TRUTH, "richness": richness}
-    clean, begin = curves(widths, richness), time.process_time()
-    law = corrected_law(clean, widths, rho)
-    work = functools.partial(_counted, law, clean, widths, rho, truth)
+    design = DESIGNS[name]
+    truth = design.truth
+    clean, begin = curves(design), time.process_time()
+    law = corrected_law(clean, design)
+    work = functools.partial(_counted, law, clean, design)
     numbers = range(seed, seed + replicates)
     if processes > 1:
         # Children start afresh: a forked child of a process that uses JAX may hang.

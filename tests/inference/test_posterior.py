@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from solvable.inference import PowerLaw, Run, differentiable_curves, feature_curves
+from solvable.inference.feature_scaling_law import FeatureScalingLaw
 from solvable.inference.fitting import fit
 from solvable.inference.posterior import _Posterior, nuts
 from solvable.inference.profiles import covariance
 from solvable.inference.splines import Grid
-from solvable.inference.theory_laws import Curve, FeatureScalingLaw
+from solvable.inference.theory_laws import Curve
 from solvable.precision import in_float64
 
 

@@ -9,12 +9,14 @@ from scipy.special import zeta
 import solvable
 from solvable.inference import Run, feature_curves, run_of_dataset
 from solvable.inference.emulator import Axis, Emulator, cached
+from solvable.inference.feature_scaling_law import FeatureScalingLaw
 from solvable.inference.fitting import fit
 from solvable.inference.misfit import lack_of_fit
+from solvable.inference.model_law import ModelLaw
 from solvable.inference.profiles import covariance, profile
 from solvable.inference.registry import find_law
 from solvable.inference.splines import Grid
-from solvable.inference.theory_laws import Curve, FeatureScalingLaw, ModelLaw
+from solvable.inference.theory_laws import Curve
 
 TIMES = np.geomspace(1, 1000, 40)
 TRUTH = {"capacity": 1.5, "source": 0.5, "richness": 1.0}
@@ -72,7 +74,7 @@ def test_tables_agree_with_the_solvers_between_their_nodes():
     run = features(20.0)
     theta = {"capacity": 1.37, "source": 0.62, "richness": 0.4, "time_unit": 1.0}
     law = FeatureScalingLaw().prepare([run]).exact(theta, [run])
-    finite = law.corrections[20.0]
+    finite = law.corrections[20.0, math.inf]
     assert np.abs(finite).max() < 1.5 * feature_curves.emulator_error(0.4, 20.0) < 0.012
     exact = feature_curves.emulated(*point, 20.0) + finite
     np.testing.assert_allclose(math.exp(exact[-1]), feature_curves.plateau(1.37, 0.62, 20.0), rtol=1e-6)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from solvable.inference import Run, feature_curves
+from solvable.inference.feature_scaling_law import FeatureScalingLaw
 from solvable.inference.fitting import Fit, fit
 from solvable.inference.profiles import covariance, profile
 from solvable.inference.splines import Grid
-from solvable.inference.theory_laws import Curve, FeatureScalingLaw
+from solvable.inference.theory_laws import Curve
 from solvable.plotting import COLOURS, log_losses, new_figure, save_figure
 
 TIMES = np.geomspace(1, 1000, 40)

@@ -7,13 +7,14 @@ if TYPE_CHECKING:
     from solvable.inference.backtest import compare_laws, early_to_late, forecast_end
     from solvable.inference.empirical_laws import BrokenPowerLaw, PowerLaw, ScheduleLaw, borrowed_kernel
     from solvable.inference.examples import example_curves, example_table
+    from solvable.inference.feature_scaling_law import FeatureScalingLaw
     from solvable.inference.inferring import infer, run_of_dataset
     from solvable.inference.law import Law, LawParameter
+    from solvable.inference.model_law import ModelLaw
     from solvable.inference.readers import Curves, CurveWarning, read_curves
     from solvable.inference.registry import law_names, register_law
     from solvable.inference.report import InferenceReport
     from solvable.inference.runs import Run, check_runs
-    from solvable.inference.theory_laws import FeatureScalingLaw, ModelLaw
     from solvable.inference.thinning import thin
     from solvable.inference.tidying import count_forks_once
 
@@ -21,11 +22,11 @@ _HOME = {
     "BrokenPowerLaw": "empirical_laws",
     "CurveWarning": "readers",
     "Curves": "readers",
-    "FeatureScalingLaw": "theory_laws",
+    "FeatureScalingLaw": "feature_scaling_law",
     "InferenceReport": "report",
     "Law": "law",
     "LawParameter": "law",
-    "ModelLaw": "theory_laws",
+    "ModelLaw": "model_law",
     "PowerLaw": "empirical_laws",
     "Run": "runs",
     "ScheduleLaw": "empirical_laws",

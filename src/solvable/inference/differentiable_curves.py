@@ -37,7 +37,7 @@ def polynomial(emulator: Emulator) -> Callable[..., Array]:
     def evaluate(*point: Any) -> Array:
         found = jnp.asarray(values)
         for axis, (nodes, weights), span, value in zip(emulator.axes, positions, spans, point, strict=True):
-            away = ((jnp.log(value) if axis.log else value) - nodes) * (4 / span)
+            away = (axis.coordinate(value, jnp.log) - nodes) * (4 / span)
             # Each node's product leaves its own factor out.
             factors = jnp.where(np.eye(nodes.size, dtype=bool), 1.0, away[None, :])
             found = jnp.tensordot(weights * jnp.prod(factors, axis=1), found, axes=1)
@@ -99,7 +99,7 @@ def initial(capacity: Any, source: Any) -> Array:
     return jnp.exp(_initial()(capacity * source)[0])
 
 
-def emulated(capacity: Any, source: Any, richness: Any, width: float = math.inf) -> Array:
+def emulated(capacity: Any, source: Any, richness: Any, width: float = math.inf, noise: Any = 0.0) -> Array:
     """The logarithm of the loss at the times of the tables.
 
     Parameters
@@ -110,11 +110,17 @@ def emulated(capacity: Any, source: Any, richness: Any, width: float = math.inf)
         Richness, within the box of the tables, or the number 0.0 for lazy networks.
     width
         Number of features, a plain number, which may be infinite.
+    noise
+        Learning rate over batch size, within the box of the tables, or the number 0.0 for full batches.
     """
-    lazy = isinstance(richness, float) and richness == 0
+    lazy, full = (isinstance(value, float) and value == 0 for value in (richness, noise))
     found = _lazy()(capacity, source)
     if not lazy:
         found = found + _shipped(feature_curves.INFINITE_TABLE)(capacity, source, richness)
+    if not full and lazy:
+        found = found + _shipped(feature_curves.LAZY_NOISE_TABLE)(capacity, source, noise)
+    elif not full:
+        found = found + _shipped(feature_curves.NOISE_TABLE)(capacity, source, richness, noise)
     if math.isinf(width):
         return found
     least = feature_curves.RICHNESS[0] if lazy else richness

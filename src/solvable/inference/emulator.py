@@ -1,14 +1,16 @@
 """Chebyshev emulators: curves of an expensive theory over a box of its parameters, computed once and kept on disk."""
 
 import dataclasses
+import functools
 import hashlib
 import io
 import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,14 +31,17 @@ class Axis:
         Values at which the theory was solved, increasing.
     log
         Whether the emulator is a polynomial in the logarithm of the parameter.
+    shift
+        Added to the parameter before its logarithm is taken, so that the parameter may be zero.
     """
 
     name: str
     nodes: np.ndarray
     log: bool = False
+    shift: float = 0.0
 
     @classmethod
-    def between(cls, name: str, low: float, high: float, count: int, log: bool = False) -> "Axis":
+    def between(cls, name: str, low: float, high: float, count: int, log: bool = False, shift: float = 0.0) -> "Axis":
         """Chebyshev nodes that include both ends.
 
         Parameters
@@ -49,17 +54,33 @@ class Axis:
             Number of nodes.
         log
             Whether the emulator is a polynomial in the logarithm.
+        shift
+            Added to the parameter before its logarithm is taken.
         """
-        ends = np.log([low, high]) if log else np.array([low, high], float)
+        ends = np.log([low + shift, high + shift]) if log else np.array([low, high], float)
         nodes = ends.mean() - (ends[1] - ends[0]) / 2 * np.cos(np.pi * np.arange(count) / (count - 1))
-        return cls(name, np.exp(nodes) if log else nodes, log)
+        nodes = np.exp(nodes) - shift if log else nodes
+        nodes[[0, -1]] = low, high
+        return cls(name, nodes, log, shift)
+
+    def coordinate(self, value: Any, log: Callable[[Any], Any] = np.log) -> Any:
+        """The coordinate in which the emulator is a polynomial.
+
+        Parameters
+        ----------
+        value
+            Values of the parameter.
+        log
+            The logarithm, ``jax.numpy.log`` for numbers that JAX traces.
+        """
+        return log(value + self.shift) if self.log else value
 
     @property
     def positions(self) -> tuple[np.ndarray, np.ndarray]:
         """Nodes in the fitted coordinate, and their barycentric weights."""
         found = self.__dict__.get("_barycentric")
         if found is None:
-            nodes = np.log(self.nodes) if self.log else np.asarray(self.nodes, float)
+            nodes = np.asarray(self.coordinate(self.nodes), float)
             apart = (nodes[:, None] - nodes) * 4 / (nodes[-1] - nodes[0])
             np.fill_diagonal(apart, 1.0)
             found = (nodes, 1 / apart.prod(axis=1))
@@ -75,7 +96,7 @@ class Axis:
             Value of the parameter.
         """
         nodes, weights = self.positions
-        away = (np.log(value) if self.log else value) - nodes
+        away = self.coordinate(value) - nodes
         hit = np.abs(away) < 1e-13
         if hit.any():
             return hit.astype(float)
@@ -135,6 +156,7 @@ class Emulator:
         checks: int = 6,
         seed: int = 0,
         progress: bool | None = False,
+        mapped: Callable[..., Iterable[np.ndarray]] = map,
     ) -> "Emulator":
         """Solve the theory at all nodes, and at a few random points for the error.
 
@@ -152,24 +174,31 @@ class Emulator:
             Random seed of those points.
         progress
             Whether to show a progress bar; None shows one on a terminal.
+        mapped
+            How the curves are computed: ``map``, or the ``imap`` of a pool of processes.
         """
         shape = tuple(axis.nodes.size for axis in axes)
-        values = np.empty((*shape, times.size))
-        with progress_bar("building an emulator", float(np.prod(shape) + checks), progress) as advance:
-            for place in itertools.product(*(range(size) for size in shape)):
-                point = {axis.name: float(axis.nodes[i]) for axis, i in zip(axes, place, strict=True)}
-                values[place] = curve(**point)
+        values = np.empty((int(np.prod(shape)), times.size))
+        generator = np.random.default_rng(seed)
+        nodes = [
+            dict(zip([axis.name for axis in axes], map(float, point), strict=True))
+            for point in itertools.product(*(axis.nodes for axis in axes))
+        ]
+        between = [{axis.name: _between(axis, generator.random()) for axis in axes} for _ in range(checks)]
+        solve = functools.partial(_solved, curve)
+        with progress_bar("building an emulator", float(len(nodes) + checks), progress) as advance:
+            for place, found in enumerate(mapped(solve, nodes)):
+                values[place] = found
                 advance(1.0)
-            emulator, generator, worst = cls(tuple(axes), times, values), np.random.default_rng(seed), 0.0
-            for _ in range(checks):
-                point = {axis.name: _between(axis, generator.random()) for axis in axes}
-                worst = max(worst, float(np.max(np.abs(emulator(**point) - curve(**point)))))
+            emulator, worst = cls(tuple(axes), times, values.reshape(*shape, times.size)), 0.0
+            for point, found in zip(between, mapped(solve, between), strict=True):
+                worst = max(worst, float(np.max(np.abs(emulator(**point) - found))))
                 advance(1.0)
         return dataclasses.replace(emulator, error=worst)
 
     def to_bytes(self) -> bytes:
         """The emulator as the content of an ``.npz`` file."""
-        about = [{"name": axis.name, "log": axis.log} for axis in self.axes]
+        about = [{"name": axis.name, "log": axis.log, "shift": axis.shift} for axis in self.axes]
         nodes = {f"axis_{number}": axis.nodes for number, axis in enumerate(self.axes)}
         out = io.BytesIO()
         np.savez_compressed(
@@ -190,7 +219,12 @@ class Emulator:
         with np.load(path, allow_pickle=False) as content:
             about = json.loads(str(content["axes"]))
             axes = tuple(
-                Axis(one["name"], np.asarray(content[f"axis_{number}"], float), bool(one["log"]))
+                Axis(
+                    one["name"],
+                    np.asarray(content[f"axis_{number}"], float),
+                    bool(one["log"]),
+                    float(one.get("shift", 0.0)),
+                )
                 for number, one in enumerate(about)
             )
             times, values = np.asarray(content["times"], float), np.asarray(content["values"], float)
@@ -198,8 +232,13 @@ class Emulator:
 
 
 def _between(axis: Axis, share: float) -> float:
-    low, high = axis.nodes[0], axis.nodes[-1]
-    return float(low * (high / low) ** share if axis.log else low + (high - low) * share)
+    low, high = axis.positions[0][[0, -1]]
+    place = low + (high - low) * share
+    return float(np.exp(place) - axis.shift if axis.log else place)
+
+
+def _solved(curve: Callable[..., np.ndarray], point: Mapping[str, float]) -> np.ndarray:
+    return curve(**point)
 
 
 def cache_folder() -> Path:

@@ -9,6 +9,9 @@ smooth and near one: the rich curve over the lazy one, which is a sum over modes
 where P is the loss at which N features end, which does not depend on richness (feature-scaling, eq. 76, corrected: see
 docs/errata). The second ratio is tabulated over ``log L_infinity / P`` instead of time, because widths leave the curve
 of the infinite network where that is near zero.
+
+Mini-batches enter in the limit of small steps through one number, the noise ``learning rate / batch size``. For
+infinitely many features the curve with noise over the one without is tabulated, too; noise zero is one of its nodes.
 """
 
 import functools
@@ -30,6 +33,13 @@ _NODES = 72
 _PER_DECADE = 16
 _WIDTH_PER_DECADE = 12
 INFINITE_TABLE, WIDTH_TABLE = "feature-scaling-infinite.npz", "feature-scaling-widths.npz"
+NOISE_TABLE, LAZY_NOISE_TABLE = "feature-scaling-noise.npz", "feature-scaling-lazy-noise.npz"
+# The largest noise of the tables, learning rate over batch size in the units of the theory. The loss of lazy networks
+# diverges where noise times the trace of the kernel, at most 5.6 in the box, is two.
+NOISE = 0.05
+# Where the effect of the noise is no longer proportional to it, after the long times of rich networks.
+_NOISE_SCALE = 1e-3
+_NOISE_PER_DECADE = 24
 # The largest error where lazy networks take the ratios of the least richness, at 16 solved curves of capacity 1.2.
 _LAZY_WIDTH_ERROR = 0.0067
 # Places at which ratios of finite widths are tabulated: log L_infinity / P if negative, else as a part of its start.
@@ -52,6 +62,14 @@ def axes(*, widths: bool) -> tuple[Axis, ...]:
         return own
     nodes = Axis.between("width", *WIDTH, 4, log=True).nodes
     return (*own, Axis("width", np.round(nodes), log=True))
+
+
+def noise_axes(*, lazy: bool) -> tuple[Axis, ...]:
+    """The axes of the tables with batch noise: of lazy networks, or of rich ones."""
+    noise = Axis.between("noise", 0.0, NOISE, 8, log=True, shift=_NOISE_SCALE)
+    counts = (6, 6) if lazy else (5, 5)
+    shape = (Axis.between("capacity", *CAPACITY, counts[0]), Axis.between("source", *SOURCE, counts[1]))
+    return (*shape, noise) if lazy else (*shape, Axis.between("richness", *RICHNESS, 7, log=True), noise)
 
 
 @functools.lru_cache(_MEMORY)
@@ -159,7 +177,39 @@ def exact_finite(capacity: float, source: float, richness: float, width: float) 
     return np.log(found.test_loss.values[1:])
 
 
-def exact(capacity: float, source: float, richness: float, width: float = math.inf) -> np.ndarray:
+def noise_ratio(capacity: float, source: float, richness: float, noise: float) -> np.ndarray:
+    """The logarithm of the curve with batch noise over the one without, of infinitely many features.
+
+    Both are marched on the same grid, so that the error of the grid cancels but for that of the noise.
+
+    Parameters
+    ----------
+    capacity, source, richness
+        Parameters of :class:`solvable.FeatureScaling`.
+    noise
+        Learning rate over batch size, in the limit of small steps.
+    """
+    if noise == 0:
+        return np.zeros(TIMES.size)
+    return _marched(capacity, source, richness, noise) - _marched(capacity, source, richness, 0.0)
+
+
+@functools.lru_cache(_MEMORY)
+def _marched(capacity: float, source: float, richness: float, noise: float) -> np.ndarray:
+    """The logarithm of the loss at :data:`TIMES` by the slot march, which knows the noise of batches."""
+    from scipy.interpolate import CubicSpline
+
+    from solvable.models.feature_scaling.slot_march import Flow, slot_march
+
+    curve = slot_march(
+        _modes(capacity, source), Flow(richness, noise=noise), TIMES[-1], per_decade=_NOISE_PER_DECADE, limit=2000
+    )
+    # Steps begin where the strongest mode, of eigenvalue one, is learned.
+    clock = np.log1p(curve.times / 0.3)
+    return CubicSpline(clock, np.log(curve.test_loss))(np.log1p(TIMES / 0.3))
+
+
+def exact(capacity: float, source: float, richness: float, width: float = math.inf, noise: float = 0.0) -> np.ndarray:
     """The logarithm of the loss at :data:`TIMES`, from the solver.
 
     Parameters
@@ -168,9 +218,11 @@ def exact(capacity: float, source: float, richness: float, width: float = math.i
         Parameters of :class:`solvable.FeatureScaling`.
     width
         Number of features, which may be infinite.
+    noise
+        Learning rate over batch size; infinitely many features only.
     """
     if math.isinf(width):
-        return exact_infinite(capacity, source, richness)
+        return exact_infinite(capacity, source, richness) + noise_ratio(capacity, source, richness, noise)
     return exact_finite(capacity, source, richness, width)
 
 
@@ -181,8 +233,12 @@ def table(name: str) -> Emulator:
         return Emulator.read(path)
 
 
-def emulated(capacity: float, source: float, richness: float, width: float = math.inf) -> np.ndarray:
-    """The logarithm of the loss at :data:`TIMES`, from the shipped tables; exact if lazy and of infinite width.
+def emulated(
+    capacity: float, source: float, richness: float, width: float = math.inf, noise: float = 0.0
+) -> np.ndarray:
+    """The logarithm of the loss at :data:`TIMES`, from the shipped tables.
+
+    Curves of lazy networks of infinite width without noise are exact.
 
     Parameters
     ----------
@@ -190,10 +246,16 @@ def emulated(capacity: float, source: float, richness: float, width: float = mat
         Parameters of :class:`solvable.FeatureScaling`, within the box of the tables; richness may be 0.
     width
         Number of features, within the box of the tables or infinite.
+    noise
+        Learning rate over batch size, up to :data:`NOISE`; infinitely many features only.
     """
     found = lazy(capacity, source)
     if richness > 0:
         found = found + table(INFINITE_TABLE)(capacity=capacity, source=source, richness=richness)
+    if noise > 0 and richness > 0:
+        found = found + table(NOISE_TABLE)(capacity=capacity, source=source, richness=richness, noise=noise)
+    elif noise > 0:
+        found = found + table(LAZY_NOISE_TABLE)(capacity=capacity, source=source, noise=noise)
     if math.isinf(width):
         return found
     point = {"capacity": capacity, "source": source, "width": width}
@@ -238,8 +300,10 @@ def width_ratio(logs: np.ndarray, infinite: np.ndarray, capacity: float, source:
     return np.where(x[0] > PLACES, y[0] * np.exp(np.minimum(PLACES - x[0], 0.0)), found)
 
 
-def emulator_error(richness: float, width: float) -> float:
+def emulator_error(richness: float, width: float, noise: float = 0.0) -> float:
     """The largest relative error of the emulated curves, measured at points that are not nodes."""
+    if noise > 0:
+        return emulator_error(richness, width) + table(NOISE_TABLE if richness > 0 else LAZY_NOISE_TABLE).error
     if math.isinf(width):
         return 0.0 if richness == 0 else table(INFINITE_TABLE).error
     return _LAZY_WIDTH_ERROR if richness == 0 else table(WIDTH_TABLE).error

@@ -5,8 +5,9 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from solvable.inference.feature_scaling_law import FeatureScalingLaw
 from solvable.inference.law import Law
-from solvable.inference.theory_laws import FeatureScalingLaw, law_of_model
+from solvable.inference.model_law import law_of_model
 
 _BoxesOf = Mapping[str, tuple[float, float] | None] | None
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from solvable.inference.runs import Run
 if TYPE_CHECKING:
     from solvable.inference.report import InferenceReport
 
-_FORMAT = 1
+_FORMAT = 2
 _RECORDS = ("steps", "loss", "flow_time", "learning_rate", "errors")
 _SCHEDULE_POINTS = 2049
 
@@ -44,7 +43,10 @@ def to_dataset(report: "InferenceReport") -> xr.Dataset:
     content = {
         "format": _FORMAT,
         "law": problem.law.settings(),
-        "corrections": {str(w): list(map(float, v)) for w, v in getattr(problem.law, "corrections", {}).items()},
+        "corrections": [
+            {"size": [str(one) for one in size], "logs": list(map(float, values))}
+            for size, values in getattr(problem.law, "corrections", {}).items()
+        ],
         "runs": [_about(run) for run in runs],
         "fixed": problem.fixed,
         "separate": list(problem.separate),
@@ -138,7 +140,8 @@ def _run(dataset: xr.Dataset, number: int, about: dict[str, Any]) -> Run:
 
 def _law(content: dict[str, Any], runs: list[Run], model: Any) -> Any:
     from solvable import models
-    from solvable.inference.theory_laws import FeatureScalingLaw, ModelLaw
+    from solvable.inference.feature_scaling_law import FeatureScalingLaw
+    from solvable.inference.model_law import ModelLaw
 
     settings = content["law"]
     if model is None and "model_parameters" in settings:
@@ -147,6 +150,7 @@ def _law(content: dict[str, Any], runs: list[Run], model: Any) -> Any:
         return ModelLaw(built, free, settings["variable"]).prepare(runs)
     law = find_law(settings["law"] if model is None else model).prepare(runs)
     if isinstance(law, FeatureScalingLaw):
-        corrections = {math.inf if w == "inf" else float(w): np.array(v) for w, v in content["corrections"].items()}
+        kept = ((*map(float, one["size"]), one["logs"]) for one in content["corrections"])
+        corrections = {(width, batch): np.array(logs) for width, batch, logs in kept}
         return dataclasses.replace(law, corrections=corrections)
     return law
