@@ -55,7 +55,7 @@ class Design(NamedTuple):
     @property
     def truth(self) -> dict[str, float]:
         """Parameters and terms with which the curves are made."""
-        noise = {"noise": BATCH_NOISE} if math.isfinite(min(self.batches)) else {}
+        noise = {"batch_noise": BATCH_NOISE} if math.isfinite(min(self.batches)) else {}
         return {**TRUTH, "richness": self.richness, **noise}
 
     @property

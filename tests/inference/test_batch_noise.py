@@ -120,11 +120,11 @@ def open_sides(runs):
 
 def test_one_curve_does_not_determine_the_noise_and_full_batches_beside_small_ones_do():
     one = open_sides(batches(4.0, seed=1))
-    assert one["noise"].identified != "yes"
+    assert one["batch_noise"].identified != "yes"
     assert one["capacity"].identified != "yes"
     three = open_sides(batches(math.inf, 16.0, 4.0, seed=2))
     # The capacity has a standard error of 0.2 in a box of 0.8.
-    for name, truth in {"source": 0.5, "richness": 1.0, "noise": NOISE}.items():
+    for name, truth in {"source": 0.5, "richness": 1.0, "batch_noise": NOISE}.items():
         assert three[name].identified == "yes"
         # Four standard errors, so that the seed does not matter.
         low, high = three[name].low.ends[1], three[name].high.ends[1]
@@ -148,13 +148,13 @@ def test_noise_is_left_out_where_there_are_no_tables_of_it_and_said_so():
     wide = batches(4.0, sizes={"batch_size": 4.0, "width": 64.0})
     for runs, reason in ((falling, "a schedule of its learning rate"), (wide, "a width")):
         law = FeatureScalingLaw().prepare(runs)
-        assert "noise" not in names(law)
+        assert "batch_noise" not in names(law)
         notes = law.check(runs)
         assert any("noise of the batches is left out" in note and reason in note for note in notes), notes
     plain = batches(4.0)
-    assert "noise" in names(FeatureScalingLaw().prepare(plain))
+    assert "batch_noise" in names(FeatureScalingLaw().prepare(plain))
     assert not any("left out" in note for note in FeatureScalingLaw().prepare(plain).check(plain))
-    assert "noise" not in names(FeatureScalingLaw().prepare(batches(math.inf)))
+    assert "batch_noise" not in names(FeatureScalingLaw().prepare(batches(math.inf)))
 
 
 def test_a_noise_that_is_known_to_be_zero_is_that_of_full_batches():
@@ -163,7 +163,7 @@ def test_a_noise_that_is_known_to_be_zero_is_that_of_full_batches():
     theta = {"capacity": 1.5, "source": 0.5, "richness": 1.0, "time_unit": 1.0}
     full = batches(math.inf)
     expected = FeatureScalingLaw().prepare(full).basis(theta, full[0])
-    np.testing.assert_allclose(law.basis({**theta, "noise": 0.0}, runs[0]), expected, rtol=1e-12)
+    np.testing.assert_allclose(law.basis({**theta, "batch_noise": 0.0}, runs[0]), expected, rtol=1e-12)
 
 
 def test_batch_sizes_must_be_positive():
@@ -189,5 +189,5 @@ def test_for_networks_of_the_model_the_noise_is_the_time_unit():
     found = fit(FeatureScalingLaw().prepare(runs), runs, fixed={"capacity": 1.5, "floor": 0.0}, starts=8)
     theta = found.problem.theta(found.best.coordinates, "all")
     assert abs(theta["time_unit"] / rate - 1) < 0.1
-    assert abs(theta["noise"] / theta["time_unit"] - 1) < 0.15
+    assert abs(theta["batch_noise"] / theta["time_unit"] - 1) < 0.15
     assert abs(theta["source"] - 0.5) < 0.02

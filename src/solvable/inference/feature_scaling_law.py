@@ -31,9 +31,10 @@ class FeatureScalingLaw(TheoryLaw):
     package (Chebyshev polynomials of solved curves); the last step of a fit corrects them by the solver.
 
     Where ``sizes`` have a ``batch_size`` B, batches are of new samples and make noise in the limit of small steps. Its
-    strength is ``noise / B`` in the units of the theory, where ``noise`` is the learning rate times the time unit, and
-    is fitted. Runs without a batch size have none. The tables of the noise are of infinitely many features and a
-    constant rate: it is left out, with a warning, where a run with a batch size has a width or a schedule.
+    strength is ``batch_noise / B`` in the units of the theory. For networks of the model, with times in steps,
+    ``batch_noise`` equals the time unit, which is the learning rate; here it is fitted. Runs without a batch size have
+    no noise. Its tables are of infinitely many features and a constant rate: it is left out, with a warning, where a
+    run with a batch size has a width or a schedule.
 
     Parameters
     ----------
@@ -88,8 +89,8 @@ class FeatureScalingLaw(TheoryLaw):
         low = _LEAST_NOISE * high
         return (
             LawParameter(
-                "noise", low, high, math.sqrt(low * high), log=True, natural_step=0.5,
-                help="noise of batches of one sample: learning rate times time unit", remedy=_BATCHES,
+                "batch_noise", low, high, math.sqrt(low * high), log=True, natural_step=0.5,
+                help="noise of batches of one sample: their learning rate, in the units of the theory", remedy=_BATCHES,
             ),
         )  # fmt: skip
 
@@ -131,7 +132,7 @@ class FeatureScalingLaw(TheoryLaw):
         return notes
 
     def _size(self, run: Run) -> Size:
-        noisy = any(one.name == "noise" for one in self.parameters)
+        noisy = any(one.name == "batch_noise" for one in self.parameters)
         return run.sizes.get("width", math.inf), run.sizes.get("batch_size", math.inf) if noisy else math.inf
 
     def _curve(self, theta: Mapping[str, float], run: Run) -> Curve:
@@ -217,7 +218,7 @@ def _point(theta: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 
 def _strength(theta: Mapping[str, Any], size: Size) -> Any:
     """The noise of batches of this size; a plain zero if there is none."""
-    return theta["noise"] / size[1] if math.isfinite(size[1]) else 0.0
+    return theta["batch_noise"] / size[1] if math.isfinite(size[1]) else 0.0
 
 
 def _beyond_tables(runs: Sequence[Run]) -> tuple[str, str] | None:
