@@ -11,7 +11,7 @@ from solvable.explorer.address import THEMES, State
 from solvable.explorer.components import asset
 from solvable.explorer.presets import presets_of
 from solvable.explorer.view import View
-from solvable.stories.scene import names, story_of
+from solvable.stories.catalogue import names, story_of
 
 _TABS = {
     "curves": "Curves",
