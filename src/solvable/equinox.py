@@ -12,32 +12,32 @@ from functools import partial
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from solvable import diagnostics
 from solvable.diagnostics.batches import as_batches, several
 from solvable.diagnostics.curvature import Loss
+from solvable.diagnostics.last_layer import (
+    Apply,
+    Where,
+    check_layer,
+    find_layer,
+    outputs_of,
+    run_parts,
+    split_off,
+    vmapped,
+)
 from solvable.diagnostics.laziness import INITIAL_NOT_GIVEN, training_regime
-from solvable.diagnostics.linear_layers import linear_layers
-from solvable.diagnostics.outputs import Field, find_outputs, plain_fields, select_field
+from solvable.diagnostics.outputs import Field
 from solvable.diagnostics.precision import precision_of
 from solvable.diagnostics.tracking import History
-from solvable.numerics.determinism import jit
 from solvable.progress import progress_bar
 
 __all__ = ["Tracker", "collapse", "diagnose", "stability", "statistics"]
 
-Apply = Callable[[Any, Array], Array]
-Where = Callable[[Any], eqx.nn.Linear]
-# Inputs on which the training regime is measured, and inputs that show whether a layer is the last.
-_REGIME_INPUTS, _CHECKED_INPUTS = 256, 8
-
-
-def _vmapped(model: Any, inputs: Array) -> Array:
-    return jax.vmap(lambda x: plain_fields(model(x)))(inputs)
+# Inputs on which the training regime is measured.
+_REGIME_INPUTS = 256
 
 
 def diagnose(
@@ -46,7 +46,7 @@ def diagnose(
     test_batches: Any,
     last_layer: Where | None = None,
     *,
-    apply: Apply = _vmapped,
+    apply: Apply = vmapped,
     initial: Any = None,
     output_field: Field | None = None,
     progress: bool | None = None,
@@ -90,7 +90,7 @@ def diagnose(
     if initial is None:
         return replace(report, not_measured=INITIAL_NOT_GIVEN)
     network: Any = model
-    if apply is not _vmapped:
+    if apply is not vmapped:
 
         def network(own: Any, inputs: Array) -> Any:
             return apply(eqx.nn.inference_mode(own), inputs)
@@ -105,7 +105,7 @@ def statistics(
     batches: Any,
     last_layer: Where | None = None,
     *,
-    apply: Apply = _vmapped,
+    apply: Apply = vmapped,
     output_field: Field | None = None,
     progress: bool | None = None,
     name: str = "data",
@@ -134,7 +134,7 @@ def collapse(
     batches: Any,
     last_layer: Where | None = None,
     *,
-    apply: Apply = _vmapped,
+    apply: Apply = vmapped,
     second_pass: bool = True,
     output_field: Field | None = None,
     progress: bool | None = None,
@@ -150,7 +150,7 @@ def collapse(
     model, last_layer, apply, output_field, progress
         As in :func:`diagnose`.
     """
-    where = last_layer or _find(model, _first_inputs(batches), apply, output_field)
+    where = last_layer or find_layer(model, _first_inputs(batches), apply, output_field)
     layer = where(model)
     collected = statistics(model, batches, where, apply=apply, output_field=output_field, progress=progress)
     again = _stream(model, batches, where, apply, output_field, progress, "data again") if second_pass else None
@@ -163,7 +163,7 @@ def stability(
     optimizer: Any = None,
     *,
     loss: Loss | None = None,
-    apply: Apply = _vmapped,
+    apply: Apply = vmapped,
     output_field: Field | None = None,
     progress: bool | None = None,
     **options: Any,
@@ -227,7 +227,7 @@ class Tracker(History):
         test_batches: Any,
         last_layer: Where | None = None,
         *,
-        apply: Apply = _vmapped,
+        apply: Apply = vmapped,
         collapse: bool = False,
         stability: Any = None,
         log: Any = None,
@@ -253,7 +253,7 @@ class Tracker(History):
         """
         if self._where is None:
             inputs = _first_inputs(self._batches["training set"])
-            self._where = _find(model, inputs, self._options["apply"], self._options["output_field"])
+            self._where = find_layer(model, inputs, self._options["apply"], self._options["output_field"])
         train, test = (
             statistics(model, batches, self._where, name=name, **self._options)
             for name, batches in self._batches.items()
@@ -282,11 +282,11 @@ def _stream(
             inputs, targets = _pair(batch, number)
             if parts is None:
                 if last_layer is not None:
-                    _check(model, last_layer, inputs, apply, output_field)
-                parts = _split(model, last_layer or _find(model, inputs, apply, output_field))
-                field = _outputs(model, inputs, apply, output_field)[1]
+                    check_layer(model, last_layer, inputs, apply, output_field)
+                parts = split_off(model, last_layer or find_layer(model, inputs, apply, output_field))
+                field = outputs_of(model, inputs, apply, output_field)[1]
             with precision_of(parts, inputs, targets):
-                features, outputs = _run(*parts, apply, jnp.asarray(inputs), field=field)
+                features, outputs = run_parts(*parts, apply, jnp.asarray(inputs), field=field)
                 targets = jnp.asarray(targets)
             yield features, outputs, targets
             advance()
@@ -322,11 +322,11 @@ def features_and_outputs(
         Of matrix products. With ``"default"`` an accelerator may shorten the products below the last layer, as in
         training; the layer itself is computed in full precision, so that the outputs are those of these features.
     """
-    parts = _split(model, last_layer)
+    parts = split_off(model, last_layer)
 
     def run(inputs: Array) -> tuple[Array, Array]:
         with precision_of(parts, inputs):
-            return _run(*parts, _vmapped, inputs, precision)
+            return run_parts(*parts, vmapped, inputs, precision)
 
     return run
 
@@ -341,7 +341,7 @@ def find_last_layer(model: Any, inputs: Any) -> Where:
     inputs
         A batch of inputs, of which a few are used.
     """
-    return _find(model, inputs, _vmapped)
+    return find_layer(model, inputs, vmapped)
 
 
 def _first_inputs(batches: Any, name: str = "data") -> Any:
@@ -351,78 +351,3 @@ def _first_inputs(batches: Any, name: str = "data") -> Any:
     for batch in again:
         return _pair(batch, 1)[0]
     raise ValueError("no batch was given to find the last layer with")
-
-
-def _outputs(model: Any, inputs: Any, apply: Apply, field: Field | None) -> tuple[Array, Field | None]:
-    """The outputs of the network on a few inputs, and the field of its return value that holds them."""
-    if not callable(model) and apply is _vmapped:
-        raise ValueError(f"model must be an Equinox module, not {type(model).__name__}")
-    with precision_of(model, inputs), jax.default_matmul_precision("highest"):
-        few = jnp.asarray(inputs)[:_CHECKED_INPUTS]
-        return find_outputs(apply(eqx.nn.inference_mode(model), few), field, samples=len(few))
-
-
-def _split(model: Any, where: Where) -> tuple[Any, eqx.nn.Linear]:
-    """The network without its last layer, and that layer."""
-    inference = eqx.nn.inference_mode(model)
-    return eqx.tree_at(where, inference, eqx.nn.Identity()), where(inference)
-
-
-@jit
-def _run(
-    body: Any, layer: eqx.nn.Linear, apply: Apply, inputs: Array, precision: str = "highest", field: Field | None = None
-) -> tuple[Array, Array]:
-    # By default, accelerators round factors of float32 products to ten bits: too coarse to measure with.
-    with jax.default_matmul_precision(precision):
-        features = select_field(apply(body, inputs), field)
-    with jax.default_matmul_precision("highest"):
-        return features, jax.vmap(layer)(features)
-
-
-def _find(model: Any, inputs: Any, apply: Apply, field: Field | None = None) -> Where:
-    outputs = _outputs(model, inputs, apply, field)
-    for position in reversed(range(len(linear_layers(model)))):
-
-        def where(tree: Any, position: int = position) -> eqx.nn.Linear:
-            return linear_layers(tree)[position]
-
-        if _is_last(model, where, inputs, apply, *outputs):
-            return where
-    raise ValueError(
-        f"{type(model).__name__} does not end in an equinox.nn.Linear: end it there (a softmax belongs to the loss), "
-        "or give features, outputs and targets to solvable.diagnostics.FeatureStatistics yourself"
-    )
-
-
-def _check(model: Any, where: Where, inputs: Any, apply: Apply, field: Field | None) -> None:
-    if not callable(where):
-        raise ValueError(
-            "last_layer must be a function that picks a layer, such as lambda network: network.layers[-1], not "
-            f"{where!r}"
-        )
-    layer = where(model)
-    if not isinstance(layer, eqx.nn.Linear):
-        raise ValueError(f"last_layer must pick an equinox.nn.Linear, not {type(layer).__name__}")
-    outputs = _outputs(model, inputs, apply, field)
-    if not _is_last(model, where, inputs, apply, *outputs):
-        raise ValueError(
-            f"the layer picked by last_layer ({layer.in_features} to {layer.out_features}) is not the last step of "
-            f"{type(model).__name__}: its outputs are not the network's {outputs[0].shape[-1]}"
-        )
-
-
-def _is_last(model: Any, where: Where, inputs: Any, apply: Apply, outputs: Array, field: Field | None) -> bool:
-    """Whether the network is the rest of it followed by this layer, tested on a few inputs."""
-    try:
-        with precision_of(model, inputs):
-            few = jnp.asarray(inputs)[:_CHECKED_INPUTS]
-            _, found = _run(*_split(model, where), apply, few, field=field)
-    except (TypeError, ValueError):  # the rest of the network cannot process the features: the layer is inside
-        return False
-    expected = np.asarray(outputs)
-    if expected.shape != found.shape:
-        return False
-    # Entries that are not finite are reported when the batch is summed; they do not disqualify the layer.
-    finite = np.isfinite(expected)
-    size = np.abs(expected[finite]).max(initial=0.0)
-    return np.allclose(expected[finite], np.asarray(found)[finite], rtol=1e-4, atol=1e-5 * size)

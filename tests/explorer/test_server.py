@@ -265,10 +265,10 @@ def test_files_can_be_saved_once_there_is_something_in_them() -> None:
     workers, view = _page()
 
     def enabled() -> set[str]:
-        for label, button in view._buttons.items():
+        for label, button in view.downloads.buttons.items():
             assert button.disabled == button.label.endswith("(nothing to save yet)")
             assert button.label.startswith(label)
-        return {label.split()[0] for label, button in view._buttons.items() if not button.disabled}
+        return {label.split()[0] for label, button in view.downloads.buttons.items() if not button.disabled}
 
     assert enabled() == {"Notebook"}
     view.begin()
@@ -282,7 +282,7 @@ def test_files_can_be_saved_once_there_is_something_in_them() -> None:
     answer = tasks.run("simulation", job.payload, lambda partial: None)
     job.on_done(answer["result"], answer["notes"])
     assert enabled() == {"Notebook", "Theory", "Simulation", "Picture"}
-    saved = view._buttons["Simulation .csv"].callback().getvalue()
+    saved = view.downloads.buttons["Simulation .csv"].callback().getvalue()
     assert b"test_loss_seed_3" in saved
     view.edit("a", "weight_decay", "0.1")
     assert enabled() == {"Notebook", "Simulation", "Picture"}, "theory does not cover weight decay"

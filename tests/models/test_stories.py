@@ -13,7 +13,7 @@ import xarray as xr
 from solvable import models, stories
 from solvable.models.feature_scaling.schedule_story import last_loss
 from solvable.settings import Setting, theory_of
-from solvable.stories.scene import model_of, story_of
+from solvable.stories.catalogue import model_of, story_of
 from solvable.story import Band, Explanation, Level, Point, Slope, Step, SystemView, Tick, crossing
 
 TOLD = stories.names()

@@ -270,7 +270,7 @@ def test_every_figure_is_listed():
 
 def test_the_readme_lists_every_story_with_its_question():
     from solvable import stories
-    from solvable.stories.scene import story_of
+    from solvable.stories.catalogue import story_of
 
     text = (ROOT / "README.md").read_text("utf-8")
     for name in stories.names():

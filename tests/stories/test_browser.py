@@ -22,8 +22,9 @@ from paths import TESTS
 from solvable import stories
 from solvable.settings import Setting
 from solvable.stories import grid
+from solvable.stories.axes import Axis
 from solvable.stories.interpolation import interpolated
-from solvable.stories.scene import Axis, drawn_curves
+from solvable.stories.scene_errors import drawn_curves
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install 'solvable[test]')")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -14,18 +14,13 @@ from solvable import models, stories
 from solvable.cli import main
 from solvable.settings import Setting, planes, theory_of
 from solvable.stories import grid, pages
+from solvable.stories.axes import Axis
+from solvable.stories.catalogue import model_of, step_setting, story_of
+from solvable.stories.computed import Computed, compute
 from solvable.stories.interpolation import Drawn, interpolated
 from solvable.stories.packing import NODE_LEVELS, STEP_LEVELS, pack, pack_system, unpack
-from solvable.stories.scene import (
-    Axis,
-    Computed,
-    compute,
-    interpolation_error,
-    model_of,
-    name_of,
-    step_setting,
-    story_of,
-)
+from solvable.stories.scene import name_of
+from solvable.stories.scene_errors import interpolation_error
 from solvable.stories.shipped import FOLDER, compressed, renew, write
 from solvable.story import Step, SystemView
 

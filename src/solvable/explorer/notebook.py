@@ -36,7 +36,7 @@ def notebook_page(model: str | None) -> Any:
     tabs = pn.Tabs(
         ("Curves", pn.Column(*curves)),
         ("Phase diagram", pn.Column(view.plane.views, view.plane.runner, view.plane.words, view.plane.pane)),
-        ("Code and files", pn.Column(view.python, view.command, view.downloads)),
+        ("Code and files", pn.Column(view.python, view.command, view.downloads.row)),
         ("Diagnose a network", pn.Column(*diagnosis)),
         ("Infer a law", pn.Column(*inference)),
     )

@@ -11,7 +11,7 @@ from solvable.explorer.address import THEMES, State
 from solvable.explorer.components import asset
 from solvable.explorer.presets import presets_of
 from solvable.explorer.view import View
-from solvable.stories.scene import names, story_of
+from solvable.stories.catalogue import names, story_of
 
 _TABS = {
     "curves": "Curves",
@@ -20,7 +20,7 @@ _TABS = {
     "diagnose": "Diagnose a network",
     "infer": "Infer a law",
 }
-_PARTS = "form compare form_b notice cards runner progress actions python command downloads address"
+_PARTS = "form compare form_b notice cards runner progress actions python command address"
 _CURVES = "views upper upper_legend lower lower_legend sentence"
 
 
@@ -31,6 +31,7 @@ def make_page(view: View) -> Any:
     parts = {part: getattr(view, part) for part in _PARTS.split()}
     parts |= {part: getattr(view.curves, part) for part in _CURVES.split()}
     plane, diagnosis, inference = view.plane, view.diagnosis, view.inference
+    parts |= {"downloads": view.downloads.row}
     parts |= {"plane_views": plane.views, "plane_runner": plane.runner, "plane_words": plane.words}
     parts |= {
         "plane_pane": plane.pane,

@@ -2,23 +2,21 @@
 
 import contextlib
 import dataclasses
-import io
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import panel as pn
 import xarray as xr
 
-from solvable.explorer import files
 from solvable.explorer.address import TABS, State
 from solvable.explorer.components import Actions, Address, CodeBox, Form, Runner, asset, check, described
 from solvable.explorer.curves_part import CurvesPart
 from solvable.explorer.diagnosis_part import DiagnosisPart
+from solvable.explorer.downloads_part import DownloadsPart
 from solvable.explorer.history import History
 from solvable.explorer.inference_part import InferencePart
 from solvable.explorer.latest import Later, Latest
-from solvable.explorer.markup import card_list, notice, queue_words, run_words, setting_words
+from solvable.explorer.markup import card_list, notice, queue_words, run_words
 from solvable.explorer.plane_part import PlanePart
 from solvable.explorer.precomputed import is_shipped
 from solvable.explorer.summaries import Card, empty_cards
@@ -70,7 +68,7 @@ class View:
         self.diagnosis = DiagnosisPart(self, workers, later)
         self.inference = InferencePart(self, workers, later)
         self.watch(self.address, "tab", self.open_tab)
-        self._enable_downloads()
+        self.downloads.update()
 
     def _together(self, later: Later) -> Later:
         def held(action: Callable[[], None]) -> None:
@@ -121,51 +119,9 @@ class View:
         self.curves = CurvesPart(self)
         self.python = CodeBox(title="Python")
         self.command = CodeBox(title="Command line")
-        self._buttons = self._download_buttons()
-        self.downloads = pn.FlexBox(*self._buttons.values(), margin=0)
+        self.downloads = DownloadsPart(self)
         self._show_code()
         self._show_cards()
-
-    def _download_buttons(self) -> dict[str, Any]:
-        """The buttons by label; all are disabled until there is something to download."""
-        name = self.state.a.model
-
-        def button(label: str, filename: str, make: Callable[[], Any]) -> Any:
-            return pn.widgets.FileDownload(callback=make, filename=filename, label=label, disabled=True)
-
-        made = {}
-        for what in ("theory", "simulation"):
-            for ending in (".nc", ".csv"):
-                label = f"{what.capitalize()} {ending}"
-                made[label] = button(label, f"{name}-{what}{ending}", partial(self._data_file, what, ending))
-        made["Notebook .ipynb"] = button("Notebook .ipynb", f"{name}.ipynb", self._notebook)
-        for ending in (".svg", ".png"):
-            made[f"Picture {ending}"] = button(f"Picture {ending}", f"{name}{ending}", partial(self._picture, ending))
-        return made
-
-    def _data_file(self, what: str, ending: str) -> Any:
-        return files.data_file(self._to_download()[what], ending)
-
-    def _notebook(self) -> io.BytesIO:
-        return io.BytesIO(code.notebook(self.state.a).encode())
-
-    def _to_download(self) -> dict[str, Any]:
-        """What the buttons give, by the first word of their labels; None for what has not been computed."""
-        simulation = None if self.simulated is None else self.simulated[1]["simulation"]
-        return {"theory": self.theory["a"], "simulation": simulation, "picture": self.curves.panels or None} | {
-            "notebook": self.state.a
-        }
-
-    def _enable_downloads(self) -> None:
-        """Enable the buttons of what there is. The others say by their label that there is nothing yet."""
-        there = {**self._to_download(), "notebook": self.state.a}
-        for label, button in self._buttons.items():
-            missing = there[label.split()[0].lower()] is None
-            button.disabled = missing
-            button.label = f"{label} (nothing to save yet)" if missing else label
-
-    def _picture(self, ending: str) -> Any:
-        return files.picture(self.curves.panels, ending, setting_words(self.state.a))
 
     # What the visitor does --------------------------------------------------------------------------------------
 
@@ -414,7 +370,7 @@ class View:
 
     def _draw(self) -> None:
         self.curves.draw()
-        self._enable_downloads()
+        self.downloads.update()
 
     def _show_cards(self) -> None:
         mine = self.found["a"] or empty_cards(self.state.a.model)

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
 
 from solvable.checks import check_choice, check_fraction, is_traced, rules
 from solvable.controls import Controls, Slider, Summary, log_slider
@@ -16,17 +14,23 @@ from solvable.coverage import Covers
 from solvable.dataset import VARIABLES, Meaning
 from solvable.model import Key, MemoryLimit, Model, parameter
 from solvable.models import linear_network_story
+from solvable.models.linear_network_simulation import RANK_CUTOFF, Target, drawn, rank, train_with_both
 from solvable.numerics.arrays import numpy_unless_traced
 from solvable.numerics.descent import FOLLOWED, TrainingProblem, check_stable, follow_steps, simulate_runs
 from solvable.numerics.ensemble import Traceable, ensemble, run_options
 from solvable.numerics.kappa import effective_dimension
 from solvable.training import GradientDescent, Training
 
-# A direction of the features counts for their rank when it is at least this strong, relative to the strongest.
-RANK_CUTOFF = 1e-2
 # The error of the integrator is estimated with a tolerance larger by this factor, for what theory gives as well.
 _LOOSER = 100.0
 _COMPARED = ("strength", "test_loss", "feature_dimension")
+# The axes of what is measured, after seeds and times.
+_DIMENSIONS = {
+    "strength": ("mode",),
+    "singular_value": ("direction",),
+    "first": ("input", "neuron"),
+    "second": ("neuron", "output"),
+}
 # Learned if nothing else is given.
 _SINGULAR_VALUES = (3.0, 2.0, 1.0)
 _INITIAL = ("balanced", "random")
@@ -226,12 +230,12 @@ class LinearNetwork(Model):
         options = run_options(self.name, seeds, key, devices, memory_limit, progress)
         check_choice("initial", initial, _INITIAL)
         check_fraction(tolerance, "tolerance")
-        target = _Target.of(self)
+        target = Target.of(self)
         inputs, outputs = target.correlation.shape
         if isinstance(training, GradientDescent):
             return self._simulated_steps(target, times, training, initial, weights, options)
         tolerances = np.array([tolerance, min(_LOOSER * tolerance, 0.5)])
-        run = Traceable(_train_with_both, self, target, training.flow_time(times), initial, weights, tolerances)
+        run = Traceable(train_with_both, self, target, training.flow_time(times), initial, weights, tolerances)
         size = 16.0 * (20 + 2 * len(times)) * self.width * (inputs + outputs)
         both = ensemble(run, bytes_per_run=size, **options)
         result, looser = ({name: values[:, place] for name, values in both.items()} for place in (0, 1))
@@ -240,24 +244,13 @@ class LinearNetwork(Model):
             raise ValueError(
                 f"the integrator did not reach time {times[-1]:g}: use earlier times or a larger tolerance"
             )
-        dims: dict[str, tuple[str, ...]] = {"strength": ("mode",), "singular_value": ("direction",)}
-        dims |= {"first": ("input", "neuron"), "second": ("neuron", "output")}
         errors = {f"{name}_error": np.abs(result[name] - looser[name]) for name in _COMPARED}
-        variables = {
-            name: (("seed", "time", *dims.get(name.removesuffix("_error"), ())), values)
-            for name, values in (result | errors).items()
-        }
         settings = {"tolerance": tolerance, "key": key, "most_steps": int(steps.max())}
-        coordinates = {"seed": np.arange(seeds), "time": times, "mode": self._numbers}
-        coordinates["direction"] = np.arange(1, result["singular_value"].shape[-1] + 1)
-        if weights:
-            coordinates["neuron"] = np.arange(1, self.width + 1)
-        system = {"initial": initial}
-        return self.dataset("simulation", variables, coordinates, settings, training=training, system=system)
+        return self._simulated(result | errors, times, settings, training, initial)
 
     def _simulated_steps(
         self,
-        target: "_Target",
+        target: Target,
         times: np.ndarray,
         training: GradientDescent,
         initial: str,
@@ -267,7 +260,7 @@ class LinearNetwork(Model):
         """Gradient descent on both matrices."""
         inputs, outputs = target.correlation.shape
         result = simulate_runs(
-            partial(_draw, self, target, initial, weights),
+            partial(drawn, self, target, initial, weights),
             times,
             training,
             stable_rate=self._stable_learning_rate(),
@@ -275,18 +268,31 @@ class LinearNetwork(Model):
             bytes_per_run=16.0 * (20 + 2 * len(times)) * self.width * (inputs + outputs),
             **options,
         )
-        dims: dict[str, tuple[str, ...]] = {"strength": ("mode",), "singular_value": ("direction",)}
-        dims |= {"first": ("input", "neuron"), "second": ("neuron", "output")}
-        variables = {
-            name: (("seed", "time", *dims.get(name.removesuffix("_error"), ())), values)
+        found = {
+            name: values
             for name, values in result.items()
             if not (name.endswith("_error") and name.removesuffix("_error") not in _COMPARED)
         }
-        coordinates = {"seed": np.arange(options["seeds"]), "time": times, "mode": self._numbers}
-        coordinates["direction"] = np.arange(1, result["singular_value"].shape[-1] + 1)
-        if weights:
+        return self._simulated(found, times, {"solver": "steps", "key": options["key"]}, training, initial)
+
+    def _simulated(
+        self,
+        found: dict[str, np.ndarray],
+        times: np.ndarray,
+        settings: dict[str, Any],
+        training: Training,
+        initial: str,
+    ) -> xr.Dataset:
+        """What was measured of all runs, and both layers where they were asked for, as a dataset."""
+        variables = {
+            name: (("seed", "time", *_DIMENSIONS.get(name.removesuffix("_error"), ())), values)
+            for name, values in found.items()
+        }
+        seeds, directions = found["singular_value"].shape[0], found["singular_value"].shape[-1]
+        coordinates = {"seed": np.arange(seeds), "time": times, "mode": self._numbers}
+        coordinates["direction"] = np.arange(1, directions + 1)
+        if "first" in found:
             coordinates["neuron"] = np.arange(1, self.width + 1)
-        settings = {"solver": "steps", "key": options["key"]}
         system = {"initial": initial}
         return self.dataset("simulation", variables, coordinates, settings, training=training, system=system)
 
@@ -327,7 +333,7 @@ def _of_strengths(xp: Any, modes: Any, strength: Any) -> dict[str, Any]:
     """What the strengths of the modes say about the loss and about the features."""
     return {
         "test_loss": xp.sum((modes - strength) ** 2, axis=1) / 2,
-        "rank": _rank(xp, strength),
+        "rank": rank(xp, strength),
         "feature_dimension": effective_dimension(strength),
     }
 
@@ -341,133 +347,6 @@ def _time_to_reach(xp: Any, modes: Any, start: Any, fraction: Any) -> Any:
     waits = ratio * fraction > 1 - fraction
     late = xp.log(xp.where(waits, ratio, 1.0) * fraction / (1 - fraction)) / (2 * xp.where(learned, modes, 1.0))
     return xp.where(learned, xp.where(waits, late, 0.0), xp.inf)
-
-
-class _Target(NamedTuple):
-    """The correlation and its singular vectors."""
-
-    correlation: Float[Array, "input output"]
-    left: Float[Array, "input mode"]
-    right: Float[Array, "mode output"]
-
-    @classmethod
-    def of(cls, model: LinearNetwork) -> "_Target":
-        correlation = model.correlation if model.correlation is not None else np.diag(np.asarray(model.modes))
-        left, _, right = np.linalg.svd(np.asarray(correlation), full_matrices=False)
-        return cls(jnp.asarray(correlation), jnp.asarray(left), jnp.asarray(right))
-
-
-def _layers(model: LinearNetwork, target: _Target, initial: str, key: Array) -> tuple[Array, Array]:
-    inputs, outputs = target.correlation.shape
-    first_key, second_key = jax.random.split(key)
-    if initial == "random":
-        deviation = model.initial_scale * np.sqrt(2 / model.width)
-        shapes = ((inputs, model.width), (model.width, outputs))
-        first, second = (jax.random.normal(k, s) for k, s in zip((first_key, second_key), shapes, strict=True))
-        return deviation * first, deviation * second
-    active = min(model.width, target.left.shape[1])
-    rotation = jnp.linalg.qr(jax.random.normal(first_key, (model.width, active)))[0].T
-    scale = model.initial_scale
-    return scale * target.left[:, :active] @ rotation, scale * rotation.T @ target.right[:active]
-
-
-def _draw(model: LinearNetwork, target: _Target, initial: str, weights: bool, key: Array) -> TrainingProblem:
-    """The two matrices at the start, their gradients and what is measured of them."""
-    layers = _layers(model, target, initial, key)
-
-    def gradient(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        error = state[0] @ state[1] - target.correlation
-        return error @ state[1].T, state[0].T @ error
-
-    def measure(state: tuple[Array, Array]) -> dict[str, Array]:
-        found = _measure(target, _difference(layers), *state)
-        return found | ({"first": state[0], "second": state[1]} if weights else {})
-
-    return TrainingProblem(gradient, measure, layers)
-
-
-def _train_with_both(
-    model: LinearNetwork,
-    target: _Target,
-    times: Any,
-    initial: str,
-    weights: bool,
-    tolerances: Any,
-    key: Array,
-) -> dict[str, Array]:
-    """One run with each of two tolerances, both at once: compiling takes longer than training."""
-    train = partial(_train, model, target, times, initial, weights)
-    return jax.vmap(lambda tolerance: train(tolerance, key))(tolerances)
-
-
-def _train(
-    model: LinearNetwork, target: _Target, times: Array, initial: str, weights: bool, tolerance: Array, key: Array
-) -> dict[str, Array]:
-    """One run: ``W1' = (C - W1 W2) W2^T``, ``W2' = W1^T (C - W1 W2)``.
-
-    Neither layer leaves the span of the incoming and outgoing weights of the start, so that a wide network is one with
-    as many units as inputs and outputs together, exactly. The error never grows: once it is below the tolerance nothing
-    is left to integrate, which an explicit method would do in steps of one length forever.
-    """
-    import diffrax
-
-    wide = _layers(model, target, initial, key)
-    basis = jnp.linalg.qr(jnp.concatenate([wide[0].T, wide[1]], axis=1))[0]
-    layers = (wide[0] @ basis, basis.T @ wide[1])
-    negligible = tolerance * jnp.linalg.norm(target.correlation)
-
-    def flow(_: Any, state: tuple[Array, Array], __: Any) -> tuple[Array, Array]:
-        first, second = state
-        error = target.correlation - first @ second
-        return error @ second.T, first.T @ error
-
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(flow),
-        diffrax.Dopri8(),
-        t0=0.0,
-        t1=jnp.maximum(times[-1], 1e-12),
-        dt0=None,
-        y0=layers,
-        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=times), diffrax.SubSaveAt(t1=True)]),
-        stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance * model.initial_scale),
-        event=diffrax.Event(
-            lambda _, state, __, **___: jnp.linalg.norm(target.correlation - state[0] @ state[1]) < negligible
-        ),
-        max_steps=1_000_000,
-        throw=False,
-    )
-    (during, last), (_, (when,)) = solution.ys, solution.ts
-    learned = (solution.result == diffrax.RESULTS.event_occurred) & (times > when)
-    states = jax.tree.map(lambda past, end: jnp.where(learned[:, None, None], end, past), during, last)
-    begin = _difference(layers)
-    measured = jax.vmap(lambda first, second: _measure(target, begin, first, second))(*states)
-    if weights:
-        measured |= {"first": states[0] @ basis.T, "second": basis @ states[1]}
-    return {**measured, "steps": solution.stats["num_steps"]}
-
-
-def _difference(layers: tuple[Array, Array]) -> Array:
-    first, second = layers
-    return first.T @ first - second @ second.T
-
-
-def _measure(target: _Target, begin: Array, first: Array, second: Array) -> dict[str, Array]:
-    difference = _difference((first, second))
-    values = jnp.linalg.svd(first, compute_uv=False)
-    return {
-        "strength": jnp.einsum("dm,dc,mc->m", target.left, first @ second, target.right),
-        "test_loss": jnp.sum((first @ second - target.correlation) ** 2) / 2,
-        "singular_value": values,
-        "rank": _rank(jnp, values**2),
-        "feature_dimension": effective_dimension(values**2),
-        "imbalance": jnp.linalg.norm(difference),
-        "drift": jnp.linalg.norm(difference - begin),
-    }
-
-
-def _rank(xp: Any, intensities: Any) -> Any:
-    """How many directions are stronger than the cutoff; intensities are squares of strengths."""
-    return xp.sum(intensities > RANK_CUTOFF**2 * xp.max(intensities, axis=-1, keepdims=True), axis=-1)
 
 
 def _balanced(model: LinearNetwork) -> TrainingProblem:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from solvable.files import check_writable, write_atomically
 from solvable.progress import progress_bar
+from solvable.stories.catalogue import names, story_of
 from solvable.stories.pages import landing_html, story_html, tile
-from solvable.stories.scene import names, story_of
 from solvable.stories.shipped import scene
 
 LANDING = "index.html"

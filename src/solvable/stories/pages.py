@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from solvable._version import __version__
-from solvable.stories.scene import model_of, story_of
+from solvable.stories.catalogue import model_of, story_of
 from solvable.stories.shipped import compressed, scene
 
 _ASSETS = Path(__file__).parent / "assets"

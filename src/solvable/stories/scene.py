@@ -13,112 +13,24 @@ from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
-import xarray as xr
 
 from solvable import models
 from solvable._version import __version__
-from solvable.model import Model
-from solvable.plotting.series import Curve, lines, log_by_default, y_range
 from solvable.precision import in_float64
 from solvable.progress import Advance, progress_bar
 from solvable.settings import Setting, theory_of
 from solvable.settings.code import command, python
 from solvable.stories import grid
-from solvable.stories.interpolation import Drawn, interpolated
-from solvable.stories.packing import NODE_LEVELS, STEP_LEVELS, pack, pack_mark, pack_system, unpack
+from solvable.stories.axes import Axis, axes_of_nodes, axes_of_steps
+from solvable.stories.catalogue import model_and_story, step_setting, story_of
+from solvable.stories.computed import Computed, attempt, compute, panels_of
+from solvable.stories.packing import NODE_LEVELS, STEP_LEVELS, pack, pack_mark, pack_system
 from solvable.stories.plane import packed_plane
-from solvable.story import Explanation, Step, Story, SystemView
+from solvable.stories.scene_errors import stated_errors
+from solvable.story import Step, Story
 
 FORMAT = 3
-_MOST_TIMES = 120
 _STEP_FRAMES, _NODE_FRAMES = 41, 15
-# A logarithmic panel shows at most this many decades below its largest value.
-_DECADES = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class Computed:
-    """What theory says about one setting: the curves of each panel, the explanation and the picture of the system."""
-
-    setting: Setting
-    model: Model
-    times: np.ndarray
-    panels: tuple[tuple[tuple[str, Curve], ...], ...]
-    explanation: Explanation
-    system: SystemView | None
-    error: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Axis:
-    """The vertical axis of a panel: its label, whether it is logarithmic, and its range, in decades if it is."""
-
-    label: str
-    log: bool
-    low: float
-    high: float
-
-    def coordinate(self, values: np.ndarray) -> np.ndarray:
-        """Values as they are drawn: logarithms, cut off well below the range, on a logarithmic axis."""
-        if not self.log:
-            return np.asarray(values, float)
-        floor = 10.0 ** (self.low - 2)
-        return np.log10(np.maximum(np.where(np.isnan(values), floor, values), floor))
-
-    def height(self, values: np.ndarray) -> np.ndarray:
-        """Values as heights above the lower edge of the panel, from 0 to 1, cut off outside."""
-        return np.clip((self.coordinate(values) - self.low) / (self.high - self.low), 0, 1)
-
-    def error(self, shown: np.ndarray, exact: np.ndarray) -> float:
-        """The largest difference of two curves in this panel's coordinates, as a fraction of its height."""
-        inside = np.abs(np.clip(shown, self.low, self.high) - np.clip(exact, self.low, self.high))
-        return float(np.nanmax(inside, initial=0.0)) / (self.high - self.low)
-
-
-def _told() -> dict[str, tuple[str, Story]]:
-    """The models and stories by the names of the stories."""
-    found = [(model, story) for model in models.names() for story in models.get(model).controls.stories]
-    return {f"{model}-{story.name}" if story.name else model: (model, story) for model, story in found}
-
-
-def story_of(name: str) -> Story:
-    """The story of a name; a ValueError lists the names."""
-    return _found(name)[1]
-
-
-def model_of(name: str) -> str:
-    """The model of a story; a ValueError lists the names of stories."""
-    return _found(name)[0]
-
-
-def _found(name: str) -> tuple[str, Story]:
-    told = _told()
-    if name not in told:
-        models.get(name)
-        raise ValueError(f"the model {name!r} has no story; stories are {', '.join(told)}")
-    return told[name]
-
-
-def names(model: str = "") -> list[str]:
-    """The names of all stories, in the order in which their models are registered.
-
-    The first story of a model is called like the model, further ones ``MODEL-NAME``.
-
-    Parameters
-    ----------
-    model
-        Name of a model, if only its stories are wanted.
-    """
-    return [name for name, (of, _) in _told().items() if model in ("", of)]
-
-
-def step_setting(model: str, step: Step) -> Setting:
-    """The setting of a step, which states all texts that differ from the start of the page."""
-    setting = Setting(model)
-    for key, text in step.settings.items():
-        setting = setting.change(key, text)
-    setting.check()
-    return setting
 
 
 @in_float64
@@ -140,7 +52,7 @@ def build(
     progress
         Whether to show a progress bar; None chooses.
     """
-    model, story = _found(name)
+    model, story = model_and_story(name)
     settings = [step_setting(model, step) for step in story.steps]
     places = grid.places(settings[-1], story.sliders, nodes, story.ranges)
     adapt = not grid.is_slow(settings[-1])
@@ -149,15 +61,15 @@ def build(
     total = len(settings) + looked + places.count + test_points
     with progress_bar(f"story of {name}", total, progress, unit="settings") as advance:
         computed = [_counted(advance, compute, setting, story) for setting in settings]
-        axes = _axes(story, computed)
+        axes = axes_of_steps(story, computed)
         if adapt:
             places = grid.adapted(
                 places, [_differences(places, n, story, axes, advance) for n in range(len(story.sliders))]
             )
-        found = [_counted(advance, _attempt, setting, story) for setting in places.settings()]
+        found = [_counted(advance, attempt, setting, story) for setting in places.settings()]
         points = places.points_between(test_points)
-        tested = [(point, _counted(advance, _attempt, places.setting(point), story)) for point in points]
-    node_axes = _node_axes(axes, [computed[-1], *(one for one in found if isinstance(one, Computed))], story)
+        tested = [(point, _counted(advance, attempt, places.setting(point), story)) for point in points]
+    node_axes = axes_of_nodes(axes, [computed[-1], *(one for one in found if isinstance(one, Computed))], story)
     steps = [_packed_step(step, one, axes, story) for step, one in zip(story.steps, computed, strict=True)]
     states = [_packed(one, node_axes, _NODE_FRAMES, NODE_LEVELS) if isinstance(one, Computed) else one for one in found]
     steps[-1] |= _packed(computed[-1], node_axes, _STEP_FRAMES)
@@ -177,7 +89,7 @@ def build(
         "sliders": places.described(settings),
         "nodes": states,
         "plane": _plane(settings[-1], story),
-        **_errors(places, states, tested, computed, found, axes, node_axes),
+        **stated_errors(places, states, tested, computed, found, axes, node_axes),
         "version": __version__,
         "made": datetime.date.today().isoformat(),
         "fingerprint": fingerprint(name),
@@ -211,85 +123,10 @@ def _differences(places: grid.Places, which: int, story: Story, axes: list[Axis]
 def _heights(setting: Setting, story: Story, axes: list[Axis]) -> list[np.ndarray]:
     """All curves of a setting as heights in their panels; none where theory refuses the setting."""
     try:
-        panels = _panels(theory_of(setting), story)
+        panels = panels_of(theory_of(setting), story)
     except ValueError:
         return []
     return [axis.height(curve.y) for axis, panel in zip(axes, panels, strict=True) for _, curve in panel]
-
-
-def _panels(theory: xr.Dataset, story: Story) -> tuple[tuple[tuple[str, Curve], ...], ...]:
-    return tuple(tuple((name, curve) for name in panel for curve in lines(theory, name)) for panel in story.variables)
-
-
-def compute(setting: Setting, story: Story) -> Computed:
-    """Theory's curves for one setting, with what the model says about them."""
-    model, training = setting.build(), setting.training()
-    theory = model.predict(setting.times(), training, **setting.values("theory"))
-    thinned = theory.isel(time=np.unique(np.linspace(0, theory.sizes["time"] - 1, _MOST_TIMES).round().astype(int)))
-    panels = _panels(thinned, story)
-    controls = type(model).controls
-    explain, picture = story.explain or controls.explain, story.system or controls.system
-    explanation = Explanation("") if explain is None else explain(model, training, theory)
-    times = np.asarray(thinned["time"].values, float)
-    system = None if picture is None else picture(model, training, times)
-    return Computed(setting, model, times, panels, explanation, system, _theory_error(theory))
-
-
-def _attempt(setting: Setting, story: Story) -> Computed | dict[str, Any]:
-    """As :func:`compute`; settings that theory refuses have an error in words instead of curves."""
-    try:
-        setting.check()
-        return compute(setting, story)
-    except ValueError as error:
-        return {"error": str(error), "texts": dict(setting.texts)}
-
-
-def _theory_error(theory: xr.Dataset) -> float:
-    error = float(theory.attrs.get("numerical_error", 0.0))
-    return error if np.isfinite(error) else 0.0
-
-
-def _axes(story: Story, computed: list[Computed]) -> list[Axis]:
-    """One axis per panel for all steps, so that nothing jumps when a step changes."""
-    axes = []
-    for place, names in enumerate(story.variables):
-        log = any(log_by_default(name) for name in names)
-        ranges = [_range(one.panels[place], log) for one in computed]
-        axes.append(_axis(names, log, min(low for low, _ in ranges), max(high for _, high in ranges)))
-    return axes
-
-
-def _node_axes(axes: list[Axis], computed: list[Computed], story: Story) -> list[Axis]:
-    """The axes of the last step: wide enough for nine settings of ten in either direction."""
-    made = []
-    for place, axis in enumerate(axes):
-        lows, highs = np.transpose([_range(one.panels[place], axis.log) for one in computed])
-        low, high = min(lows[0], np.quantile(lows, 0.1)), max(highs[0], np.quantile(highs, 0.9))
-        made.append(_axis(story.variables[place], axis.log, float(low), float(high)))
-    return made
-
-
-def _axis(names: tuple[str, ...], log: bool, low: float, high: float) -> Axis:
-    if log:
-        low, high = np.floor(low + 0.01), np.ceil(high - 0.01)
-        low = max(low, high - _DECADES)
-    return Axis(_common_words(names), log, float(low), float(high))
-
-
-def _range(panel: tuple[tuple[str, Curve], ...], log: bool) -> tuple[float, float]:
-    low, high = y_range([curve for _, curve in panel], log)
-    return (max(np.log10(low), np.log10(high) - _DECADES), np.log10(high)) if log else (low, high)
-
-
-def _common_words(names: tuple[str, ...]) -> str:
-    """The last words that all names share, such as "loss"; otherwise the names themselves."""
-    words = [name.split("_") for name in names]
-    shared: list[str] = []
-    for parts in zip(*(reversed(one) for one in words), strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.insert(0, parts[0])
-    return " ".join(shared) or ", ".join(name.replace("_", " ") for name in names)
 
 
 def _packed_step(step: Step, computed: Computed, axes: list[Axis], story: Story) -> dict[str, Any]:
@@ -333,90 +170,6 @@ def _packed(computed: Computed, axes: list[Axis], frames: int, levels: int = STE
     }
 
 
-def _errors(
-    places: "grid.Places",
-    states: list[dict[str, Any]],
-    tested: list[tuple[tuple[float, ...], Any]],
-    computed: list[Computed],
-    found: list[Any],
-    axes: list[Axis],
-    node_axes: list[Axis],
-) -> dict[str, Any]:
-    """The errors of a scene, as fractions of the height of a panel; that of theory is as its datasets state it.
-
-    Curves are aligned before they are interpolated (``"aligned"``) unless that makes the largest error larger.
-    """
-    exact = [(point, one) for point, one in tested if isinstance(one, Computed)]
-    ways = {
-        aligned: [
-            error
-            for point, one in exact
-            if (error := interpolation_error(places, states, point, one, node_axes, aligned)) is not None
-        ]
-        for aligned in (True, False)
-    }
-    aligned = max(ways[True], default=0.0) <= max(ways[False], default=0.0)
-    between = ways[aligned]
-    known = [one for one in found if isinstance(one, Computed)]
-    rounding = [_rounding(one, axes, STEP_LEVELS) for one in computed]
-    rounding += [_rounding(one, node_axes, NODE_LEVELS) for one in known]
-    errors = {
-        "points": len(between),
-        "largest": max(between, default=0.0),
-        "median": float(np.median(between)) if between else 0.0,
-        "rounding": max(rounding),
-        "theory": max(one.error for one in [*computed, *known]),
-    }
-    return {"aligned": aligned, "errors": errors}
-
-
-def interpolation_error(
-    places: "grid.Places",
-    states: list[dict[str, Any]],
-    point: tuple[float, ...],
-    exact: Computed,
-    axes: list[Axis],
-    aligned: bool,
-) -> float | None:
-    """The largest error of the interpolated curves at a point; None where a neighbouring node has other curves."""
-    corners = [(weight, states[node]) for weight, node in places.corners(point) if weight > 0]
-    if any("error" in state for _, state in corners):
-        return None
-    names = [[curve.name for _, curve in panel] for panel in exact.panels]
-    if any([[curve["name"] for curve in panel] for panel in state["curves"]] != names for _, state in corners):
-        return None
-    weights, drawn = [weight for weight, _ in corners], [drawn_curves(state, axes) for _, state in corners]
-    position, rows = interpolated(weights, drawn, aligned)
-    wanted = _position(exact.times, corners[0][1]["log_time"])
-    pairs = [(axis, curve) for axis, panel in zip(axes, exact.panels, strict=True) for _, curve in panel]
-    return max(
-        axis.error(np.interp(wanted, position, row), axis.coordinate(curve.y))
-        for row, (axis, curve) in zip(rows, pairs, strict=True)
-    )
-
-
-def drawn_curves(state: dict[str, Any], axes: list[Axis]) -> Drawn:
-    """The curves of a packed state on these axes."""
-    rows = [(axis, unpack(curve["y"])) for axis, panel in zip(axes, state["curves"], strict=True) for curve in panel]
-    heights = [np.clip((row - axis.low) / (axis.high - axis.low), 0, 1) for axis, row in rows]
-    coordinates = np.array([row for _, row in rows])
-    return Drawn(_position(np.asarray(state["times"]), state["log_time"]), coordinates, np.array(heights))
-
-
-def _position(times: np.ndarray, log: bool) -> np.ndarray:
-    """Times as positions on their axis, from 0 to 1."""
-    placed = np.log(times) if log else times
-    return (placed - placed[0]) / (placed[-1] - placed[0])
-
-
-def _rounding(computed: Computed, axes: list[Axis], levels: int) -> float:
-    return max(
-        axis.error(unpack(pack(axis.coordinate(curve.y), levels)), axis.coordinate(curve.y))
-        for axis, panel in zip(axes, computed.panels, strict=True)
-        for _, curve in panel
-    )
-
-
 @in_float64
 def changed_steps(scene: dict[str, Any]) -> list[int]:
     """The steps of a scene, counted from one, that differ from what the model says and computes now."""
@@ -441,7 +194,7 @@ def name_of(scene: dict[str, Any]) -> str:
 
 def fingerprint(name: str) -> str:
     """A hash of everything that a scene depends on besides the numerics: story, sliders, defaults and start."""
-    model, story = _found(name)
+    model, story = model_and_story(name)
     cls = models.get(model)
     told = {key: value for key, value in vars(story).items() if key not in ("facts", "explain", "system", "name")}
     told["steps"] = [dataclasses.asdict(step) for step in story.steps]

@@ -8,10 +8,11 @@ from committees import classifier, paper_problem, problem
 
 from solvable import SGD
 from solvable.activations import linear, relu
-from solvable.models.committee.basis import Basis, extreme_eigenvalues, largest_rate
+from solvable.models.committee.basis import Basis, extreme_eigenvalues
 from solvable.models.committee.closure import LatentClosure
 from solvable.models.committee.problem import problem_of
 from solvable.models.committee.protocol import Descent, Weights, combine_arrays
+from solvable.models.committee.relaxation import largest_rate
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.teachers import linear as linear_teacher
 

@@ -13,8 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jaxtyping import Array, Float
+
+from solvable.models.committee import latent_jacobian
 
 # Memory is not touched before it is used, and copying it is avoided: the first rows do for most runs. An accelerator
 # computes with all rows there are, and compiles anew when they become more: many rows grow more slowly.
@@ -33,11 +34,8 @@ _FAR_OUTSIDE = 0.1
 # Signals this much smaller than the largest so far are the rounding errors of a network that has learned everything.
 # All of them would lie outside the basis, and open a direction at every step.
 ROUNDING = 1e-12
-# Samples whose second moments are added at a time, and rows that are added to a matrix of moments at a time.
-_MOMENT_PART, _FEW_ROWS = 4096, 32
+# Samples that are averaged at a time on an accelerator.
 _AVERAGE_PART = 2048
-# Where the edge of a spectrum is looked for, relative to the largest weight of a sample.
-_CANDIDATES = 1 + np.geomspace(1e-3, 1e3, 61)
 
 
 class Basis:
@@ -276,17 +274,9 @@ class Basis:
         since
             How many coordinates it has.
         """
-        neurons, rows = len(weights), self._capacity if self._xp is not np else self.used
         if self._xp is np:
-            blocks = np.zeros((neurons, rows, neurons, rows))
-            if known is not None:
-                blocks[:, :since, :, :since] = known.reshape(neurons, since, neurons, since)
-            _add_moments(blocks, np.asarray(weights), self.latents, since)
-            return blocks.reshape(neurons * rows, neurons * rows)
-        old = 0 if known is None else known.shape[0] // neurons
-        if known is None or old < rows or self.used - since > _FEW_ROWS:
-            return _all_moments(weights, self._latents)
-        return _late_moments(known, weights, self._latents, since)
+            return latent_jacobian.moments(np.asarray(weights), self.latents, known, since)
+        return latent_jacobian.moments_on_device(weights, self._latents, known, since, self.used)
 
     def evaluations_worth(self, neurons: int) -> float:
         """How many evaluations of a velocity take as long as one matrix of :meth:`moments`, roughly.
@@ -313,16 +303,14 @@ class Basis:
             What is on the diagonal beside it.
         """
         if self._xp is np:
-            return scipy.linalg.lu_factor(diagonal * np.eye(len(matrix)) - factor * matrix, overwrite_a=True)
-        return _factorised(matrix, factor, diagonal)
+            return latent_jacobian.factorised(matrix, factor, diagonal)
+        return latent_jacobian.factorised_on_device(matrix, factor, diagonal)
 
     def solve(self, factors: Any, right: Float[np.ndarray, "neuron column"]) -> Float[np.ndarray, "neuron column"]:
         """The solution of a linear system that :meth:`factorise` has decomposed."""
-        neurons, width = right.shape
         if self._xp is np:
-            return scipy.linalg.lu_solve(factors, right.ravel()).reshape(neurons, width)
-        padded = np.pad(right, ((0, 0), (0, factors[0].shape[0] // neurons - width)))
-        return np.asarray(_solved(factors, padded.ravel())).reshape(neurons, -1)[:, :width]
+            return latent_jacobian.solution(factors, right)
+        return latent_jacobian.solution_on_device(factors, right)
 
     def _append(self, latents: Any, directions: Any) -> None:
         self._reserve(self.used + len(latents))
@@ -354,19 +342,6 @@ class Basis:
 def _first_rows_on_device(samples: int, least: int) -> int:
     fitting = max(1, _FIRST_BYTES // (8 * samples))
     return max(least, min(_FIRST_ROWS_ON_DEVICE, 2 ** int(math.log2(fitting))))
-
-
-def _add_moments(blocks: np.ndarray, weights: np.ndarray, latents: np.ndarray, since: int) -> None:
-    """Add ``<w_ij Y_a Y_b>`` to all blocks (i, a, j, b) where a or b is at least ``since``."""
-    neurons, samples = len(weights), latents.shape[1]
-    for begin in range(0, samples, _MOMENT_PART):
-        part = slice(begin, begin + _MOMENT_PART)
-        rows = latents[:, part]
-        for i in range(neurons):
-            for j in range(neurons):
-                late = (rows[since:] * weights[i, j, part]) @ rows.T / samples
-                blocks[i, since:, j, :] += late
-                blocks[i, :since, j, since:] += late[:, :since].T
 
 
 @jax.jit
@@ -405,49 +380,6 @@ def _opened(
     return latents, jax.lax.dynamic_update_slice(directions, new, (begin[1], 0))
 
 
-@jax.jit
-def _all_moments(weights: Array, latents: Array) -> Array:
-    neurons, (rows, samples) = weights.shape[0], latents.shape
-    parts = samples // math.gcd(samples, _MOMENT_PART)
-
-    def add(total: Array, one: tuple[Array, Array]) -> tuple[Array, None]:
-        weight, latent = one
-        weighted = (weight[:, :, None] * latent).reshape(neurons * neurons * rows, -1)
-        return total + weighted @ latent.T, None
-
-    each = (
-        jnp.moveaxis(weights.reshape(neurons, neurons, parts, -1), 2, 0),
-        jnp.moveaxis(latents.reshape(rows, parts, -1), 1, 0),
-    )
-    total = jax.lax.scan(add, jnp.zeros((neurons * neurons * rows, rows)), each)[0] / samples
-    return total.reshape(neurons, neurons, rows, rows).transpose(0, 2, 1, 3).reshape(neurons * rows, neurons * rows)
-
-
-@jax.jit
-def _late_moments(known: Array, weights: Array, latents: Array, since: int) -> Array:
-    """The matrix with the rows and columns of the ``_FEW_ROWS`` coordinates from ``since`` on computed anew."""
-    neurons, (rows, samples) = weights.shape[0], latents.shape
-    begin = jnp.minimum(since, rows - _FEW_ROWS)
-    late = jax.lax.dynamic_slice(latents, (begin, 0), (_FEW_ROWS, samples))
-    blocks = known.reshape(neurons, rows, neurons, rows)
-    for i in range(neurons):
-        for j in range(neurons):
-            block = (late * weights[i, j]) @ latents.T / samples
-            blocks = jax.lax.dynamic_update_slice(blocks, block[None, :, None, :], (i, begin, j, 0))
-            blocks = jax.lax.dynamic_update_slice(blocks, block.T[None, :, None, :], (i, 0, j, begin))
-    return blocks.reshape(known.shape)
-
-
-@jax.jit
-def _factorised(matrix: Array, factor: float, diagonal: float) -> tuple[Array, Array]:
-    return jax.scipy.linalg.lu_factor(diagonal * jnp.eye(matrix.shape[0]) - factor * matrix)
-
-
-@jax.jit
-def _solved(factors: tuple[Array, Array], right: Array) -> Array:
-    return jax.scipy.linalg.lu_solve(factors, right)
-
-
 def extreme_eigenvalues(matrix: Float[np.ndarray, "row row"]) -> tuple[float, float]:
     """The smallest and the largest eigenvalue of a symmetric matrix; those of two rows by hand, which is faster."""
     if len(matrix) != 2:
@@ -477,24 +409,3 @@ def orthonormal(gram: Float[np.ndarray, "vector vector"], tolerance: float) -> F
         if square > tolerance**2:
             found = np.concatenate([found, rest[None] / np.sqrt(square)])
     return found
-
-
-def largest_rate(bounds: Float[np.ndarray, "sample"] | Float[Array, "sample"], ratio: float) -> float:
-    """Upper edge of the spectrum of ``(1/gamma) sum_mu a_mu x^mu x^mu^T``, for positive weights ``a`` of the samples.
-
-    The edge of a weighted Wishart matrix, ``min over y > max a of y/gamma + y <a / (y - a)>``; for a = 1 it is
-    ``(1 + 1/sqrt gamma)^2``. It bounds how fast anything can relax, hence which learning rate is stable.
-    """
-    if not isinstance(bounds, np.ndarray):
-        return float(_largest_rate(bounds, ratio))
-    top = max(float(np.max(bounds)), 1e-300)
-    if not np.isfinite(top):
-        return top
-    return min(float(y / ratio + y * np.mean(bounds / (y - bounds))) for y in top * _CANDIDATES)
-
-
-@jax.jit
-def _largest_rate(bounds: Array, ratio: float) -> Array:
-    top = jnp.maximum(jnp.max(bounds), 1e-300)
-    found = jax.lax.map(lambda y: y / ratio + y * jnp.mean(bounds / (y - bounds)), top * _CANDIDATES)
-    return jnp.where(jnp.isfinite(top), jnp.min(found), top)

@@ -28,9 +28,11 @@ from solvable.checks import check_choice, check_fraction
 from solvable.coverage import Covers
 from solvable.models.committee.closure import LatentClosure
 from solvable.models.committee.implicit import Linearisation, NotConvergedError, implicit_step
-from solvable.models.committee.latent import ClosureSolver, Recorder, fastest_rate
+from solvable.models.committee.latent import ClosureSolver
 from solvable.models.committee.problem import Advance, OutputRequest, Problem
 from solvable.models.committee.protocol import Weights, combine_arrays
+from solvable.models.committee.recording import Recorder
+from solvable.models.committee.relaxation import fastest_rate
 from solvable.training import GradientFlow
 
 _DAMPING = 2 / 13

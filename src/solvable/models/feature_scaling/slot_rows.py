@@ -33,6 +33,7 @@ from jaxtyping import Float
 from solvable.models.feature_scaling.anderson import anderson, damped_anderson
 from solvable.models.feature_scaling.mode_quadrature import Modes
 from solvable.models.feature_scaling.resolvents import Resolvents
+from solvable.models.feature_scaling.slot_guess import extrapolated, shifted
 
 # Rows whose steps the noise does not shorten are solved to this residual, on the branch where this is positive: the
 # denominator of the readout's response.
@@ -177,11 +178,11 @@ class Rows:
         t = self.count
         self._correction = correction
         diagonal = np.sqrt(np.abs(np.diagonal(self._known.drive_correlation)[: t + 1]))
-        guess, scale = self._guess()
+        guess, scale = shifted(self._known, t, self._same, self._eigenvalues, self._targets)
         self._scale = np.maximum(np.append(diagonal[:t], scale), 1e-150) * max(scale, 1e-150)
         drift = self._drifts[self._same[-1]] if self._same else 0.0
         if equal_ratios and len(self._same) == 2 and 2 * self._same[0] + 1 >= t:
-            guess, drift = self._extrapolated(scale), self._next_drift()
+            guess, drift = extrapolated(self._known, t, self._same, scale), self._next_drift()
         # In units of what it does to the row, or of itself where that is much.
         self._drift_scale = max(1.0, abs(drift) * self._richness * self._own_weight)
         self._drift_scale /= self._richness * self._own_weight or 1.0
@@ -198,28 +199,6 @@ class Rows:
             self._pass(solution)
         return residual
 
-    def _extrapolated(self, scale: float) -> list[np.ndarray]:
-        """Rows of C3, R3, R1 and C0: those of the last two steps, moved along the diagonal, and a line through them.
-
-        Of C3 it is the correlation, ``C3(t, s) / sqrt(C3(t, t) C3(s, s))``.
-        """
-        t, m = self.count, self._known
-        sizes = np.sqrt(np.abs(np.diagonal(m.drive_correlation)[:t]))
-        sizes = np.maximum(np.append(sizes, scale), 1e-150)
-
-        def line(matrix: np.ndarray, scales: np.ndarray | None = None) -> np.ndarray:
-            rows = []
-            for place in self._same:
-                row = matrix[place, : place + 1]
-                row = row if scales is None else row / (scales[: place + 1] * scales[place])
-                rows.append(np.concatenate([row[: t - place], row]))
-            return 2 * rows[1] - rows[0]
-
-        correlation = line(m.drive_correlation, sizes)
-        correlation[t] = 1.0
-        rest = [line(matrix) for matrix in (m.feature_response, m.sample_response, m.error_correlation)]
-        return [correlation * sizes * scale, *rest]
-
     def _next_drift(self) -> float:
         """The drift of the row, on a line through those of the same stage in the last two steps."""
         earlier, last = (self._drifts[place] for place in self._same)
@@ -230,28 +209,6 @@ class Rows:
         t, own = self.count, self._own_weight
         drift = x[t + 1] * self._drift_scale
         return 1 - self._richness * own * (own * x[t] * self._scale[t] + drift) > _LEAST_DENOMINATOR
-
-    def _guess(self) -> tuple[list[np.ndarray], float]:
-        """The row of one step ago, moved along the diagonal: in log time two-time functions are nearly self-similar."""
-        t, m = self.count, self._known
-        here = np.zeros(t + 1)
-        here[t] = 1.0
-        if not self._same:
-            scale = math.sqrt((self._eigenvalues**2 * self._targets).sum())
-            return [np.zeros(t + 1), here, here, np.zeros(t + 1)], max(scale, 1e-12)
-        last = self._same[-1]
-        shift = t - last
-
-        def moved(matrix: np.ndarray) -> np.ndarray:
-            row = matrix[last, : last + 1]
-            return np.concatenate([row[:shift], row])[: t + 1] if last + 1 >= shift else np.pad(row, (shift, 0))
-
-        value = m.drive_correlation[last, last]
-        ratio = value / m.drive_correlation[self._same[0], self._same[0]] if len(self._same) == 2 else 1.0
-        ratio = ratio if 0.05 < ratio < 1 else 1.0
-        scale = math.sqrt(max(value * ratio, 1e-300))
-        rest = [moved(matrix) for matrix in (m.feature_response, m.sample_response, m.error_correlation)]
-        return [moved(m.drive_correlation) * ratio, *rest], scale
 
     def _pack(self, rows: list[np.ndarray], drift: float) -> np.ndarray:
         """The unknowns, from rows of C3, R3, R1 and C0, and the drift."""

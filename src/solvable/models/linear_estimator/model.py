@@ -11,15 +11,15 @@ import xarray as xr
 from jaxtyping import Array
 
 from solvable.checks import check_count, check_fraction, is_traced, rules
-from solvable.controls import Controls, Slider, Summary, log_slider, of_trained
+from solvable.controls import Controls
 from solvable.coverage import Covers
 from solvable.dataset import VARIABLES, Meaning
 from solvable.model import Key, MemoryLimit, Model, Seeds, parameter
 from solvable.models.linear_estimator import finite_size, grokking, late_time, simulation, theory, two_layer
 from solvable.models.linear_estimator.curves import loss_curve, needs_recursion
+from solvable.models.linear_estimator.page import CONTROLS
 from solvable.models.linear_estimator.spectra import MarchenkoPastur
 from solvable.models.linear_estimator.stability import batch_ratio_of, check_smooth, check_width, stable_rate
-from solvable.models.linear_estimator.story import STORY, explain, system
 from solvable.models.linear_estimator.theory import AnyTraining
 from solvable.numerics.cost import check_cost
 from solvable.numerics.descent import check_stable
@@ -28,51 +28,16 @@ from solvable.training import SGD, GradientDescent, GradientFlow, Training
 
 Accuracy = Annotated[float, "accuracy to be reached, between 0 and 1"]
 
-
-def _over(quantity: str) -> Any:
-    def plane(model: Any, training: Any, axes: Mapping[str, np.ndarray]) -> xr.DataArray | None:
-        if model.width is not None:
-            return None
-        return model.phase_diagram(training=training, **axes)[quantity]
-
-    return plane
-
-
-def _time(quantity: str, label: str) -> Summary:
-    undefined = "never fits" if quantity == "train_time" else "never groks"
-    return Summary(
-        quantity, label, of_trained("grokking_time", quantity), "time", over=_over(quantity), undefined=undefined
-    )
-
-
-CONTROLS = Controls(
-    sliders={
-        "aspect_ratio": Slider(0.03, 3, count=99),
-        "outputs": log_slider(1, 1000, whole=True),
-        "learning_rate": log_slider(1e-4, 1),
-        "threshold": log_slider(1e-6, 0.1),
-        "initial_scale": Slider(0, 4, count=80),
-        "label_noise": Slider(0, 1),
-        "width": log_slider(1, 1000, whole=True, before=("",)),
-    },
-    # Batch noise of a given batch size depends on the input dimension; that of a given fraction does not.
-    start={"dimension": "400", "seeds": "8", "batch_fraction": "0.1"},
-    summaries=(
-        _time("train_time", "training accuracy 95 % at"),
-        _time("test_time", "test accuracy 95 % at"),
-        _time("delay", "grokking delay"),
-        Summary("limit", "test loss in the end", of_trained("limit", "test_loss")),
-        Summary(
-            "critical",
-            "groks for weight decay below",
-            of_trained("critical_weight_decay", "critical_weight_decay"),
-            planar=False,
-        ),
+# Theory and simulation cover the same trainings.
+_COVERED = (
+    Covers(GradientFlow, options=("weight_decay",), schedules=("learning_rate",)),
+    Covers(GradientDescent, options=("momentum", "nesterov", "weight_decay"), schedules=("learning_rate",)),
+    Covers(
+        SGD,
+        options=("momentum", "nesterov", "weight_decay", "batch_fraction"),
+        sampling=("replacement",),
+        schedules=("learning_rate",),
     ),
-    plane=("delay", "aspect_ratio", "weight_decay"),
-    stories=(STORY,),
-    explain=explain,
-    system=system,
 )
 _MEANINGS: Mapping[str, Meaning] = {
     **VARIABLES,
@@ -115,26 +80,8 @@ class LinearEstimator(Model):
     controls: ClassVar[Controls] = CONTROLS
     meanings: ClassVar[Mapping[str, Meaning]] = _MEANINGS
     default_training: ClassVar[Training] = GradientDescent(learning_rate=0.01)
-    theory_covers: ClassVar[tuple[Covers, ...]] = (
-        Covers(GradientFlow, options=("weight_decay",), schedules=("learning_rate",)),
-        Covers(GradientDescent, options=("momentum", "nesterov", "weight_decay"), schedules=("learning_rate",)),
-        Covers(
-            SGD,
-            options=("momentum", "nesterov", "weight_decay", "batch_fraction"),
-            sampling=("replacement",),
-            schedules=("learning_rate",),
-        ),
-    )
-    simulation_covers: ClassVar[tuple[Covers, ...]] = (
-        Covers(GradientFlow, options=("weight_decay",), schedules=("learning_rate",)),
-        Covers(GradientDescent, options=("momentum", "nesterov", "weight_decay"), schedules=("learning_rate",)),
-        Covers(
-            SGD,
-            options=("momentum", "nesterov", "weight_decay", "batch_fraction"),
-            sampling=("replacement",),
-            schedules=("learning_rate",),
-        ),
-    )
+    theory_covers: ClassVar[tuple[Covers, ...]] = _COVERED
+    simulation_covers: ClassVar[tuple[Covers, ...]] = _COVERED
     usual_times: ClassVar[str] = "1:1e5:60log"
 
     aspect_ratio: float = parameter(
@@ -193,17 +140,8 @@ class LinearEstimator(Model):
             "train_accuracy": train_accuracy,
             "test_accuracy": test_accuracy,
         }
-        settings, system = {"dimension": dimension}, {"dimension": dimension, "activation": "linear"}
-        return self.dataset(
-            "theory",
-            variables,
-            {"time": times},
-            settings,
-            training=training,
-            system=system,
-            error=error,
-            samples=None if dimension is None or is_traced(self) else max(1, round(dimension / self.aspect_ratio)),
-        )
+        samples = None if dimension is None or is_traced(self) else self._samples(dimension)
+        return self._curves(variables, times, training, error, dimension, samples)
 
     def simulate(
         self,
@@ -286,7 +224,7 @@ class LinearEstimator(Model):
         if self.width is not None:
             raise ValueError("corrections of finite size are for one layer (width=None): simulate instead")
         dimension = check_count("dimension", dimension)
-        samples = max(1, round(dimension / self.aspect_ratio))
+        samples = self._samples(dimension)
         drawn = self.replace(aspect_ratio=dimension / samples)
         check_stable(training, stable_rate(drawn, training), times[-1])
         curve, error = loss_curve(drawn, training, times, 0.0)
@@ -302,17 +240,7 @@ class LinearEstimator(Model):
             "test_loss_spread": np.sqrt(test.variance),
             "relative_correction": np.maximum(*relative),
         }
-        settings, system = {"dimension": dimension}, {"dimension": dimension, "activation": "linear"}
-        return self.dataset(
-            "theory",
-            variables,
-            {"time": times},
-            settings,
-            training=training,
-            system=system,
-            error=error,
-            samples=samples,
-        )
+        return self._curves(variables, times, training, error, dimension, samples)
 
     def stable_learning_rate(
         self, training: Training | None = None, *, dimension: Annotated[int | None, "input dimension"] = None
@@ -441,6 +369,26 @@ class LinearEstimator(Model):
         check_smooth(self, training)
         form = late_time.saturated_forms if training.weight_decay > 0 else late_time.decaying_forms
         return self.dataset("asymptotic theory", form(self, training, times), {"time": times}, training=training)
+
+    def _samples(self, dimension: int) -> int:
+        """Size of the training set at an input dimension."""
+        return max(1, round(dimension / self.aspect_ratio))
+
+    def _curves(
+        self,
+        variables: dict[str, Any],
+        times: np.ndarray,
+        training: Training,
+        error: float | None,
+        dimension: int | None,
+        samples: int | None,
+    ) -> xr.Dataset:
+        """Curves of the theory at an input dimension, or in the limit of large ones if it is None."""
+        settings, system = {"dimension": dimension}, {"dimension": dimension, "activation": "linear"}
+        coordinates = {"time": times}
+        return self.dataset(
+            "theory", variables, coordinates, settings, training=training, system=system, error=error, samples=samples
+        )
 
     def _full_batch(self, training: Training | None, what: str) -> AnyTraining:
         training = self.check_training(training, "predict")
