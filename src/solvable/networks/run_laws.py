@@ -140,8 +140,8 @@ class GrowingLaw(Law):
     kernel grows at a rate proportional to itself and to the error: with the kernel time ``tau`` and the speed
     ``s = d tau / dt``, ``ds/dt = growth s sqrt(L(tau)/L(0)) / unit``. Hence ``s = 1 + growth I(tau) / unit``, where
     ``I`` is the integral of ``sqrt(L/L(0))``. While the loss is near its first value, the speed grows exponentially, as
-    in the escape from a saddle; it stops growing when the targets have been learned. A clock that reaches the end of the
-    tabulated curve stays there.
+    in the escape from a saddle; it stops growing when the targets have been learned. A clock that reaches the end of
+    the tabulated curve stays there.
 
     Parameters
     ----------
