@@ -9,11 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy.integrate import solve_ivp
 
 from solvable import GradientDescent
+from solvable.inference.runs import Run
+from solvable.inference.splines import Grid
+from solvable.inference.theory_laws import Curve
 from solvable.networks import MLP, Fixed, centred, log_steps, train
 from solvable.networks.forecast import forecast
 from solvable.networks.run_forecast import Continuation, weights_of
+from solvable.networks.run_laws import GrowingLaw
 
 RATE = 0.1
 STEPS = np.array(log_steps(300)[1:], float)
@@ -54,7 +59,8 @@ def test_the_exact_lazy_curve_is_recovered():
     assert learned.is_lazy
     assert "follows its initial kernel" in learned.verdict
     assert learned.summary().splitlines()[0].split(maxsplit=1) == ["verdict", learned.verdict]
-    assert learned.weights["lazy"] + learned.weights["steady"] > 0.9
+    # All three kernel continuations hold the lazy curve.
+    assert learned.weights["power law"] < 0.1
     ahead = learned.predict([1000, 3000])
     # The spline of the curve, and the few per cent of weight that the power law has.
     np.testing.assert_allclose(ahead.loss, finite_steps(np.array([1000.0, 3000.0])), rtol=0.02)
@@ -92,6 +98,46 @@ def test_another_speed_is_not_lazy_and_its_size_is_right(speed):
     at = learned.predict([3000]).isel(time=0)
     assert float(at.low68) < truth < float(at.high68)
     assert abs(math.log(float(at.loss) / truth)) < abs(math.log(float(at.lazy_loss) / truth)) / 2
+
+
+def test_the_growing_law_is_the_exact_solution_of_one_mode():
+    # A linear network of two layers that learns one mode x: dx/dt = -x (1 + growth (1 - x)), in units of the kernel.
+    growth, unit = 3.0, 2.0
+    knots = np.linspace(np.log(1e-4), np.log(40), 300)
+    law = GrowingLaw(Curve(Grid(knots), -2 * np.exp(knots), 1.0), unit)
+    times = np.geomspace(1e-3, 4, 30)
+    run = Run("one mode", times, np.ones(30), flow_time=times)
+    exact = ((1 + growth) / (growth + np.exp((1 + growth) * times))) ** 2
+    found = law.basis({"rate": 1.0, "growth": growth * unit}, run)[:, 0]
+    np.testing.assert_allclose(found, exact, rtol=5e-3)
+    # Half of the rate is half of the time.
+    slower = law.basis({"rate": 0.5, "growth": growth * unit}, Run("slower", times, np.ones(30), flow_time=2 * times))[
+        :, 0
+    ]
+    np.testing.assert_allclose(slower, exact, rtol=5e-3)
+
+
+def test_a_kernel_that_goes_on_growing_is_forecast():
+    # All modes on one clock whose speed s grows as ds/dt = growth s sqrt(L/L(0)), by an independent integration.
+    growth, unit, start = 0.4, RATE * STEPS[-1], float(lazy([0])[0])
+
+    def slope(_, state):
+        loss = float(report().lazy_curve(state[:1]).train_loss.values[0]) / 2
+        return [state[1], growth / unit * state[1] * math.sqrt(loss / start)]
+
+    ends = np.append(STEPS, 3000.0)
+    solution = solve_ivp(slope, (0, RATE * 3000), [0.0, 1.0], t_eval=RATE * ends, rtol=1e-8, atol=1e-10)
+    losses = lazy(solution.y[0] / RATE)
+    learned = report().update(STEPS, losses[:-1], GradientDescent(lambda step: RATE + 0 * step))
+    wanted = Run("later", ends[-1:], np.full(1, np.nan), flow_time=RATE * ends[-1:])
+    errors = {
+        name: abs(math.log(float(one.losses(wanted)[0]) / 2 / losses[-1]))
+        for name, one in learned.continuations.items()
+    }
+    assert errors["growing"] < 0.02
+    assert min(error for name, error in errors.items() if name != "growing") > 0.1
+    at = learned.predict([3000]).isel(time=0)
+    assert float(at.low68) < losses[-1] < float(at.high68)
 
 
 def test_conventions_momentum_and_schedules_are_clocks():

@@ -1,11 +1,12 @@
 """A forecast that learns from the run: the kernel's lazy curve before training, and the loss during the first steps.
 
-Three continuations of a run are fitted to its records over the last two decades of time: the *lazy* one (the initial
-kernel, with a time unit and a floor), the *steady* one (a kernel that has grown and keeps its speed), and an empirical
-*power law* with a floor. Each is tested on the run itself: it is fitted to the records up to a tenth, a fifth, ... of
-the time known, and held against the rest, which gives its error per decade of extrapolation. The forecast is the
-geometric mean of the three, weighted by the inverse squares of these errors; its width combines their disagreement,
-these errors and a least error per decade, times factors that were found once on a development set of trained networks.
+Four continuations of a run are fitted to its records over the last two decades of time: the *lazy* one (the initial
+kernel, with a time unit and a floor), the *steady* one (a kernel that has grown and keeps its speed), the *growing* one
+(a kernel that goes on growing until the targets are learned), and an empirical *power law* with a floor. Each is tested
+on the run itself: it is fitted to the records up to a tenth, a fifth, ... of the time known, and held against the rest,
+which gives its error per decade of extrapolation. The forecast is the geometric mean of the four, weighted by the
+inverse squares of these errors; its width combines their disagreement, these errors and a least error per decade. The
+ends of an interval are multiples of it, below and above, that were found once on a development set of trained networks.
 """
 
 import math
@@ -24,7 +25,7 @@ from solvable.inference.runs import Run, check_runs
 from solvable.inference.theory_laws import Curve
 from solvable.inference.thinning import SHORT, thin
 from solvable.networks.forecast_report import ForecastReport
-from solvable.networks.run_laws import LazyLaw, SteadyLaw, lazy_losses, tabulated
+from solvable.networks.run_laws import GrowingLaw, LazyLaw, SteadyLaw, lazy_losses, tabulated
 from solvable.training import GradientDescent, Training
 
 RunLoss = Literal["half-mse", "mse", "squared"]
@@ -101,6 +102,7 @@ def updated(report: ForecastReport, steps: Any, losses: Any, training: Any, loss
     candidates: dict[str, tuple[Law, dict[str, float]]] = {
         "lazy": (LazyLaw(curve), {"kernel": 1.0}),
         "steady": (SteadyLaw(curve), {"kernel": 1.0}),
+        "growing": (GrowingLaw(curve), {"kernel": 1.0}),
         "power law": (PowerLaw(), {}),
     }
     found = {name: _continuation(law, fixed, recent) for name, (law, fixed) in candidates.items()}

@@ -131,3 +131,65 @@ class SteadyLaw(Law):
         share = np.minimum(run.flow_time / self.unit, 1.0) ** theta["power"]
         beyond = theta["power"] * np.maximum(run.flow_time / self.unit - 1.0, 0.0)
         return self.curve(theta["rate"] * self.unit * (share + beyond))[:, None]
+
+
+class GrowingLaw(Law):
+    """The initial kernel's loss on a clock that a growing kernel speeds up, for as long as there is an error to learn.
+
+    In a network of two layers the gradient of each layer is proportional to the other layer and to the error, so the
+    kernel grows at a rate proportional to itself and to the error: with the kernel time ``tau`` and the speed
+    ``s = d tau / dt``, ``ds/dt = growth s sqrt(L(tau)/L(0)) / unit``. Hence ``s = 1 + growth I(tau) / unit``, where
+    ``I`` is the integral of ``sqrt(L/L(0))``. While the loss is near its first value, the speed grows exponentially, as
+    in the escape from a saddle; it stops growing when the targets have been learned. A clock that reaches the end of
+    the tabulated curve stays there.
+
+    Parameters
+    ----------
+    curve
+        The lazy curve.
+    unit
+        The time of the last record; set by :meth:`prepare`.
+    """
+
+    name = "growing-kernel"
+    terms = ("kernel",)
+    parameters: tuple[LawParameter, ...] = (
+        LawParameter("rate", 0.05, 20.0, 1.0, log=True, natural_step=0.1, help="kernel time per time, before growth"),
+        LawParameter("growth", 1e-3, 1e3, 0.1, log=True, natural_step=0.3, help="growth of the speed until the end"),
+    )
+    term_help: Mapping[str, str] = {"kernel": "share of the kernel's curve"}
+
+    def __init__(self, curve: Curve, unit: float = 1.0) -> None:
+        self.curve, self.unit = curve, unit
+        self._times = np.exp(curve.grid.knots)
+        self._errors = self._integral(np.sqrt(np.exp(curve.logs) / curve.start))
+
+    def prepare(self, runs: Sequence[Run]) -> Law:
+        """The law with the time of the last record.
+
+        Parameters
+        ----------
+        runs
+            The runs that will be fitted.
+        """
+        return type(self)(self.curve, max(float(run.flow_time[-1]) for run in runs))
+
+    def basis(self, theta: Mapping[str, float], run: Run) -> np.ndarray:
+        """The lazy curve on this clock.
+
+        Parameters
+        ----------
+        theta
+            Rate and growth.
+        run
+            The run, whose flow time is the kernel time.
+        """
+        speeds = 1 + theta["growth"] * self._errors / self.unit
+        passed = np.log(self._integral(1 / speeds))
+        wanted = np.log(theta["rate"] * np.maximum(run.flow_time, 1e-300))
+        return self.curve(np.exp(np.interp(wanted, passed, self.curve.grid.knots)))[:, None]
+
+    def _integral(self, values: np.ndarray) -> np.ndarray:
+        """The integral over kernel time from zero to each knot; before the first knot the integrand is constant."""
+        slices = np.diff(self._times) * (values[1:] + values[:-1]) / 2
+        return values[0] * self._times[0] + np.concatenate([[0.0], np.cumsum(slices)])
