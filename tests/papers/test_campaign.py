@@ -2,7 +2,11 @@
 
 import dataclasses
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -104,6 +108,35 @@ def test_one_finishes_one_raises_one_is_stopped_and_all_are_recorded(tmp_path: P
     assert (ledger.rows["eq12"].commit, ledger.rows["eq12"].device) == ("abc", "cpu")
     assert ledger.rows["eq12"].command == "solvable reproduce linear-grokking eq12 --scale full"
     assert ledger.changed("eq12") == []
+
+
+TERMINATED = """
+import sys
+from pathlib import Path
+from solvable.papers.report import campaign
+
+class Waiting(campaign.Job):
+    @property
+    def command(self):
+        write = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+        return [sys.executable, "-c", write, str(self.folder / "pid")]
+
+folder = Path(sys.argv[1])
+campaign.run([Waiting("linear-grokking", "eq16", "full", folder)], folder, 600.0, 600.0, 1, "abc", print)
+"""
+
+
+def test_a_campaign_that_is_terminated_leaves_no_figure_behind(tmp_path: Path) -> None:
+    """SIGTERM ended the campaign alone, and its figure went on for hours without a time limit."""
+    process = subprocess.Popen([sys.executable, "-c", TERMINATED, str(tmp_path)])
+    pid = tmp_path / "pid"
+    until = time.monotonic() + 120
+    while not (pid.exists() and pid.read_text()) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.terminate()
+    assert process.wait(60) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
 
 
 def test_what_has_never_run_comes_first_and_what_is_current_last() -> None:

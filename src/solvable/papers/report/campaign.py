@@ -11,10 +11,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from solvable.files import write_atomically
@@ -129,25 +131,43 @@ def run(
     tree_name, tree = history.whole_tree()
     end = time.monotonic() + total
     waiting, running, results = list(jobs), list[_Running](), list[Result]()
-    try:
-        while running or (waiting and time.monotonic() < end):
-            while waiting and len(running) < processes and time.monotonic() < end:
-                running.append(_start(waiting.pop(0), environment or {}))
-            time.sleep(0.2)
-            for child in list(running):
-                stopped = _stop_in_time(child, min(child.began + limit, end))
-                if child.process.poll() is None:
-                    continue
-                running.remove(child)
-                row = _row(child, stopped, commit, tree_name)
-                ledger = history.read(folder / f"{child.job.paper}.json", child.job.paper)
-                history.write(ledger.with_row(row, tree), folder)
-                results.append(Result(child.job, row))
-                report(results[-1], len(waiting) + len(running))
-    finally:
-        for child in running:
-            _kill(child.process)
+    with _exit_on_termination():
+        try:
+            while running or (waiting and time.monotonic() < end):
+                while waiting and len(running) < processes and time.monotonic() < end:
+                    running.append(_start(waiting.pop(0), environment or {}))
+                time.sleep(0.2)
+                for child in list(running):
+                    stopped = _stop_in_time(child, min(child.began + limit, end))
+                    if child.process.poll() is None:
+                        continue
+                    running.remove(child)
+                    row = _row(child, stopped, commit, tree_name)
+                    ledger = history.read(folder / f"{child.job.paper}.json", child.job.paper)
+                    history.write(ledger.with_row(row, tree), folder)
+                    results.append(Result(child.job, row))
+                    report(results[-1], len(waiting) + len(running))
+        finally:
+            for child in running:
+                _kill(child.process)
     return results
+
+
+@contextlib.contextmanager
+def _exit_on_termination() -> Iterator[None]:
+    """Make SIGTERM an exception, so that figures do not go on without the campaign, which has its time limit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _start(job: Job, environment: Mapping[str, str]) -> _Running:
