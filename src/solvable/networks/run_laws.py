@@ -83,11 +83,8 @@ class LazyLaw(Law):
         return np.column_stack([np.ones(run.size), self.curve(theta["rate"] * run.flow_time)])
 
 
-class SteadyLaw(Law):
-    """The initial kernel's loss on a clock that is a power of time up to the last record, and keeps its last speed.
-
-    ``L(t) = L_lazy(rate unit (t / unit)^power)`` up to the unit: so a network learns whose kernel grows. Beyond it the
-    kernel stops growing, and time passes at the speed ``rate power``.
+class ClockLaw(Law):
+    """Base class: the initial kernel's loss on a clock of its own, whose unit is the time of the last record.
 
     Parameters
     ----------
@@ -97,12 +94,7 @@ class SteadyLaw(Law):
         The time of the last record; set by :meth:`prepare`.
     """
 
-    name = "steady-kernel"
     terms = ("kernel",)
-    parameters: tuple[LawParameter, ...] = (
-        LawParameter("rate", 0.02, 200.0, 1.0, log=True, natural_step=0.1, help="kernel time per time of the run"),
-        LawParameter("power", 0.1, 5.0, 1.0, log=True, natural_step=0.1, help="power of time that the clock follows"),
-    )
     term_help: Mapping[str, str] = {"kernel": "share of the kernel's curve"}
 
     def __init__(self, curve: Curve, unit: float = 1.0) -> None:
@@ -118,22 +110,65 @@ class SteadyLaw(Law):
         """
         return type(self)(self.curve, max(float(run.flow_time[-1]) for run in runs))
 
+    def kernel_time(self, theta: Mapping[str, float], times: np.ndarray) -> np.ndarray:
+        """What the clock shows.
+
+        Parameters
+        ----------
+        theta
+            The parameters of the clock.
+        times
+            Times of the run.
+        """
+        raise NotImplementedError
+
     def basis(self, theta: Mapping[str, float], run: Run) -> np.ndarray:
         """The lazy curve on this clock.
 
         Parameters
         ----------
         theta
-            Rate and power.
+            The parameters of the clock.
         run
-            The run, whose flow time is the kernel time.
+            The run, whose flow time is the time.
         """
-        share = np.minimum(run.flow_time / self.unit, 1.0) ** theta["power"]
-        beyond = theta["power"] * np.maximum(run.flow_time / self.unit - 1.0, 0.0)
-        return self.curve(theta["rate"] * self.unit * (share + beyond))[:, None]
+        return self.curve(self.kernel_time(theta, run.flow_time))[:, None]
 
 
-class GrowingLaw(Law):
+class SteadyLaw(ClockLaw):
+    """The initial kernel's loss on a clock that is a power of time up to the last record, and keeps its last speed.
+
+    ``L(t) = L_lazy(rate unit (t / unit)^power)`` up to the unit: so a network learns whose kernel grows. Beyond it the
+    kernel stops growing, and time passes at the speed ``rate power``.
+
+    Parameters
+    ----------
+    curve, unit
+        As in :class:`ClockLaw`.
+    """
+
+    name = "steady-kernel"
+    parameters: tuple[LawParameter, ...] = (
+        LawParameter("rate", 0.02, 200.0, 1.0, log=True, natural_step=0.1, help="kernel time per time of the run"),
+        LawParameter("power", 0.1, 5.0, 1.0, log=True, natural_step=0.1, help="power of time that the clock follows"),
+    )
+
+    def kernel_time(self, theta: Mapping[str, float], times: np.ndarray) -> np.ndarray:
+        """A power of time up to the unit, and a line beyond.
+
+        Parameters
+        ----------
+        theta
+            Rate and power.
+        times
+            Times of the run.
+        """
+        share = np.minimum(times / self.unit, 1.0) ** theta["power"]
+        beyond = theta["power"] * np.maximum(times / self.unit - 1.0, 0.0)
+        return theta["rate"] * self.unit * (share + beyond)
+
+
+class GrowingLaw(ClockLaw):
     """The initial kernel's loss on a clock that a growing kernel speeds up, for as long as there is an error to learn.
 
     In a network of two layers the gradient of each layer is proportional to the other layer and to the error, so the
@@ -145,51 +180,37 @@ class GrowingLaw(Law):
 
     Parameters
     ----------
-    curve
-        The lazy curve.
-    unit
-        The time of the last record; set by :meth:`prepare`.
+    curve, unit
+        As in :class:`ClockLaw`.
     """
 
     name = "growing-kernel"
-    terms = ("kernel",)
     parameters: tuple[LawParameter, ...] = (
         LawParameter("rate", 0.05, 20.0, 1.0, log=True, natural_step=0.1, help="kernel time per time, before growth"),
         LawParameter("growth", 1e-3, 1e3, 0.1, log=True, natural_step=0.3, help="growth of the speed until the end"),
     )
-    term_help: Mapping[str, str] = {"kernel": "share of the kernel's curve"}
 
     def __init__(self, curve: Curve, unit: float = 1.0) -> None:
-        self.curve, self.unit = curve, unit
-        self._times = np.exp(curve.grid.knots)
+        super().__init__(curve, unit)
+        self._knots = np.exp(curve.grid.knots)
         self._errors = self._integral(np.sqrt(np.exp(curve.logs) / curve.start))
 
-    def prepare(self, runs: Sequence[Run]) -> Law:
-        """The law with the time of the last record.
-
-        Parameters
-        ----------
-        runs
-            The runs that will be fitted.
-        """
-        return type(self)(self.curve, max(float(run.flow_time[-1]) for run in runs))
-
-    def basis(self, theta: Mapping[str, float], run: Run) -> np.ndarray:
-        """The lazy curve on this clock.
+    def kernel_time(self, theta: Mapping[str, float], times: np.ndarray) -> np.ndarray:
+        """The inverse of the time that passes until the clock shows a kernel time, the integral of ``1 / s``.
 
         Parameters
         ----------
         theta
             Rate and growth.
-        run
-            The run, whose flow time is the kernel time.
+        times
+            Times of the run.
         """
         speeds = 1 + theta["growth"] * self._errors / self.unit
         passed = np.log(self._integral(1 / speeds))
-        wanted = np.log(theta["rate"] * np.maximum(run.flow_time, 1e-300))
-        return self.curve(np.exp(np.interp(wanted, passed, self.curve.grid.knots)))[:, None]
+        wanted = np.log(theta["rate"] * np.maximum(times, 1e-300))
+        return np.exp(np.interp(wanted, passed, self.curve.grid.knots))
 
     def _integral(self, values: np.ndarray) -> np.ndarray:
         """The integral over kernel time from zero to each knot; before the first knot the integrand is constant."""
-        slices = np.diff(self._times) * (values[1:] + values[:-1]) / 2
-        return values[0] * self._times[0] + np.concatenate([[0.0], np.cumsum(slices)])
+        slices = np.diff(self._knots) * (values[1:] + values[:-1]) / 2
+        return values[0] * self._knots[0] + np.concatenate([[0.0], np.cumsum(slices)])
