@@ -15,7 +15,7 @@ from solvable.inference.theory_laws import UNIT_RUN, Curve, TheoryLaw
 
 _GRID = Grid(np.log(feature_curves.TIMES))
 _SIZES = "train at three widths or more, or fix the units of time and loss (fixed={'time_unit': ..., 'unit': ...})"
-_BATCHES = "train at two batch sizes or more, one of them large"
+_BATCHES = "train at two batch sizes or more"
 # The noise of the smallest batch at which the search for it begins, as a part of the largest of the tables.
 _LEAST_NOISE = 2e-4
 
