@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import solvable.equinox
-from solvable.diagnostics import laziness, ntk
+from solvable.diagnostics import laziness, ntk, stability
 from solvable.networks.forecast import forecast
 
 torch = pytest.importorskip("torch")
@@ -237,6 +237,13 @@ def test_the_same_in_equinox(name: str) -> None:
     after = jax.tree.map(lambda leaf: leaf * 1.3 if eqx.is_inexact_array(leaf) else leaf, model)
     assert 0 < laziness(model, model, after, inputs, kernel_inputs=10, progress=False).distance < 2
     assert np.isfinite(forecast(model, inputs, targets, progress=False).eigenvalues).all()
+    loss = None if targets is LABELS else "mse"
+    targets = targets.astype(np.float32) if loss else targets
+    edges = [
+        stability(network, [(x, targets)], loss=loss, progress=False).sharpness
+        for network, x in ((Tree(), LEFT), (model, inputs))
+    ]
+    np.testing.assert_allclose(*edges, rtol=max(error, 1e-3))
     if isinstance(inputs, np.ndarray):
         report = solvable.equinox.diagnose(model, (inputs, targets), (inputs, targets), progress=False)
         assert np.isfinite(report.mp_distance)

@@ -12,9 +12,9 @@ import numpy as np
 from solvable.checks import check_count, check_value, rules
 from solvable.diagnostics.curvature import Curvature, JaxCurvature, Kind, Loss
 from solvable.diagnostics.lanczos import Density, Krylov, Operator, lanczos, quadrature
-from solvable.diagnostics.outputs import Field
+from solvable.diagnostics.outputs import Field, plain_fields
 from solvable.diagnostics.stability_report import StabilityReport
-from solvable.diagnostics.tangent import is_torch
+from solvable.diagnostics.tangent import call_module, is_torch
 from solvable.diagnostics.update_rule import UpdateRule
 from solvable.progress import progress_bar
 
@@ -170,7 +170,7 @@ def _curvature(
         raise ValueError("device is for torch modules: JAX computes where the parameters are")
     if isinstance(model, eqx.Module):
         module = eqx.nn.inference_mode(model if parameters is None else parameters)
-        return JaxCurvature(_vmapped, module, data, loss, dtype, trainable, output_field)
+        return JaxCurvature(_batched, module, data, loss, dtype, trainable, output_field)
     if not callable(model):
         raise ValueError(
             f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not {model!r}"
@@ -180,8 +180,9 @@ def _curvature(
     return JaxCurvature(model, parameters, data, loss, dtype, trainable, output_field)
 
 
-def _vmapped(module: Any, inputs: Any) -> Any:
-    return jax.vmap(module)(inputs)
+def _batched(module: Any, inputs: Any) -> Any:
+    """A module of one sample, run on a batch."""
+    return jax.vmap(lambda x: plain_fields(call_module(module, x)))(inputs)
 
 
 def _measure(

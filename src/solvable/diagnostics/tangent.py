@@ -87,7 +87,7 @@ def network_of(
         module = model if parameters is None else parameters
         if not isinstance(module, eqx.Module):
             raise ValueError(f"the parameters of an Equinox module are a module like it, not {type(module).__name__}")
-        return JaxNetwork(_call, eqx.nn.inference_mode(module), dtype, batched=False, output_field=output_field)
+        return JaxNetwork(call_module, eqx.nn.inference_mode(module), dtype, batched=False, output_field=output_field)
     if not callable(model):
         raise ValueError(
             f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not {model!r}"
@@ -104,7 +104,8 @@ def is_torch(model: Any) -> bool:
     )
 
 
-def _call(module: Any, x: Any) -> Any:
+def call_module(module: Any, x: Any) -> Any:
+    """A module of one sample: several inputs are positional arguments or keywords."""
     if isinstance(x, dict):
         return module(**x)
     return module(*x) if isinstance(x, tuple) else module(x)
