@@ -7,6 +7,7 @@ their shapes seldom change.
 """
 
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,28 @@ _FAR_OUTSIDE = 0.1
 ROUNDING = 1e-12
 # Samples that are averaged at a time on an accelerator.
 _AVERAGE_PART = 2048
+
+
+def bound_weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A bound method that does not keep its object alive.
+
+    A basis is a part of the closure whose methods it calls. Held as usual, each would keep the other, and with it
+    hundreds of megabytes of samples, until Python looks for cycles; the command line and its workers let it do so
+    seldom, and there are too few objects in a cycle to make it look.
+
+    Parameters
+    ----------
+    method
+        A bound method of an object that lives at least as long as the result is called.
+    """
+    found = weakref.WeakMethod(method)
+
+    def call(*arguments: Any) -> Any:
+        alive = found()
+        assert alive is not None
+        return alive(*arguments)
+
+    return call
 
 
 class Basis:

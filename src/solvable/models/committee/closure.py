@@ -39,7 +39,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from solvable.models.committee.basis import Basis
+from solvable.models.committee.basis import Basis, bound_weakly
 from solvable.models.committee.batches import batches_of
 from solvable.models.committee.columns import Columns, Private
 from solvable.models.committee.gaussian import derivative
@@ -106,7 +106,7 @@ class LatentClosure(System):
             ratio=float(problem.samples_per_dimension),
             tolerance=tolerance,
             shrunk=shrunk,
-            check_memory=self._check_memory,
+            check_memory=bound_weakly(self._check_memory),
             namespace=namespace,
         )
         return Weights(start_coordinates(problem))

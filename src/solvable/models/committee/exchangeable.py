@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from solvable.models.committee.basis import Basis
+from solvable.models.committee.basis import Basis, bound_weakly
 from solvable.models.committee.closure import LatentClosure, square_root
 from solvable.models.committee.problem import Problem
 from solvable.models.committee.protocol import AnyArray, Weights, namespace
@@ -90,8 +90,8 @@ class ExchangeableClosure(LatentClosure):
         self._columns_in_use = 0
 
         def add(first: np.ndarray, rows: slice, members: int, dimension: float, **options: Any) -> None:
-            normals = functools.partial(self._normals, {}, members)
-            memory = functools.partial(self._check_memory_with, len(self._sectors), first.shape[1])
+            normals = functools.partial(bound_weakly(self._normals), {}, members)
+            memory = functools.partial(bound_weakly(self._check_memory_with), len(self._sectors), first.shape[1])
             basis = Basis(first, normals, ratio=ratio, check_memory=memory, dimension=dimension, **settings, **options)
             self._sectors.append(Sector(basis, rows, []))
 
