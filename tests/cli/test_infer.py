@@ -8,7 +8,7 @@ import pytest
 
 from solvable.cli import _run
 from solvable.fits import ScalingLawReport
-from solvable.inference import InferenceReport, example_table
+from solvable.inference import InferenceReport, Run, example_curves, example_table
 
 STEPS = np.geomspace(10, 10_000, 60).round()
 LOSS = (1.5 + 3 * STEPS**-0.4) * np.exp(1e-3 * np.random.default_rng(0).normal(size=STEPS.size))
@@ -97,6 +97,8 @@ def test_a_table_has_its_scaling_law(folder: Path, capsys: pytest.CaptureFixture
         (["table.csv", "table.csv", "--model", "scaling-law"], "one table, not to 2 files"),
         (["table.csv", "--model", "scaling-law", "--at", "-3"], "--at must be numbers or multiples"),
         (["table.csv"], "looks like a table of finished runs"),
+        (["log.csv", "--finished", "wide.csv"], "--finished is for the law schedule, not for power-law"),
+        (["log.csv", "--model", "schedule", "--finished", "gone.csv"], "there is no file gone.csv"),
     ],
 )
 def test_what_is_wrong_is_one_line(
@@ -106,6 +108,35 @@ def test_what_is_wrong_is_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_finished_runs_lend_their_kernel_and_widen_the_interval(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first 30 % of a public cosine run, and two finished runs of another size."""
+    (run,) = (run for run in example_curves("schedules-25M") if run.name == "cosine_24000")
+    names = ("cosine_24000", "wsd_20000_24000")
+    _write_log(folder / "early.csv", [run.part(run.steps < 0.3 * run.steps[-1])])
+    _write_log(folder / "done.csv", [one for one in example_curves("schedules-100M") if one.name in names])
+    options = ["--model", "schedule", "--run", "run", "--uncertainty", "none", "--at", str(run.steps[-1]), "--json"]
+    assert _run(["infer", "early.csv", "--finished", "done.csv", *options]) == 0
+    captured = capsys.readouterr()
+    assert "kernel of 2 finished runs: noise 0." in captured.err
+    content = json.loads(captured.out)
+    assert set(content["parameters"]) == {"exponent", "floor", "amplitude"}
+    loss, low, high = content["forecast"][0]["loss"]
+    assert low < loss < high
+    # Its rate is not in the log beyond the known part: the forecast goes on at the last rate, which the report says.
+    assert "schedule beyond the data is not known" in content["forecast"][0]["warnings"]
+
+
+def _write_log(path: Path, runs: list[Run]) -> None:
+    rows = [
+        f"{run.name},{step:g},{rate:g},{loss!r}"
+        for run in runs
+        for step, rate, loss in zip(run.steps, run.rates(run.steps), run.loss.tolist(), strict=True)
+    ]
+    path.write_text("\n".join(["run,step,learning_rate,loss", *rows]))
 
 
 def test_help_names_the_laws(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,9 @@ def main() -> None:
         "early_to_late": errors_by_law(results),
         "early_to_late_by_schedule": errors_by_schedule(results),
         "intervals": intervals(results),
+        "siblings": {
+            rule: with_siblings(curves, kernels, rule == "with siblings") for rule in ("alone", "with siblings")
+        },
         "three_curves_predict_six": {size: three_predict_six(curves[size]) for size in SIZES},
         "schedule_warnings": {
             run.name: schedule_warnings("power-law-steps", [run.part(slice(int(0.3 * run.size)))])
@@ -237,6 +240,37 @@ def intervals(results: dict[str, Any]) -> dict[str, Any]:
             "median_error_percent": round(100 * float(np.median(np.abs(error))), 3),
         }
     return found
+
+
+def with_siblings(curves: dict[str, list[Run]], kernels: dict[str, dict[str, float]], given: bool) -> dict[str, Any]:
+    """Forecasts of `solvable.infer` with the kernel of the other size, whose runs are given as siblings or not."""
+    inside: dict[str, list[bool]] = {"68": [], "95": []}
+    errors, slopes, unknown = [], [], 0
+    for size, other in (SIZES, SIZES[::-1]):
+        for run in curves[size]:
+            for fraction in FRACTIONS:
+                report = solvable.infer(
+                    run.part(run.steps <= fraction * run.steps[-1]),
+                    "schedule",
+                    fixed=kernels[other],
+                    siblings=curves[other] if given else None,
+                    uncertainty="none",
+                )
+                if not math.isfinite(report.discrepancy):
+                    unknown += 1
+                    continue
+                found = report.predict([run.steps[-1]]).isel(time=0)
+                errors.append(math.log(run.loss[-1] / float(found.loss)))
+                slopes.append(report.discrepancy)
+                for level, held in inside.items():
+                    held.append(float(found[f"low{level}"]) <= run.loss[-1] <= float(found[f"high{level}"]))
+    return {
+        "forecasts": len(errors),
+        "without_interval": unknown,
+        "held": {level: round(float(np.mean(held)), 3) for level, held in inside.items()},
+        "median_error_percent": round(100 * float(np.median(np.abs(errors))), 3),
+        "median_discrepancy_percent_per_decade": round(100 * float(np.median(slopes)), 2),
+    }
 
 
 def _share(error: np.ndarray, width: np.ndarray, mask: np.ndarray, factor: float) -> float:

@@ -356,6 +356,13 @@ def infer(
     learning_rate: Annotated[str | None, typer.Option(help="Column of the learning rate.")] = None,
     warm_up: Annotated[float, typer.Option(help="Steps of warm-up before the first record.", min=0)] = 0,
     fixed: Annotated[list[str] | None, typer.Option(help="Known value, as name=value; may be repeated.")] = None,
+    finished: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Log of finished runs like these, of one size, for the law schedule: what a decay gains is taken from "
+            "them, and the errors of forecasts of their ends widen the intervals. May be repeated."
+        ),
+    ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Compare with the empirical laws by prediction.")] = False,
     mask_spikes: Annotated[bool, typer.Option("--mask-spikes", help="Leave out records that are not finite.")] = False,
     uncertainty: Annotated[str, typer.Option(help="Intervals: profile, nuts or none.")] = "profile",
@@ -384,6 +391,7 @@ def infer(
         "learning_rate": learning_rate,
         "warm_up": warm_up,
         "fixed": fixed or [],
+        "finished": finished or [],
         "compare": compare,
         "mask_spikes": mask_spikes,
         "uncertainty": uncertainty,

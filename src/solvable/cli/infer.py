@@ -14,7 +14,7 @@ from solvable.cli.streams import print_stderr
 from solvable.files import check_data_path
 from solvable.plotting import save_figure
 
-SCALING_LAW = "scaling-law"
+SCALING_LAW, SCHEDULE = "scaling-law", "schedule"
 _COMPARED = ("power-law", "power-law-steps", "broken-power-law", "schedule")
 
 
@@ -27,6 +27,10 @@ def infer(source: list[str], model: str, options: Mapping[str, Any]) -> None:
     for part in _places(options["at"]):
         _place(part)
     _fixed(options["fixed"])
+    if options["finished"] and model != SCHEDULE:
+        raise ValueError(
+            f"--finished is for the law {SCHEDULE}, not for {model}: add --model {SCHEDULE}, or leave it out"
+        )
     if model == SCALING_LAW:
         report, forecast = _of_table(source, options)
     else:
@@ -105,24 +109,36 @@ def _place(text: str) -> tuple[float, bool]:
 
 def _of_curves(source: list[str], model: str, options: Mapping[str, Any]) -> tuple[Any, list[dict[str, Any]]]:
     """The law of one or several logs, and forecasts of every run."""
+    from solvable.inference.empirical_laws import KERNEL, borrowed_kernel
     from solvable.inference.inferring import infer as fit
     from solvable.inference.readers import read_curves
 
-    for path in source:
-        _exists(path)
-    curves = read_curves(
-        [Path(path) for path in source] if len(source) > 1 else source[0],
-        loss=options["loss"],
-        step=options["step"],
-        run=options["run"],
-        learning_rate=options["learning_rate"],
-        warm_up=options["warm_up"],
-        mask_spikes=options["mask_spikes"],
-    )
+    def read(paths: list[str]) -> Any:
+        for path in paths:
+            _exists(path)
+        return read_curves(
+            [Path(path) for path in paths] if len(paths) > 1 else paths[0],
+            loss=options["loss"],
+            step=options["step"],
+            run=options["run"],
+            learning_rate=options["learning_rate"],
+            warm_up=options["warm_up"],
+            mask_spikes=options["mask_spikes"],
+        )
+
+    curves, fixed, siblings = read(source), _fixed(options["fixed"]), None
+    if options["finished"]:
+        siblings = read(options["finished"])
+        large = fit(siblings, model, uncertainty="none", backtest=False, mask_spikes=options["mask_spikes"])
+        fixed = {**borrowed_kernel(large), **fixed}
+        print_stderr(
+            f"kernel of {len(large.runs)} finished runs: " + ", ".join(f"{name} {fixed[name]:.4g}" for name in KERNEL)
+        )
     report = fit(
         curves,
         model,
-        fixed=_fixed(options["fixed"]),
+        fixed=fixed,
+        siblings=siblings,
         uncertainty=options["uncertainty"],
         mask_spikes=options["mask_spikes"],
         seed=options["seed"],

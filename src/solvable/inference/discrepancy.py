@@ -1,17 +1,20 @@
 """How wrong a law is where it has not been: fits to the early part of the data, held against the rest."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from solvable.inference.fitting import Fit, Point, fit
+from solvable.inference.law import Law
 from solvable.inference.profiles import covariance
 from solvable.inference.runs import Run
 
 # Fractions of the last step up to which the data are fitted.
 CUTS = (0.1, 0.25, 0.5)
+# The same for finished runs, which are held against forecasts of their end.
+SIBLING_CUTS = (0.2, 0.3, 0.5, 0.7)
 _FEWEST_EARLY, _FEWEST_LATE = 8, 3
 # Student's t of few origins, which are not independent.
 FREEDOM = 4.0
@@ -170,4 +173,28 @@ def rolling_origin(whole: Fit, noise: str, cuts: Sequence[float] = CUTS) -> Back
         errors = np.log(np.concatenate([run.loss for run in late])) - np.log(curves(found, found.best, late, used))
         distances = np.concatenate([np.log10(b.steps / a.steps[-1]) for a, b in zip(early, late, strict=True)])
         origins.append(Origin(cut, errors, distances, found.problem.noise.deviation, spread))
+    return Backtest(origins)
+
+
+def siblings_backtest(law: Law, siblings: Sequence[Run], fixed: Mapping[str, float], noise: str) -> Backtest:
+    """Fit the first part of every finished run, one at a time, and hold the law against the rest.
+
+    The rolling origin of an unfinished run cannot see the error that the law will make in what the run has not seen
+    yet, such as a decay of the learning rate. Finished runs show it.
+
+    Parameters
+    ----------
+    law
+        The law.
+    siblings
+        The finished runs.
+    fixed
+        Values of parameters and terms that are not fitted, as in the fit of the unfinished run.
+    noise
+        Kind of the noise.
+    """
+    origins: list[Origin] = []
+    for run in siblings:
+        whole = fit(law.prepare([run]), [run], fixed=fixed, noise=noise, starts=0)
+        origins += rolling_origin(whole, noise, SIBLING_CUTS).origins
     return Backtest(origins)

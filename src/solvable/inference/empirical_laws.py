@@ -30,6 +30,8 @@ _DECAYED = 0.9
 # Records before twice the intrinsic time of the warm-up feel it.
 _WARM_UP_REACH = 2.0
 _BEND_WIDTH = 0.3
+# What the law of schedules knows of noise, and what one run can borrow from others.
+KERNEL = ("noise", "noise_time", "noise_exponent")
 
 
 class _ClockLaw(Law):
@@ -238,7 +240,7 @@ class ScheduleLaw(_ClockLaw):
         elif all(one is not False for one in known):
             notes.append(
                 "all learning rates are constant: noise cannot be told from the floor, and a forecast for another "
-                "schedule needs a finished run with a decay (fixed=borrowed_kernel(report))"
+                "schedule needs finished runs with a decay (fixed=borrowed_kernel(report), siblings=report.runs)"
             )
         return notes
 
@@ -291,7 +293,7 @@ def borrowed_kernel(report: Any) -> dict[str, float]:
     """Noise and its memory from a finished fit of the law of schedules, to be fixed in the fit of an unfinished run.
 
     A constant rate cannot tell noise from the floor; runs of another size that have finished can:
-    ``infer(run, "schedule", fixed=borrowed_kernel(report))``.
+    ``infer(run, "schedule", fixed=borrowed_kernel(report), siblings=report.runs)``.
 
     Parameters
     ----------
@@ -303,16 +305,15 @@ def borrowed_kernel(report: Any) -> dict[str, float]:
     dict
         ``noise``, ``noise_time`` in units of the intrinsic time, and ``noise_exponent``.
     """
-    names = ("noise", "noise_time", "noise_exponent")
     if isinstance(report, Mapping):
-        return {name: float(report[name]) for name in names}
+        return {name: float(report[name]) for name in KERNEL}
     fit = getattr(report, "fit", report)
     problem = fit.problem
     found = problem.theta(fit.best.coordinates, problem.runs[0].group)
     found |= {column.term: value for column, value in zip(problem.columns, fit.best.coefficients, strict=True)}
-    if not set(names) <= set(found):
+    if not set(KERNEL) <= set(found):
         raise ValueError(f"a kernel is borrowed from a fit of the law 'schedule', not of {problem.law.name!r}")
-    return {name: float(found[name]) for name in names}
+    return {name: float(found[name]) for name in KERNEL}
 
 
 def schedule_warnings(name: str, runs: Sequence[Run]) -> list[str]:

@@ -37,6 +37,7 @@ def infer(
     noise: str = "student-ar1",
     uncertainty: str = "profile",
     backtest: bool = True,
+    siblings: Any = None,
     exact: bool = True,
     mask_spikes: bool = False,
     starts: int = 32,
@@ -68,6 +69,10 @@ def infer(
         ``infer``), ``"none"`` for the fit alone.
     backtest
         Whether to fit early parts of the runs and predict the rest, which measures how far forecasts can be trusted.
+    siblings
+        Finished runs like the one to be forecast, in any form that ``curves`` may have. The law, with the same
+        ``fixed`` values, is fitted to their early parts and held against the rest, and forecasts are at least as
+        uncertain as that. An unfinished run cannot tell by itself how the law fares in a decay that it has not seen.
     exact
         Whether to correct an emulator by the solver at the optimum.
     mask_spikes
@@ -121,12 +126,28 @@ def infer(
     else:
         drawn = draws.sample(found, seed)
     past = discrepancy.rolling_origin(found, noise) if backtest else discrepancy.Backtest([])
+    others = _siblings_backtest(siblings, law, options, mask_spikes)
     notes += _warnings(found, tested, walked, past if backtest else None)
     said = identifiability.sentences(found, examined, walked)
     names = [label for label, one in walked.items() if one.identified != "yes"]
     theta = found.problem.theta(found.best.coordinates, runs[0].group)
     said += found.problem.law.explain(theta, names, runs)
-    return InferenceReport(found, walked, examined, tested, drawn, past, tuple(said), tuple(notes), noise, error)
+    return InferenceReport(
+        found, walked, examined, tested, drawn, past, tuple(said), tuple(notes), noise, error, others
+    )
+
+
+def _siblings_backtest(siblings: Any, law: Law, options: Mapping[str, Any], mask_spikes: bool) -> discrepancy.Backtest:
+    if siblings is None:
+        return discrepancy.Backtest([])
+    runs, _ = _prepared(siblings, None, mask_spikes)
+    found = discrepancy.siblings_backtest(law, runs, options["fixed"], options["noise"])
+    if not found.origins:
+        raise ValueError(
+            "no sibling has enough records to fit its early part and predict the rest (8 in the first 70 % of its "
+            "steps, 3 behind them): give finished runs that were recorded more often, or leave siblings out"
+        )
+    return found
 
 
 def _prepared(

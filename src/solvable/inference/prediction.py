@@ -45,14 +45,15 @@ def predict(
     base = run if training is None else run.trained_by(training)
     base = base if not sizes else dataclasses.replace(base, sizes={**base.sizes, **sizes})
     wanted = report.fit.problem.law.at(base, steps)
-    slope = report.backtest.slope if discrepancy is None else float(discrepancy)
+    slope = report.discrepancy if discrepancy is None else float(discrepancy)
     distances = np.maximum(np.log10(np.maximum(steps, 1e-300) / run.steps[-1]), 0.0)
     if math.isnan(slope):
         if steps[-1] > _FAR * run.steps[-1]:
             raise ValueError(
                 f"how wrong the law is beyond the data is not known, so that a forecast at {steps[-1]:g}, "
-                f"{steps[-1] / run.steps[-1]:.3g} times the last step, has no interval: record more, or pass "
-                "discrepancy=0.02 for 2 % of the loss per decade, say"
+                f"{steps[-1] / run.steps[-1]:.3g} times the last step, has no interval: record more, "
+                "infer with siblings=, which are finished runs like this one, or pass discrepancy=0.02 for 2 % of the "
+                "loss per decade, say"
             )
         slope = 0.0
     loss = curves(report.fit, report.fit.best, [wanted], [place])
@@ -127,10 +128,10 @@ def _spread(report: "InferenceReport", wanted: Run, place: int) -> np.ndarray:
 def _cautions(report: "InferenceReport", run: Run, distances: np.ndarray) -> list[str]:
     said = []
     furthest = float(distances.max())
-    if furthest > report.backtest.reach > 0:
+    if furthest > report.tested_decades > 0:
         said.append(
             f"the forecast reaches {furthest:.1f} decades beyond the data; the law was tested over "
-            f"{report.backtest.reach:.1f}"
+            f"{report.tested_decades:.1f}"
         )
     if furthest > 0 and run.schedule is None:
         said.append(

@@ -57,6 +57,8 @@ class InferenceReport(Report):
         Kind of the noise that was asked for.
     emulator_error
         Largest relative error of the emulator at the optimum, which the solver corrected; 0 without an emulator.
+    siblings
+        The same as ``backtest`` for finished runs like these; without origins where none were given.
     """
 
     fit: Fit
@@ -69,6 +71,18 @@ class InferenceReport(Report):
     warnings: tuple[str, ...]
     noise_kind: str
     emulator_error: float = 0.0
+    siblings: Backtest = dataclasses.field(default_factory=lambda: Backtest([]))
+
+    @property
+    def discrepancy(self) -> float:
+        """Relative error of the law per decade of extrapolation: the larger one of these runs' and their siblings'."""
+        known = [one.slope for one in (self.backtest, self.siblings) if one.origins]
+        return max(known, default=math.nan)
+
+    @property
+    def tested_decades(self) -> float:
+        """The longest extrapolation, in decades, that was held against later records."""
+        return max(self.backtest.reach, self.siblings.reach)
 
     @property
     def law(self) -> str:
@@ -174,7 +188,7 @@ class InferenceReport(Report):
         sizes
             Sizes that differ from the run's, such as ``{"width": 512}``.
         discrepancy
-            Relative error of the law per decade of extrapolation, in place of the one that the backtest measured.
+            Relative error of the law per decade of extrapolation, in place of the one that was measured.
 
         Returns
         -------
@@ -226,9 +240,10 @@ class InferenceReport(Report):
         if self.draws.method == "NUTS":
             text = f"R-hat {self.draws.mixing:.3f}, {self.draws.effective:.0f} effective draws"
             rows.append(("posterior by NUTS", text))
-        if self.backtest.origins:
-            text = f"{100 * self.backtest.slope:.2g} % of the loss per decade"
-            rows.append(("discrepancy of the law", f"{text}   (tested over {self.backtest.reach:.1f} decades)"))
+        for label, past in (("discrepancy of the law", self.backtest), ("discrepancy in siblings", self.siblings)):
+            if past.origins:
+                text = f"{100 * past.slope:.2g} % of the loss per decade"
+                rows.append((label, f"{text}   (tested over {past.reach:.1f} decades)"))
         if self.emulator_error:
             rows.append(("emulator", f"corrected by the solver by at most {100 * self.emulator_error:.2g} %"))
         rows += [("not determined", sentence) for sentence in self.unidentified]

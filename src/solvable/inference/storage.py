@@ -20,7 +20,7 @@ from solvable.inference.runs import Run
 if TYPE_CHECKING:
     from solvable.inference.report import InferenceReport
 
-_FORMAT = 2
+_FORMAT = 3
 _RECORDS = ("steps", "loss", "flow_time", "learning_rate", "errors")
 _SCHEDULE_POINTS = 2049
 
@@ -57,8 +57,8 @@ def to_dataset(report: "InferenceReport") -> xr.Dataset:
         "profiles": [_plain(one) for one in report.profiles.values()],
         "misfit": list(report.misfit),
         "draws": [report.draws.method, report.draws.effective, report.draws.mixing],
-        "backtest": [[one.cut, one.errors.tolist(), one.distances.tolist(), one.noise, one.spread.tolist()]
-                     for one in report.backtest.origins],
+        "backtest": _origins(report.backtest),
+        "siblings": _origins(report.siblings),
         "unidentified": list(report.unidentified),
         "warnings": list(report.warnings),
         "emulator_error": report.emulator_error,
@@ -71,6 +71,16 @@ def _about(run: Run) -> dict[str, Any]:
     if run.schedule is not None:
         rates = run.rates(np.linspace(0, run.steps[-1], _SCHEDULE_POINTS)).tolist()
     return {"name": run.name, "sizes": dict(run.sizes), "group": run.group, "peak": run.peak, "rates": rates}
+
+
+def _origins(past: Backtest) -> list[list[Any]]:
+    return [
+        [one.cut, one.errors.tolist(), one.distances.tolist(), one.noise, one.spread.tolist()] for one in past.origins
+    ]
+
+
+def _backtest(rows: list[list[Any]]) -> Backtest:
+    return Backtest([Origin(cut, np.array(e), np.array(x), noise, np.array(s)) for cut, e, x, noise, s in rows])
 
 
 def _plain(one: Profile) -> dict[str, Any]:
@@ -114,10 +124,10 @@ def from_dataset(dataset: xr.Dataset, model: Any = None) -> "InferenceReport":
         for one in content["profiles"]
     }  # fmt: skip
     drawn = Draws(dataset.draw_coordinates.values, dataset.draw_coefficients.values, *content["draws"])
-    origins = [Origin(cut, np.array(e), np.array(x), n, np.array(s)) for cut, e, x, n, s in content["backtest"]]
     return InferenceReport(
-        found, walked, examine(found), Misfit(*content["misfit"]), drawn, Backtest(origins),
+        found, walked, examine(found), Misfit(*content["misfit"]), drawn, _backtest(content["backtest"]),
         tuple(content["unidentified"]), tuple(content["warnings"]), content["noise_kind"], content["emulator_error"],
+        _backtest(content["siblings"]),
     )  # fmt: skip
 
 
