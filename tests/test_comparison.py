@@ -32,6 +32,24 @@ def test_statistics_by_hand() -> None:
     assert result.sel(statistic="relative_difference").values == pytest.approx([1.0, 0.0])
 
 
+@pytest.mark.parametrize("factor", [1e-240, 1e-170, 1e-85, 1e100, 1e200])
+def test_scores_do_not_depend_on_the_unit(factor: float) -> None:
+    """Deviations of a loss of 1e-170 have squares that are zero in float64: its scores were infinite."""
+    generator = np.random.default_rng(3)
+    runs = generator.exponential(1.0, (6, 40))
+    expected = np.full(40, 1.1)
+    result, scaled = (compare(*pair(unit * runs, (unit * expected).tolist())).test_loss for unit in (1.0, factor))
+    for statistic in ("z_score", "relative_difference"):
+        values = [one.sel(statistic=statistic).values for one in (result, scaled)]
+        np.testing.assert_allclose(values[1], values[0], rtol=1e-10)
+    np.testing.assert_allclose(
+        scaled.sel(statistic="standard_error").values / factor,
+        result.sel(statistic="standard_error").values,
+        rtol=1e-10,
+    )
+    assert scaled.attrs["verdict"] == result.attrs["verdict"]
+
+
 def test_z_scores_of_noise_are_standard_normal() -> None:
     """1000 columns of 50 Gaussian runs: the mean square of z is that of Student's t, 49/47, to sqrt(2/1000) = 4.5 %."""
     runs = np.random.default_rng(0).normal(3.0, 2.0, (50, 1000))

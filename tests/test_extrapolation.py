@@ -51,6 +51,22 @@ def test_two_sizes_by_hand() -> None:
     assert result.sel(statistic="z_score").values == pytest.approx(expected_scores, rel=1e-10)
 
 
+@pytest.mark.parametrize("factor", [1e-170, 1e-85, 1e100])
+def test_scores_do_not_depend_on_the_unit(factor: float) -> None:
+    def in_units(unit: float, data: xr.Dataset) -> xr.Dataset:
+        return data.assign(test_loss=unit * data.test_loss)
+
+    results = [
+        compare(
+            in_units(unit, theory()), [in_units(unit, runs(size)) for size in (100, 200, 400)], extrapolate="dimension"
+        ).test_loss
+        for unit in (1.0, factor)
+    ]
+    for statistic in ("z_score", "relative_difference"):
+        values = [one.sel(statistic=statistic).values for one in results]
+        np.testing.assert_allclose(values[1], values[0], rtol=1e-8)
+
+
 @pytest.mark.parametrize("sizes", [(50, 200), (50, 100, 200), (40, 80, 160, 320)])
 def test_without_noise_the_line_is_exact(sizes: tuple[int, ...]) -> None:
     """All errors are those of rounding, and so are limit and coefficient."""

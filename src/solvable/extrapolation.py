@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from solvable.same_system import parsed
-from solvable.standard_errors import Errors, combined_p_value, numerical_error_of, standard_errors
+from solvable.standard_errors import Errors, combined_p_value, numerical_error_of, standard_errors, value_units
 
 # What an extrapolated comparison has beside the usual statistics.
 ADDED_STATISTICS = ("coefficient", "coefficient_error")
@@ -38,7 +38,7 @@ def inverse_size_weights(sizes: Any, errors: Any) -> tuple[np.ndarray, np.ndarra
     inverse = (1 / np.asarray(sizes, float)).reshape(-1, *[1] * (errors.ndim - 1))
     # Means without error (a start that is the same in all runs) would have an infinite weight.
     largest = errors.max(axis=0)
-    errors = np.where(largest > 0, np.maximum(errors, 1e-6 * largest), 1.0)
+    errors = np.where(largest > 0, np.maximum(errors / np.where(largest > 0, largest, 1.0), 1e-6), 1.0)
     weights = 1 / errors**2
     weights = weights / weights.sum(axis=0)
     middle = (weights * inverse).sum(axis=0)
@@ -80,27 +80,30 @@ def extrapolate_mean(
         np.stack([part.broadcast_like(like).transpose(*like.dims).values for part in parts])
         for parts in (means, *([getattr(one, field) for one in each] for field in Errors._fields))
     )
+    unit = value_units(like.copy(data=abs(values).max(0)), theory[name]).values
+    values, of_seeds, numerical = values / unit, of_seeds / unit, numerical / unit
     total = np.hypot(of_seeds, numerical)
     to_limit, to_coefficient = inverse_size_weights(sizes, total)
 
     def array(numbers: np.ndarray) -> xr.DataArray:
         return like.copy(data=numbers)
 
-    of_theory = numerical_error_of(theory, name)
+    of_theory = numerical_error_of(theory, name) / array(unit)
     stated = theory[f"{name}_error"].attrs if f"{name}_error" in theory else {}
     variance = array(((to_limit * total) ** 2).sum(0)) + of_theory**2
     # Welch-Satterthwaite equation, as for one simulation.
     spread = array(((to_limit * total) ** 4 / freedom).sum(0)) + of_theory**4 / stated.get("degrees_of_freedom", np.inf)
     errors = Errors(
-        array(np.sqrt(((to_limit * of_seeds) ** 2).sum(0))),
-        (array(((to_limit * numerical) ** 2).sum(0)) + of_theory**2) ** 0.5,
+        array(unit * np.sqrt(((to_limit * of_seeds) ** 2).sum(0))),
+        (array(((to_limit * numerical) ** 2).sum(0)) + of_theory**2) ** 0.5 * unit,
         xr.where(spread > 0, variance**2 / spread.where(spread > 0, 1.0), np.inf),
     )
     limit, slope = (to_limit * values).sum(0), (to_coefficient * values).sum(0)
     slope_error = np.sqrt(((to_coefficient * total) ** 2).sum(0))
     residuals = values - limit - slope / np.asarray(sizes).reshape(-1, *[1] * like.ndim)
     straight = _straightness(residuals, total, freedom)
-    return Extrapolation(size, sizes, theory[name], array(limit), errors, array(slope), array(slope_error), straight)
+    limit, slope, slope_error = (array(unit * numbers) for numbers in (limit, slope, slope_error))
+    return Extrapolation(size, sizes, theory[name], limit, errors, slope, slope_error, straight)
 
 
 def _straightness(residuals: np.ndarray, errors: np.ndarray, freedom: np.ndarray) -> float:

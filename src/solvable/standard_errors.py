@@ -18,7 +18,7 @@ class Errors(NamedTuple):
 
     @property
     def total(self) -> xr.DataArray:
-        return (self.of_seeds**2 + self.numerical**2) ** 0.5
+        return np.hypot(self.of_seeds, self.numerical)
 
 
 def standard_errors(
@@ -26,15 +26,18 @@ def standard_errors(
 ) -> Errors:
     """Errors of the mean over seeds of one variable, and of theory unless ``with_theory`` is False."""
     runs = simulation[name]
-    own, of_theory = numerical_error_of(simulation, name), numerical_error_of(theory, name)
+    unit = value_units(abs(runs).max("seed"), theory[name])
+    own, of_theory = (numerical_error_of(data, name) / unit for data in (simulation, theory))
     if not with_theory:
         of_theory = xr.zeros_like(of_theory)
+    runs = runs / unit
     spread = runs.max("seed") - runs.min("seed")
     # If runs differ by no more than their numerical error, their spread is meaningless.
     of_seeds = (runs.std("seed", ddof=1) / np.sqrt(seeds)).where(spread > own, 0.0)
     known = own**2 + of_theory**2
     # Only the missing part is added: usually the spread of the seeds includes this variance.
-    missing = (_least_variance(theory, runs, seeds, of_seeds) - of_seeds**2 - known).clip(0)
+    least = _least_error(theory, simulation[name], seeds, bool((of_seeds > 0).any())) / unit
+    missing = (least**2 - of_seeds**2 - known).clip(0)
     numerical = np.sqrt(known + missing)
     stated = theory[f"{name}_error"].attrs if f"{name}_error" in theory else {}
     freedom = of_seeds**4 / _freedom_of_spread(runs) + of_theory**4 / stated.get("degrees_of_freedom", np.inf)
@@ -42,7 +45,14 @@ def standard_errors(
     freedom = freedom + missing**2 / (seeds - 1)
     total = (of_seeds**2 + numerical**2) ** 2
     # Welch-Satterthwaite equation; errors that are known have infinitely many degrees of freedom.
-    return Errors(of_seeds, numerical, xr.where(freedom > 0, total / freedom.where(freedom > 0, 1.0), np.inf))
+    degrees = xr.where(freedom > 0, total / freedom.where(freedom > 0, 1.0), np.inf)
+    return Errors(of_seeds * unit, numerical * unit, degrees)
+
+
+def value_units(measured: xr.DataArray, expected: xr.DataArray) -> xr.DataArray:
+    """The size of each value, or 1 for zeros. In such units powers of values do not underflow: 1e-85**4 is zero."""
+    unit = np.maximum(abs(measured), abs(expected))
+    return unit.where(unit > 0, 1.0)
 
 
 def numerical_error_of(data: xr.Dataset, name: str) -> xr.DataArray:
@@ -59,8 +69,8 @@ def numerical_error_of(data: xr.Dataset, name: str) -> xr.DataArray:
     return error.mean("seed") if "seed" in error.dims else error
 
 
-def _least_variance(theory: xr.Dataset, runs: xr.DataArray, seeds: int, of_seeds: xr.DataArray) -> xr.DataArray:
-    """A lower bound for the variance of the mean over seeds, which does not depend on the spread of these seeds.
+def _least_error(theory: xr.Dataset, runs: xr.DataArray, seeds: int, is_random: bool) -> xr.DataArray:
+    """A lower bound for the standard error of the mean over seeds, which does not depend on the spread of these seeds.
 
     It follows from the number of trials, or from the spread that theory predicts. If neither is known and all seeds of
     a random variable are equal, rare events may have been missed: for a mean that is higher by ``d``, with values in a
@@ -70,16 +80,16 @@ def _least_variance(theory: xr.Dataset, runs: xr.DataArray, seeds: int, of_seeds
     expected = theory[str(runs.name)]
     if "trials" in runs.attrs:
         chance = expected.clip(0, 1)
-        return chance * (1 - chance) / (runs.attrs["trials"] * seeds)
+        return np.sqrt(chance * (1 - chance) / (runs.attrs["trials"] * seeds))
     if f"{runs.name}_spread" in theory:
-        return theory[f"{runs.name}_spread"] ** 2 / seeds
+        return abs(theory[f"{runs.name}_spread"]) / np.sqrt(seeds)
     width = float(np.maximum(runs.max(), expected.max()) - np.minimum(runs.min(), expected.min()))
     alike = runs.max("seed") - runs.min("seed") <= ROUNDING * abs(runs).max("seed")
-    if not width > 0 or not bool((of_seeds > 0).any()):
+    if not width > 0 or not is_random:
         return xr.zeros_like(expected)
     distance = abs(runs.mean("seed") - expected)
     fraction = (seeds * distance / width + 1) / (seeds + 2)
-    return (width**2 * fraction * (1 - fraction) / seeds).where(alike & (distance > 0), 0.0)
+    return (width * np.sqrt(fraction * (1 - fraction) / seeds)).where(alike & (distance > 0), 0.0)
 
 
 def _freedom_of_spread(runs: xr.DataArray) -> xr.DataArray:
