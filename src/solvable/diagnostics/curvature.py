@@ -29,9 +29,12 @@ Loss = LossName | Callable[[Any, Any], Any]
 # The label that losses in PyTorch and Hugging Face ignore: padded tokens.
 IGNORED = -100
 NAMES = ("mse", "half-mse", "cross-entropy")
-# Reverse mode costs three forward passes; forward mode over it doubles that, reverse mode over it triples it.
-FORWARD = {"hessian": 2.0, "gauss-newton": 5 / 3}
-REVERSE = {"hessian": 3.0, "gauss-newton": 7 / 3}
+# Upper bounds of the operations of a product in those of a gradient, where layers multiply inputs and weights. The
+# derivative of such a layer has two terms: along a direction it costs two multiplications, and so does each of the
+# layer's two products in reverse mode. A gradient is 1 + 2 multiplications; a Hessian product adds 2 + 4 to them, and a
+# Gauss-Newton product is 1 + 2 + 2 of them with the derivative along a direction by forward mode.
+FORWARD = {"hessian": 3.0, "gauss-newton": 2.0}
+REVERSE = {"hessian": 3.0, "gauss-newton": 3.0}
 
 
 class NoSecondDerivativeError(ValueError):
