@@ -18,12 +18,13 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from solvable.diagnostics._torch_batches import batches_of, random_state_restored, unpack
-from solvable.diagnostics._torch_tangent import inference_mode, state_of, uncompiled
+from solvable.diagnostics._torch_tangent import inference_mode, state_of, unwrapped
 from solvable.diagnostics.curvature import (
     FORWARD,
     IGNORED,
     REVERSE,
     Kind,
+    check_labels,
     check_loss,
     check_shapes,
     check_sums,
@@ -31,6 +32,7 @@ from solvable.diagnostics.curvature import (
     name_of,
     no_second_derivative,
 )
+from solvable.diagnostics.losses import checked_values
 from solvable.diagnostics.outputs import Field, find_outputs
 
 # The network on a batch, as a function of its trained parameters.
@@ -59,7 +61,7 @@ class TorchCurvature:
         check_loss(loss)
         check_sums(loss)
         if isinstance(model, torch.nn.Module):
-            model = uncompiled(model)
+            model = unwrapped(model)
         self._model, self._loss, self._field = model, loss, output_field
         self._loader = batches_of(data, model, "training data", torch.float64)
         if isinstance(self._loader, Iterator):
@@ -219,14 +221,12 @@ class TorchCurvature:
         """The summed loss of a batch, and its number of samples."""
         if isinstance(self._loss, str):
             return _named(self._loss, outputs, targets)
-        found = torch.as_tensor(self._loss(outputs, targets))
         samples = len(targets) if targets.ndim else 1
+        found = torch.as_tensor(checked_values(self._loss(outputs, targets), samples))
+        if found.is_complex():
+            raise ValueError("loss must return real numbers, not complex ones: give their absolute value")
         if found.ndim == 0:
             return found * samples, float(samples)
-        if len(found) != samples:
-            raise ValueError(
-                f"loss must return a number or one for each of {samples} samples, not shape {tuple(found.shape)}"
-            )
         return found.reshape(samples, -1).mean(dim=1).sum(), float(samples)
 
     def _flat(self, slopes: Any) -> np.ndarray:
@@ -274,6 +274,7 @@ def _named(loss: str, outputs: torch.Tensor, targets: torch.Tensor) -> tuple[tor
             logarithms = torch.log_softmax(rows, dim=1)
             return -(targets.reshape(rows.shape) * logarithms).sum(), float(len(rows))
         labels = targets.reshape(-1).long()
+        check_labels(labels.cpu().numpy(), rows.shape[1])
         total = torch.nn.functional.cross_entropy(rows, labels, ignore_index=IGNORED, reduction="sum")
         return total, float((labels != IGNORED).sum())
     rows = outputs.reshape(len(outputs), -1)

@@ -181,7 +181,8 @@ def _curvature(
         return JaxCurvature(_batched, module, data, loss, dtype, trainable, output_field)
     if not callable(model):
         raise ValueError(
-            f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not {model!r}"
+            f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not "
+            f"{type(model).__name__}"
         )
     if parameters is None:
         raise ValueError("a function apply(parameters, inputs) needs its parameters: pass parameters=...")

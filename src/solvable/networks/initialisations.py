@@ -50,8 +50,10 @@ def initial_networks(model: Any, parameters: Any, seeds: int | None, key: int) -
                 f"one network cannot be initialised with {seeds} seeds: give a function of key or seed that makes it"
             )
         return [_initial(model, parameters)]
+    if isinstance(model, tuple) and len(model) == 2 and callable(model[0]) and not isinstance(model[0], eqx.Module):
+        return initial_networks(*model, seeds, key)
     if not callable(model):
-        raise ValueError(f"model must be {_FORMS}, or a function that makes one, not {model!r}")
+        raise ValueError(f"model must be {_FORMS}, or a function that makes one, not {type(model).__name__}")
     count = _DEFAULT_SEEDS if seeds is None else check_count("seeds", seeds)
     return [_made(model, key, seed) for seed in range(count)]
 
