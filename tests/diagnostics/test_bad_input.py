@@ -2,12 +2,14 @@
 
 import shutil
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from solvable import networks
 from solvable.diagnostics import stability
+from solvable.networks.forecast import forecast
 
 torch = pytest.importorskip("torch")
 import solvable.torch  # noqa: E402
@@ -148,3 +150,13 @@ def test_a_log_whose_folder_is_removed(name, tmp_path):
 def test_a_log_that_is_no_text(tmp_path):
     (tmp_path / "log.csv").write_bytes(bytes([0xD5, 0x80, 0xFF]))
     refused("it is not text", solvable.torch.Tracker, make(4), TENSORS, TENSORS, log=tmp_path / "log.csv")
+
+
+def test_a_run_of_another_optimiser_is_not_forecast():
+    """Printing an optimiser of torch takes many lines."""
+    network = networks.MLP(4, 1, width=16, depth=2, key=jax.random.key(0))
+    report = forecast(network, RNG.normal(size=(40, 4)), RNG.normal(size=40), progress=False)
+    steps = np.arange(1, 40)
+    adam = torch.optim.Adam(make(4).parameters())
+    for training, words in ((adam, "not Adam: the forecast is of gradient descent"), ("adam", "not 'adam': the")):
+        refused(words, report.update, steps, np.exp(-steps / 30), training)

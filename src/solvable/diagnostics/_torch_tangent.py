@@ -246,8 +246,8 @@ def _agree(full: Mapping[str, torch.Tensor], name: str, layer: torch.nn.Linear, 
 
 
 def state_of(model: torch.nn.Module, parameters: Any) -> dict[str, torch.Tensor]:
-    for name, value in model.named_parameters():
-        if isinstance(value, torch.nn.parameter.UninitializedParameter):
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
             raise ValueError(f"parameter {name!r} has no shape yet: run the model on a batch once, which makes it")
     own = {name: value.detach() for name, value in (*model.named_parameters(), *model.named_buffers())}
     if parameters is None:

@@ -14,7 +14,7 @@ from solvable.diagnostics.curvature import Curvature, JaxCurvature, Kind, Loss
 from solvable.diagnostics.lanczos import Density, Krylov, Operator, lanczos, quadrature
 from solvable.diagnostics.outputs import Field, plain_fields
 from solvable.diagnostics.stability_report import StabilityReport
-from solvable.diagnostics.tangent import call_module, is_torch
+from solvable.diagnostics.tangent import call_module, is_torch, shown
 from solvable.diagnostics.update_rule import UpdateRule
 from solvable.progress import progress_bar
 
@@ -182,7 +182,7 @@ def _curvature(
     if not callable(model):
         raise ValueError(
             f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not "
-            f"{type(model).__name__}"
+            f"{shown(model)}"
         )
     if parameters is None:
         raise ValueError("a function apply(parameters, inputs) needs its parameters: pass parameters=...")

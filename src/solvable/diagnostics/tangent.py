@@ -91,11 +91,16 @@ def network_of(
     if not callable(model):
         raise ValueError(
             f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not "
-            f"{type(model).__name__}"
+            f"{shown(model)}"
         )
     if parameters is None:
         raise ValueError("a function apply(parameters, inputs) needs its parameters: pass parameters=...")
     return JaxNetwork(model, parameters, dtype, batched=True, output_field=output_field)
+
+
+def shown(value: Any) -> str:
+    """A value for an error message: plain ones in full, others by their type, because networks print on many lines."""
+    return repr(value) if value is None or isinstance(value, str | int | float) else type(value).__name__
 
 
 def is_torch(model: Any) -> bool:
