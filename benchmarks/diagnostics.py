@@ -2,6 +2,7 @@
 
 import time
 import tracemalloc
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -139,10 +140,133 @@ def stream_on_gpu(p: int = 4096, n: int = 10**6, batch: int = 20_000, classes: i
     ]
 
 
+def perceptrons_and_others() -> dict[str, tuple[Any, Any, list[Any]]]:
+    """Three networks in torch and in Equinox, each with batches of inputs and labels."""
+    import equinox as eqx
+    import jax
+    import torch
+
+    rng, keys = np.random.default_rng(0), jax.random.split(jax.random.key(0), 6)
+    torch.manual_seed(0)
+
+    def batches(number: int, samples: int, *shape: int, tokens: int = 0) -> list[Any]:
+        if tokens:
+            return [tuple(rng.integers(0, tokens, (2, samples, *shape))) for _ in range(number)]
+        return [
+            (rng.normal(size=(samples, *shape)).astype(np.float32), rng.integers(0, CLASSES, samples))
+            for _ in range(number)
+        ]
+
+    class Sentences(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+            self.embed, self.head = torch.nn.Embedding(64, 64), torch.nn.Linear(64, 64)
+            self.layers = torch.nn.TransformerEncoder(layer, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.layers(self.embed(x)))
+
+    class Words(eqx.Module):
+        embed: Any
+        attention: Any
+        perceptron: Any
+        head: Any
+
+        def __call__(self, x: Any) -> Any:
+            x = jax.vmap(self.embed)(x)
+            x = x + self.attention(x, x, x)
+            return jax.vmap(self.head)(x + jax.vmap(self.perceptron)(x))
+
+    relu, pool, nn = torch.nn.ReLU(), torch.nn.AvgPool2d(2), eqx.nn
+    words = Words(
+        nn.Embedding(64, 64, key=keys[0]),
+        nn.MultiheadAttention(4, 64, key=keys[1]),
+        nn.MLP(64, 64, 128, 1, key=keys[2]),
+        nn.Linear(64, 64, key=keys[3]),
+    )
+    convolutions = nn.Sequential(
+        [
+            nn.Conv2d(1, 16, 3, padding=1, key=keys[4]),
+            nn.Lambda(jax.nn.relu),
+            nn.AvgPool2d(2, 2),
+            nn.Conv2d(16, 32, 3, padding=1, key=keys[5]),
+            nn.Lambda(lambda x: jax.nn.relu(x).ravel()),
+            nn.Linear(32 * 49, CLASSES, key=keys[0]),
+        ]
+    )
+    linear, conv = torch.nn.Linear, torch.nn.Conv2d
+    return {
+        "convolutional network": (
+            torch.nn.Sequential(
+                *(conv(1, 16, 3, padding=1), relu, pool, conv(16, 32, 3, padding=1), relu),
+                *(torch.nn.Flatten(), linear(32 * 49, CLASSES)),
+            ),
+            convolutions,
+            batches(8, 64, 1, 14, 14),
+        ),
+        "perceptron": (
+            torch.nn.Sequential(linear(64, 512), relu, linear(512, 512), relu, linear(512, CLASSES)),
+            nn.MLP(64, CLASSES, 512, 2, key=keys[0]),
+            batches(4, 512, 64),
+        ),
+        "transformer": (Sentences(), words, batches(4, 16, 32, tokens=64)),
+    }
+
+
+def looks_in_gradients(repeats: int = 5) -> list[Result]:
+    """Processor time of a look at the edge of stability, in that of the gradient that training computes."""
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    from solvable.diagnostics import stability
+
+    def processor_seconds(function: Any) -> float:
+        begin = time.process_time()
+        function()
+        return time.process_time() - begin
+
+    def loss(network: Any, inputs: Any, labels: Any) -> Any:
+        rows = jax.vmap(network)(inputs)
+        rows = jax.nn.log_softmax(rows.reshape(-1, rows.shape[-1]))
+        return -jnp.mean(jnp.take_along_axis(rows, labels.reshape(-1, 1), 1))
+
+    slope = eqx.filter_jit(eqx.filter_grad(loss))
+
+    def in_torch(network: Any, data: Any) -> None:
+        for inputs, labels in data:
+            rows = network(inputs)
+            torch.nn.functional.cross_entropy(rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)).backward()
+
+    def in_jax(network: Any, data: Any) -> None:
+        for batch in data:
+            jax.block_until_ready(slope(network, *batch))
+
+    results = []
+    for name, (module, network, batches) in perceptrons_and_others().items():
+        tensors = [tuple(map(torch.tensor, batch)) for batch in batches]
+        arrays = [tuple(map(jnp.asarray, batch)) for batch in batches]
+        for library, gradient, model, data in (
+            ("torch", in_torch, module, tensors),
+            ("JAX", in_jax, network, arrays),
+        ):
+            look = partial(stability, model, data, tolerance=0, progress=False)
+            took: dict[str, list[float]] = {"gradient": [], "look": []}
+            for _ in range(repeats + 1):  # in turns, so that a busy machine slows both; the first time compiles
+                took["gradient"].append(processor_seconds(partial(gradient, model, data)))
+                took["look"].append(processor_seconds(look))
+            one, whole = (min(times[1:]) for times in took.values())
+            results.append(Result(f"gradient of a {name} in {library}", one, "s"))
+            results.append(Result("a look at its stability, in gradients", whole / one, "x"))
+    return results
+
+
 def run() -> list[Result]:
     import jax
 
-    results = [*against_the_gram_matrix(), *against_kernels(), *growth()]
+    results = [*against_the_gram_matrix(), *against_kernels(), *growth(), *looks_in_gradients()]
     if jax.default_backend() == "gpu":
         results += stream_on_gpu()
     return results

@@ -194,6 +194,9 @@ def stability(
     'stable'
     """
 
+    if not callable(model) and apply is vmapped:
+        raise ValueError(f"model must be an Equinox module, not {type(model).__name__}")
+
     def run(own: Any, inputs: Array) -> Any:
         return apply(eqx.nn.inference_mode(own), inputs)
 

@@ -19,11 +19,11 @@ except ImportError as error:
     raise ImportError("solvable.torch needs PyTorch: pip install 'solvable[torch]'") from error
 
 from solvable import diagnostics
-from solvable.diagnostics._torch_batches import batches_of, random_state_restored, unpack
+from solvable.diagnostics._torch_batches import batches_of, in_precision_of, random_state_restored, unpack
 from solvable.diagnostics._torch_callbacks import hugging_face_callback, lightning_callback
 from solvable.diagnostics._torch_layers import ForwardPass, named_layer, weights
 from solvable.diagnostics._torch_stream import FeatureLayer, Layer, first_inputs, restored, sample_count, stream
-from solvable.diagnostics._torch_tangent import uncompiled
+from solvable.diagnostics._torch_tangent import unwrapped
 from solvable.diagnostics._torch_transfer import transfer
 from solvable.diagnostics.curvature import Loss
 from solvable.diagnostics.laziness import INITIAL_NOT_GIVEN, training_regime
@@ -187,13 +187,13 @@ def find_last_layer(
         Field of the model's return value that holds the outputs, if it returns several things.
     """
     if isinstance(model, torch.nn.Module):
-        model = uncompiled(model)
+        model = unwrapped(model)
     if last_layer is not None:
         return named_layer(model, last_layer)
     with restored(model, device) as chosen, random_state_restored(loader):
         for batch in batches_of(loader, model, "data"):
             arguments, keywords, targets = unpack(batch, chosen)
-            forward = partial(model, *arguments, **keywords)
+            forward = partial(model, *in_precision_of(model, arguments), **in_precision_of(model, keywords))
             return ForwardPass(model, forward, ()).last_layer(sample_count(targets), output_field)
     raise ValueError("the loader gave no batch to find the last layer with")
 

@@ -69,6 +69,52 @@ class Convolutional(torch.nn.Module):
         return self.head(self.body(x[:, None])).mean(-1)
 
 
+class Encoder(torch.nn.Module):
+    """Attention over the four numbers as words, with the past keys and values of a language model among its outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.attention = torch.nn.Linear(1, 8), torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        self.norm, self.head = torch.nn.LayerNorm(8), torch.nn.Linear(8, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> typing.Any:
+        words = self.embed(x[..., None])
+        heard, weights = self.attention(words, words, words)
+        found = self.head(self.norm(words + heard).mean(1))
+        return {"logits": found, "past_key_values": ((words, heard), (words, heard)), "attentions": weights}
+
+
+class Tied(torch.nn.Module):
+    """A network whose last layer has the weights of its first one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.head = torch.nn.Linear(4, CLASSES, bias=False), torch.nn.Linear(4, CLASSES, bias=False)
+        self.back = torch.nn.Linear(CLASSES, 4)
+        self.head.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.back(self.first(x))))
+
+
+class Keywords(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = Network()
+
+    def forward(self, **inputs: torch.Tensor) -> typing.Any:
+        return self.inside(inputs["left"])
+
+
+def normalised() -> torch.nn.Module:
+    """In training mode, as in a training loop: dropout and statistics of batches are not what is measured."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Tanh(), torch.nn.Dropout(0.3)]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(8, CLASSES)).train()
+
+
 def frozen() -> Network:
     network = Network()
     network.first.requires_grad_(False)
@@ -85,6 +131,8 @@ class Kind(typing.NamedTuple):
     options: typing.Any = None
     # Relative error of numbers against the plain network; None where the function is another one.
     error: float | None = 1e-5
+    # Of the batches, if it is not that of the network.
+    dtype: typing.Any = None
 
 
 def tensors(value: typing.Any) -> typing.Any:
@@ -114,6 +162,12 @@ KINDS = {
     "no linear end": Kind(Convolutional, options={"feature_layer": "body"}, error=None),
     "inputs of a layer": Kind(Convolutional, options={"feature_layer": ("head", "inputs")}, error=None),
     "frozen": Kind(frozen, error=None),
+    "attention and cache": Kind(Encoder, error=None),
+    "normalisation and dropout": Kind(normalised, error=None),
+    "tied weights": Kind(Tied, error=None),
+    "keywords": Kind(Keywords, inputs={"left": LEFT}, batch=lambda inputs, targets: {**inputs, "labels": targets}),
+    "data parallel": Kind(lambda: torch.nn.DataParallel(Network())),
+    "float64 on float32": Kind(lambda: Network().double(), dtype=torch.float32),
 }
 table = pytest.mark.parametrize("name", KINDS)
 
@@ -148,7 +202,7 @@ def measured(name: str, diagnostic: str) -> np.ndarray:
     """Numbers of a diagnostic for a kind of network and data."""
     kind = KINDS[name]
     model = kind.make()
-    dtype = next(model.parameters()).dtype
+    dtype = kind.dtype or next(model.parameters()).dtype
     quiet = {"progress": False}
     if diagnostic == "ntk":
         return ntk(model, kind.inputs, **quiet).values
@@ -171,6 +225,8 @@ def measured(name: str, diagnostic: str) -> np.ndarray:
 
 
 @table
+# Of torch, on the speed of its attention.
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 @pytest.mark.parametrize("diagnostic", ["diagnose", "ntk", "laziness", "forecast", "stability"])
 def test_kinds_of_networks_and_data(name: str, diagnostic: str) -> None:
     found = measured(name, diagnostic)
@@ -196,6 +252,108 @@ def test_frozen_layers_are_left_out_of_the_kernel() -> None:
         with pytest.raises(ValueError, match="no parameters that require gradients") as caught:
             diagnostic(part, LEFT, progress=False)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+def test_the_kernel_of_attention_is_that_of_its_gradients() -> None:
+    """In evaluation mode torch has a fast path for attention, which has no derivatives."""
+    model = Encoder().eval()
+    rows = []
+    for output in model(torch.tensor(LEFT[:4]))["logits"].flatten():
+        parts = torch.autograd.grad(output, list(model.parameters()), retain_graph=True)
+        rows.append(torch.cat([part.flatten() for part in parts]))
+    whole = torch.stack(rows) @ torch.stack(rows).T
+    expected = whole.reshape(4, CLASSES, 4, CLASSES).diagonal(dim1=1, dim2=3).sum(-1)
+    np.testing.assert_allclose(ntk(model, LEFT[:4], progress=False), expected, rtol=1e-4)
+
+
+def test_state_dicts_of_wrapped_modules() -> None:
+    model, wrapped = Network(), torch.nn.DataParallel(Network())
+    states = model.state_dict(), wrapped.state_dict(), torch.compile(wrapped).state_dict()
+    kernels = [ntk(one, LEFT, parameters=state, progress=False) for one in (model, wrapped) for state in states]
+    for kernel in kernels:
+        np.testing.assert_array_equal(kernel, kernels[0])
+    inner = torch.nn.Sequential()
+    inner.add_module("module", Network())  # the name of a layer, not of a wrapper
+    np.testing.assert_array_equal(ntk(inner, LEFT, parameters=inner.state_dict(), progress=False), kernels[0])
+
+
+class Lazy(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.LazyLinear(CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(x)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: torch.jit.trace(Network(), torch.tensor(LEFT)), "ScriptModule hides"),
+        (lambda: torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, CLASSES))), "ScriptModule hides"),
+        (Lazy, "'head.weight' has no shape yet"),
+    ],
+)
+def test_modules_without_layers_or_shapes(make: typing.Any, words: str) -> None:
+    data = [(torch.tensor(LEFT), torch.tensor(LABELS))]
+    measures: list[typing.Any] = [
+        lambda model: ntk(model, LEFT, progress=False),
+        lambda model: laziness(model, model.state_dict(), model, LEFT, progress=False),
+        lambda model: forecast(model, LEFT, NUMBERS, progress=False),
+        lambda model: solvable.torch.stability(model, data, progress=False),
+    ]
+    if make is not Lazy:  # which the first batch of a diagnosis gives its shapes
+        measures.append(lambda model: solvable.torch.diagnose(model, data, data, progress=False))
+    for measure in measures:
+        with pytest.raises(ValueError, match=words) as caught:
+            measure(make())
+        assert "\n" not in str(caught.value)
+
+
+class Stateful(eqx.Module):
+    """Equinox's batch normalisation, whose running statistics are an argument and a result."""
+
+    first: eqx.nn.Linear
+    norm: eqx.nn.BatchNorm
+    head: eqx.nn.Linear
+
+    def __init__(self, key: typing.Any) -> None:
+        self.first, self.norm = eqx.nn.Linear(4, 8, key=key), eqx.nn.BatchNorm(8, "batch", mode="batch")
+        self.head = eqx.nn.Linear(8, CLASSES, key=key)
+
+    def __call__(self, x: typing.Any, state: typing.Any) -> typing.Any:
+        x, state = self.norm(jnp.tanh(self.first(x)), state)
+        return self.head(x), state
+
+
+def test_equinox_modules_with_state() -> None:
+    model, state = eqx.nn.make_with_state(Stateful)(jax.random.key(0))
+    _, state = jax.vmap(model, axis_name="batch", in_axes=(0, None), out_axes=(0, None))(jnp.asarray(LEFT), state)
+    data = LEFT, LABELS
+    measures: list[typing.Any] = [
+        lambda model, **options: ntk(model, LEFT, progress=False, **options),
+        lambda model, **options: forecast(model, LEFT, NUMBERS, progress=False, **options),
+        lambda model, **options: stability(model, data, progress=False, **options),
+    ]
+    for measure in (*measures, lambda model: solvable.equinox.diagnose(model, data, data, progress=False)):
+        with pytest.raises(TypeError, match=r"'state': give a function") as caught:
+            measure(model)
+        assert "\n" not in str(caught.value)
+        with pytest.raises(ValueError, match=r"not tuple") as caught:
+            measure((model, state))
+        assert "\n" not in str(caught.value)
+
+    def apply(module: typing.Any, inputs: typing.Any) -> typing.Any:
+        return jax.vmap(lambda x: module(x, state)[0])(inputs)
+
+    still = eqx.nn.inference_mode(model)
+    assert np.isfinite(ntk(apply, LEFT, parameters=still, progress=False)).all()
+    assert np.isfinite(forecast((apply, still), LEFT, NUMBERS, progress=False).eigenvalues).all()
+    assert stability(apply, data, parameters=still, progress=False).sharpness > 0
+    assert solvable.equinox.stability(model, data, apply=apply, progress=False).sharpness > 0
+    assert 0 < solvable.equinox.diagnose(model, data, data, apply=apply, progress=False).mp_distance < 1
 
 
 class Tree(eqx.Module):

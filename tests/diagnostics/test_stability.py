@@ -228,6 +228,17 @@ def test_the_default_look_costs_at_most_twenty_gradients():
     assert abs(again.sharpness - first.sharpness) <= 2 * again.error
 
 
+@pytest.mark.parametrize("batches", [1, 2, 7, 8, 9, 12])
+@pytest.mark.parametrize("budget", [12, 13, 20, 30])
+def test_no_budget_is_exceeded(budget, batches):
+    """Whether or not a part of the data is looked at first."""
+    data = in_batches(LABELS, *range(1, batches))
+    report = stability(apply, data, parameters=PARAMETERS, tolerance=0, budget=budget)
+    assert budget - 3 <= report.cost <= budget
+    with pytest.raises(ValueError, match="gradients, 12 or more"):
+        stability(apply, data, parameters=PARAMETERS, budget=11.9)
+
+
 def test_a_key_fixes_the_numbers():
     one, same, other = (stability(apply, (INPUTS, LABELS), parameters=PARAMETERS, key=key) for key in (1, 1, 2))
     np.testing.assert_array_equal(one.eigenvalues, same.eigenvalues)

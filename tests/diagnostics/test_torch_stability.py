@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import solvable.torch
 from solvable.diagnostics import stability
@@ -16,6 +17,15 @@ INPUTS, LABELS = RNG.normal(size=(30, 3)).astype("float32"), RNG.integers(0, 4, 
 TARGETS = RNG.normal(size=(30, 4)).astype("float32")
 DATA = torch.tensor(INPUTS), torch.tensor(LABELS)
 EXACT = {"budget": 900.0, "tolerance": 0, "dtype": "float64", "count": 41}
+
+
+class Apply(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
 
 
 def network(*between):
@@ -83,6 +93,83 @@ def test_rectifiers_have_a_hessian_almost_everywhere():
     report = stability(network(torch.nn.ReLU()), DATA, budget=60)
     assert report.sharpness > 0
     assert report.error < 1e-2 * report.sharpness
+
+
+class Sequence(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(16, 32)
+        self.layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.head = torch.nn.Linear(32, 16)
+
+    def forward(self, tokens):
+        return self.head(self.layer(self.embed(tokens)))
+
+
+def convolutional():
+    layers = [torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.BatchNorm2d(16), torch.nn.ReLU(), torch.nn.AvgPool2d(2)]
+    layers += [torch.nn.Conv2d(16, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(800, 4)]
+    return torch.nn.Sequential(*layers)
+
+
+def perceptron():
+    layers = [torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(64, 4))
+
+
+def multiplications(function):
+    with FlopCounterMode(display=False) as counter:
+        function()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("parts", [1, 3, 8, 20])
+@pytest.mark.parametrize(
+    ("make", "shape"), [(perceptron, (20,)), (convolutional, (3, 10, 10)), (Sequence, (6,))], ids=lambda v: str(v)
+)
+def test_a_look_takes_no_more_operations_than_it_says(make, shape, parts):
+    """Multiplications as torch counts them, in units of those of the gradient that training computes."""
+    torch.manual_seed(0)
+    module = make().eval()
+    if make is Sequence:
+        batches = [(torch.randint(16, (4, *shape)), torch.randint(16, (4, *shape))) for _ in range(parts)]
+    else:
+        batches = [(torch.randn(4, *shape), torch.randint(4, (4,))) for _ in range(parts)]
+
+    def gradient():
+        # Fused attention hides its products from the counter.
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            for inputs, targets in batches:
+                outputs = module(inputs)
+                outputs = outputs.reshape(-1, outputs.shape[-1])
+                torch.nn.functional.cross_entropy(outputs, targets.reshape(-1)).backward()
+
+    one = multiplications(gradient)
+    reports = []
+    taken = multiplications(lambda: reports.append(stability(module, batches, tolerance=0)))
+    (report,) = reports
+    assert taken / one <= report.cost <= 20
+
+
+class Squared(torch.autograd.Function):
+    """A custom function that has two derivatives and no forward mode."""
+
+    @staticmethod
+    def forward(context, x):
+        context.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(context, slope):
+        return 2 * context.saved_tensors[0] * slope
+
+
+def test_layers_without_forward_mode():
+    module = network(Apply(Squared.apply))
+    report = stability(module, DATA, **{**EXACT, "count": 20})
+    expected = stability(network(Apply(torch.square)), DATA, **{**EXACT, "count": 20})
+    np.testing.assert_allclose(report.gauss_newton, expected.gauss_newton, rtol=1e-9, atol=1e-12)
+    assert stability(module, DATA, tolerance=0).cost <= 20
 
 
 def test_frozen_parameters_and_those_of_no_optimizer_are_left_out():
@@ -201,15 +288,6 @@ class Once(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(context, slope):
         return slope * 2
-
-
-class Apply(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def transfer(
     if ":" not in model:
         check_choice("--model", model, names)
     network: Any = network_maker(model) if ":" in model else model
-    numbers, rates = _whole(widths), np.asarray(parse_range(learning_rates), float).tolist()
+    numbers, rates = _whole(widths), np.asarray(parse_range(learning_rates, "--learning-rates"), float).tolist()
     inputs, targets = inputs_and_targets(data)
     classes = targets.dtype.kind in "iub"
     if ":" not in model:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map
 
 from solvable.diagnostics.batches import as_batches
 
@@ -53,6 +54,19 @@ def unpack(batch: Any, device: Any) -> tuple[list[Any], dict[str, Any], torch.Te
             inputs = list(inputs[0])
         return [moved(value) for value in inputs], {}, torch.as_tensor(targets, device=device)
     raise ValueError(f"a batch must be (inputs, targets) or a mapping with labels, not {type(batch).__name__}")
+
+
+def in_precision_of(model: torch.nn.Module, value: Any) -> Any:
+    """Inputs, tensors or structures of them, as the parameters are: float32 data for a model in float64 or half."""
+    found = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
+    if len(found) != 1:
+        return value
+    (dtype,) = found
+
+    def cast(one: Any) -> Any:
+        return one.to(dtype) if isinstance(one, torch.Tensor) and one.is_floating_point() else one
+
+    return tree_map(cast, value)
 
 
 @contextmanager

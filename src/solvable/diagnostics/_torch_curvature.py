@@ -1,19 +1,30 @@
-"""Gradients and curvature products of a torch module by double backward. Imported only for torch modules."""
+"""Gradients and curvature products of a torch module. Imported only for torch modules.
 
+Products of the Hessian are computed by double backward: forward mode over backward multiplies as often, and fewer
+layers support it. Products of the Gauss-Newton matrix need one derivative along a direction, by forward mode where all
+layers have it. Double backward would take half as much again for convolutions, all of whose second derivatives torch
+computes at once.
+"""
+
+import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from solvable.diagnostics._torch_batches import batches_of, random_state_restored, unpack
-from solvable.diagnostics._torch_tangent import inference_mode, state_of, uncompiled
+from solvable.diagnostics._torch_tangent import inference_mode, state_of, unwrapped
 from solvable.diagnostics.curvature import (
+    FORWARD,
     IGNORED,
     REVERSE,
     Kind,
+    check_labels,
     check_loss,
     check_shapes,
     check_sums,
@@ -21,8 +32,13 @@ from solvable.diagnostics.curvature import (
     name_of,
     no_second_derivative,
 )
+from solvable.diagnostics.losses import checked_values
 from solvable.diagnostics.outputs import Field, find_outputs
 
+# The network on a batch, as a function of its trained parameters.
+Call = Callable[[dict[str, torch.Tensor]], torch.Tensor]
+# A Hessian product of a convolutional network: no more operations than of others, but they take more processor time.
+_CONVOLUTIONS = 3.5
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -45,7 +61,7 @@ class TorchCurvature:
         check_loss(loss)
         check_sums(loss)
         if isinstance(model, torch.nn.Module):
-            model = uncompiled(model)
+            model = unwrapped(model)
         self._model, self._loss, self._field = model, loss, output_field
         self._loader = batches_of(data, model, "training data", torch.float64)
         if isinstance(self._loader, Iterator):
@@ -77,13 +93,17 @@ class TorchCurvature:
         self.names = tuple(self._trained)
         self.size = sum(value.numel() for value in self._trained.values())
         self.loss_name = "" if loss is None else name_of(loss)
+        self._forward = True
+        self._convolutions = any(isinstance(layer, torch.nn.modules.conv._ConvNd) for layer in model.modules())
 
     @property
     def costs(self) -> Mapping[str, float]:
-        return REVERSE
+        found = FORWARD if self._forward else REVERSE
+        return {**found, "hessian": _CONVOLUTIONS} if self._convolutions else found
 
     def gradient(self) -> Iterator[tuple[float, float, np.ndarray]]:
-        def run(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, float, np.ndarray]:
+        def run(call: Call, targets: torch.Tensor) -> tuple[float, float, np.ndarray]:
+            outputs = call(self._trained)
             total, count = self._total(outputs, targets)
             if not total.requires_grad:
                 raise ValueError(
@@ -98,22 +118,46 @@ class TorchCurvature:
         direction = self._like(vector)
         one = self._hessian if kind == "hessian" else self._gauss_newton
 
-        def run(outputs: torch.Tensor, targets: torch.Tensor) -> np.ndarray:
+        def run(call: Call, targets: torch.Tensor) -> np.ndarray:
             try:
-                return self._flat(one(outputs, targets, direction))
+                return self._flat(one(call, targets, direction))
             except (RuntimeError, NotImplementedError) as error:
                 raise no_second_derivative(error) from error
 
         yield from self._over_batches(run)
 
-    def _hessian(self, outputs: torch.Tensor, targets: torch.Tensor, direction: list[torch.Tensor]) -> Any:
-        slopes = self._slopes(self._total(outputs, targets)[0], create_graph=True)
+    def _hessian(self, call: Call, targets: torch.Tensor, direction: list[torch.Tensor]) -> Any:
+        slopes = self._slopes(self._total(call(self._trained), targets)[0], create_graph=True)
         pairs = [(a, b) for a, b in zip(slopes, direction, strict=True) if a is not None and a.requires_grad]
         if not pairs:
             return [None] * len(direction)
         return self._slopes([a for a, _ in pairs], [b for _, b in pairs])
 
-    def _gauss_newton(self, outputs: torch.Tensor, targets: torch.Tensor, direction: list[torch.Tensor]) -> Any:
+    def _gauss_newton(self, call: Call, targets: torch.Tensor, direction: list[torch.Tensor]) -> Any:
+        outputs, along = self._pushed_forward(call, direction)
+        if along is None:
+            return [None] * len(direction)
+        found = outputs.detach().requires_grad_(True)
+        slope = torch.autograd.grad(self._total(found, targets)[0], found, create_graph=True)[0]
+        if not slope.requires_grad:
+            return [None] * len(direction)
+        return self._slopes(outputs, torch.autograd.grad(slope, found, along)[0])
+
+    def _pushed_forward(self, call: Call, direction: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Outputs with their graph, and their derivative along a direction of the parameters if they have one."""
+        if self._forward:
+            try:
+                # On first use torch compiles some rules by means that it has deprecated itself.
+                with forward_ad.dual_level(), warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+                    pairs = zip(self._trained.items(), direction, strict=True)
+                    outputs = call({name: forward_ad.make_dual(value, part) for (name, value), part in pairs})
+                    primal, along = forward_ad.unpack_dual(outputs)
+                if along is not None:
+                    return primal, along.detach()
+            except (RuntimeError, NotImplementedError):
+                pass  # a layer without forward mode
+            self._forward = False
+        outputs = call(self._trained)
         # The pullback is linear in its weights, so that its own pullback is the Jacobian-vector product.
         weights = torch.zeros_like(outputs, requires_grad=True)
         pulled = [
@@ -122,21 +166,19 @@ class TorchCurvature:
             if a is not None and a.requires_grad
         ]
         if not pulled:
-            return [None] * len(direction)
-        along = torch.autograd.grad([a for a, _ in pulled], weights, [b for _, b in pulled])[0]
-        found = outputs.detach().requires_grad_(True)
-        slope = torch.autograd.grad(self._total(found, targets)[0], found, create_graph=True)[0]
-        if not slope.requires_grad:
-            return [None] * len(direction)
-        return self._slopes(outputs, torch.autograd.grad(slope, found, along)[0])
+            return outputs, None
+        return outputs, torch.autograd.grad([a for a, _ in pulled], weights, [b for _, b in pulled])[0]
 
     def _slopes(self, of: Any, weights: Any = None, create_graph: bool = False) -> tuple[Any, ...]:
         return torch.autograd.grad(
             of, list(self._trained.values()), weights, create_graph=create_graph, retain_graph=True, allow_unused=True
         )
 
-    def _over_batches(self, run: Callable[[torch.Tensor, torch.Tensor], Any]) -> Iterator[Any]:
-        """Run a function of outputs and targets on every batch; the same batches in every pass, also of a shuffle."""
+    def _over_batches(self, run: Callable[[Call, torch.Tensor], Any]) -> Iterator[Any]:
+        """Run a function of network and targets on every batch; the same batches in every pass, also of a shuffle.
+
+        The network is given as a function of the trained parameters that returns the outputs.
+        """
         empty = True
         # Fused attention has no second derivative.
         with (
@@ -152,12 +194,14 @@ class TorchCurvature:
                 if not self.loss_name:
                     self._loss = chosen_loss(self._loss, integers)
                     self.loss_name = name_of(self._loss)
-                outputs = self._outputs(arguments, keywords, targets)
-                yield run(outputs, targets if integers else targets.to(self._dtype))
+                call = partial(self._outputs, arguments, keywords, targets)
+                yield run(call, targets if integers else targets.to(self._dtype))
         if empty:
             raise ValueError("the training data are empty: the loader gave no batch")
 
-    def _outputs(self, arguments: list[Any], keywords: dict[str, Any], targets: torch.Tensor) -> torch.Tensor:
+    def _outputs(
+        self, arguments: list[Any], keywords: dict[str, Any], targets: torch.Tensor, trained: dict[str, torch.Tensor]
+    ) -> torch.Tensor:
         def cast(value: Any) -> Any:
             value = torch.as_tensor(value, device=self._device) if isinstance(value, np.ndarray) else value
             return value.to(self._dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
@@ -166,7 +210,7 @@ class TorchCurvature:
         state = {name: value.clone() for name, value in self._rest.items()}
         returned = functional_call(
             self._model,
-            {**state, **self._trained},
+            {**state, **trained},
             tuple(map(cast, arguments)),
             {name: cast(value) for name, value in keywords.items()},
         )
@@ -177,14 +221,12 @@ class TorchCurvature:
         """The summed loss of a batch, and its number of samples."""
         if isinstance(self._loss, str):
             return _named(self._loss, outputs, targets)
-        found = torch.as_tensor(self._loss(outputs, targets))
         samples = len(targets) if targets.ndim else 1
+        found = torch.as_tensor(checked_values(self._loss(outputs, targets), samples))
+        if found.is_complex():
+            raise ValueError("loss must return real numbers, not complex ones: give their absolute value")
         if found.ndim == 0:
             return found * samples, float(samples)
-        if len(found) != samples:
-            raise ValueError(
-                f"loss must return a number or one for each of {samples} samples, not shape {tuple(found.shape)}"
-            )
         return found.reshape(samples, -1).mean(dim=1).sum(), float(samples)
 
     def _flat(self, slopes: Any) -> np.ndarray:
@@ -232,6 +274,7 @@ def _named(loss: str, outputs: torch.Tensor, targets: torch.Tensor) -> tuple[tor
             logarithms = torch.log_softmax(rows, dim=1)
             return -(targets.reshape(rows.shape) * logarithms).sum(), float(len(rows))
         labels = targets.reshape(-1).long()
+        check_labels(labels.cpu().numpy(), rows.shape[1])
         total = torch.nn.functional.cross_entropy(rows, labels, ignore_index=IGNORED, reduction="sum")
         return total, float((labels != IGNORED).sum())
     rows = outputs.reshape(len(outputs), -1)

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from solvable.diagnostics._torch_batches import batches_of, random_state_restored, unpack
+from solvable.diagnostics._torch_batches import batches_of, in_precision_of, random_state_restored, unpack
 from solvable.diagnostics._torch_layers import ForwardPass, feature_place, features_at, input_and_output, named_layer
-from solvable.diagnostics._torch_tangent import inference_mode, uncompiled
+from solvable.diagnostics._torch_tangent import inference_mode, unwrapped
 from solvable.diagnostics.outputs import Field
 from solvable.progress import progress_bar
 
@@ -38,7 +38,7 @@ def stream(
 ) -> Generator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Features, outputs and targets, batch by batch; every token of a sequence is a sample."""
     if isinstance(model, torch.nn.Module):
-        model = uncompiled(model)
+        model = unwrapped(model)
     if last_layer is not None and feature_layer is not None:
         raise ValueError("give last_layer or feature_layer, not both: each says where the features are")
     layer = None if last_layer is None else named_layer(model, last_layer)
@@ -52,7 +52,7 @@ def stream(
     ):
         for number, batch in enumerate(loader):
             arguments, keywords, targets = unpack(batch, chosen)
-            forward = partial(model, *arguments, **keywords)
+            forward = partial(model, *in_precision_of(model, arguments), **in_precision_of(model, keywords))
             if watched is not None:
                 yield *features_at(*watched, forward, sample_count(targets), output_field), targets
                 advance()

@@ -32,7 +32,7 @@ class TorchNetwork:
     def __init__(
         self, model: torch.nn.Module, parameters: Any, dtype: str | None, output_field: Field | None = None
     ) -> None:
-        model = uncompiled(model)
+        model = unwrapped(model)
         self._model, self._field = model, output_field
         self._layers: dict[str, torch.nn.Linear] | None = None
         target = None if dtype is None else getattr(torch, dtype)
@@ -146,16 +146,31 @@ class TorchNetwork:
         return rows.detach().to(self._dtype) if rows.is_floating_point() else rows
 
 
-def uncompiled(model: torch.nn.Module) -> torch.nn.Module:
-    """The module inside one of ``torch.compile``, whose parameters have other names and whose hooks do not run."""
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """The module inside ``torch.compile`` or a data-parallel wrapper, in which parameters have other names.
+
+    Hooks do not run in a compiled module, and copies on several devices have no tangent kernel.
+    """
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ValueError(
+            "a ScriptModule hides its layers and its derivatives: give the module that it was made from, with "
+            "load_state_dict(scripted.state_dict())"
+        )
     # Not imported for this: whoever has compiled a module has imported it.
     dynamo: Any = sys.modules.get("torch._dynamo")
-    return model._orig_mod if dynamo and isinstance(model, dynamo.OptimizedModule) else model  # type: ignore[return-value]
+    if dynamo and isinstance(model, dynamo.OptimizedModule):
+        return unwrapped(model._orig_mod)  # type: ignore[arg-type]
+    if isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+        return unwrapped(model.module)
+    return model
 
 
-def _uncompiled_names(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A state dict with the names that parameters have outside of ``torch.compile``."""
-    return {name.removeprefix("_orig_mod."): value for name, value in state.items()}
+def _unwrapped_names(state: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A state dict with the names that parameters have outside of wrappers, where those are the names of the model."""
+    for prefix in ("_orig_mod.", "module."):
+        if state and all(name.startswith(prefix) for name in state) and not set(state) & set(own):
+            return _unwrapped_names({name.removeprefix(prefix): value for name, value in state.items()}, own)
+    return state
 
 
 @contextmanager
@@ -231,17 +246,20 @@ def _agree(full: Mapping[str, torch.Tensor], name: str, layer: torch.nn.Linear, 
 
 
 def state_of(model: torch.nn.Module, parameters: Any) -> dict[str, torch.Tensor]:
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+            raise ValueError(f"parameter {name!r} has no shape yet: run the model on a batch once, which makes it")
     own = {name: value.detach() for name, value in (*model.named_parameters(), *model.named_buffers())}
     if parameters is None:
         return own
     if isinstance(parameters, torch.nn.Module):
-        parameters = uncompiled(parameters)
+        parameters = unwrapped(parameters)
         parameters = dict((*parameters.named_parameters(), *parameters.named_buffers()))
     if not isinstance(parameters, Mapping):
         raise ValueError(
             f"the parameters of a torch module are a module or a state dict, not {type(parameters).__name__}"
         )
-    parameters = _uncompiled_names(parameters)
+    parameters = _unwrapped_names(parameters, own)
     missing = [name for name, _ in model.named_parameters() if name not in parameters]
     if missing:
         raise ValueError(f"the parameters lack {missing[0]!r}, which the model has: pass its whole state_dict()")

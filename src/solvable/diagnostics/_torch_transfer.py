@@ -10,9 +10,11 @@ import torch
 from solvable.checks import check_count
 from solvable.diagnostics._torch_batches import batches_of, random_state_restored, unpack
 from solvable.diagnostics._torch_tangent import inference_mode
+from solvable.diagnostics.curvature import check_labels
+from solvable.diagnostics.losses import checked_values
 from solvable.diagnostics.outputs import Field, find_outputs
 from solvable.diagnostics.transfer import TransferReport, coordinate_check, coordinate_rate
-from solvable.diagnostics.transfer_arguments import ARGUMENTS, check_arguments, check_sizes
+from solvable.diagnostics.transfer_arguments import ARGUMENTS, check_arguments, check_first_loss, check_sizes
 from solvable.docstrings import shares_arguments
 from solvable.progress import progress_bar
 
@@ -101,6 +103,10 @@ def transfer(
     >>> report.losses.shape
     (2, 3, 4)
     """
+    if isinstance(make_model, torch.nn.Module) or not callable(make_model):
+        raise TypeError(
+            f"make_model must be a function of the width, not {type(make_model).__name__}: such as a lambda"
+        )
     numbers, rates, seeds = grid = check_arguments(
         widths=widths,
         learning_rates=learning_rates,
@@ -177,9 +183,12 @@ def _run(job: _Job, width: int, rate: float, seed: int) -> _Run:
         model.train()
         optimizer.zero_grad()
         value = _loss(job, model, arguments, keywords, targets)
-        value.backward()
         number = float(value.detach())
-        first = number if step == 0 else first
+        if step == 0:
+            check_first_loss(number, width)
+            _check_derivative(value)
+            first = number
+        value.backward()
         if not number <= job.diverged_above * first:
             return _Run(np.nan, initial, change)
         optimizer.step()
@@ -188,6 +197,14 @@ def _run(job: _Job, width: int, rate: float, seed: int) -> _Run:
             change = {name: _size(after[name] - values) for name, values in before.items()}
     final = _final_loss(job, model, device)
     return _Run(final if final <= job.diverged_above * first else np.nan, initial, change)
+
+
+def _check_derivative(value: torch.Tensor) -> None:
+    if not value.requires_grad:
+        raise ValueError(
+            "the loss has no derivative with respect to the parameters: look for detach, no_grad, argmax or NumPy in "
+            "the network and in the loss"
+        )
 
 
 def _endless(job: _Job, model: torch.nn.Module, seed: int) -> Iterator[Any]:
@@ -226,6 +243,8 @@ def _is_pair(data: Any) -> bool:
 def _tensors(pair: Any, model: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
     dtype = next(one.dtype for one in model.parameters() if one.is_floating_point())
     inputs, targets = (one if isinstance(one, torch.Tensor) else torch.tensor(np.asarray(one)) for one in pair)
+    if not len(inputs):
+        raise ValueError("the data are empty: give at least one sample")
     if len(inputs) != len(targets):
         raise ValueError(f"inputs and targets must have equally many rows, not {len(inputs)} and {len(targets)}")
     converted = [one.to(dtype) if one.is_floating_point() else one for one in (inputs, targets)]
@@ -235,12 +254,14 @@ def _tensors(pair: Any, model: torch.nn.Module) -> tuple[torch.Tensor, torch.Ten
 def _loss(job: _Job, model: Any, arguments: list[Any], keywords: dict[str, Any], targets: torch.Tensor) -> torch.Tensor:
     outputs, _ = find_outputs(model(*arguments, **keywords), job.output_field, samples=len(targets))
     if job.loss is not None:
-        return job.loss(outputs, targets)
+        # One number for each sample is as good as their mean.
+        return torch.as_tensor(checked_values(job.loss(outputs, targets), len(targets))).mean()
     if targets.is_floating_point():
         if outputs.numel() != targets.numel():
             shapes = f"{tuple(outputs.shape)} and {tuple(targets.shape)}"
             raise ValueError(f"outputs and targets have shapes {shapes}: give loss=, a function of both")
         return torch.nn.functional.mse_loss(outputs, targets.reshape(outputs.shape))
+    check_labels(targets.cpu().numpy(), outputs.shape[-1])
     return torch.nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array
 
 from solvable.diagnostics.batches import as_batches
-from solvable.diagnostics.losses import LossName, sample_loss
+from solvable.diagnostics.losses import LossName, checked_values, sample_loss
 from solvable.diagnostics.outputs import Field, find_outputs
 from solvable.diagnostics.precision import holds_float64, in_float64_if
 from solvable.numerics.determinism import jit
@@ -29,9 +29,12 @@ Loss = LossName | Callable[[Any, Any], Any]
 # The label that losses in PyTorch and Hugging Face ignore: padded tokens.
 IGNORED = -100
 NAMES = ("mse", "half-mse", "cross-entropy")
-# Reverse mode costs three forward passes; forward mode over it doubles that, reverse mode over it triples it.
-FORWARD = {"hessian": 2.0, "gauss-newton": 5 / 3}
-REVERSE = {"hessian": 3.0, "gauss-newton": 7 / 3}
+# Upper bounds of the operations of a product in those of a gradient, where layers multiply inputs and weights. The
+# derivative of such a layer has two terms: along a direction it costs two multiplications, and so does each of the
+# layer's two products in reverse mode. A gradient is 1 + 2 multiplications; a Hessian product adds 2 + 4 to them, and a
+# Gauss-Newton product is 1 + 2 + 2 of them with the derivative along a direction by forward mode.
+FORWARD = {"hessian": 3.0, "gauss-newton": 2.0}
+REVERSE = {"hessian": 3.0, "gauss-newton": 3.0}
 
 
 class NoSecondDerivativeError(ValueError):
@@ -93,6 +96,17 @@ def check_sums(loss: Any) -> None:
         raise ValueError(
             f"{name_of(loss)} sums over the samples of a batch: give the mean, reduction='mean' (curvatures of the sum "
             "are larger by the batch size)"
+        )
+
+
+def check_labels(labels: np.ndarray, classes: int) -> None:
+    """Raise a ValueError unless these are class numbers from 0, or ignored."""
+    kept = labels[labels != IGNORED]
+    if kept.size and (kept.min() < 0 or kept.max() >= classes):
+        wrong = kept.min() if kept.min() < 0 else kept.max()
+        raise ValueError(
+            f"label {wrong} is none of the {classes} classes that the outputs have: number classes from 0 to "
+            f"{classes - 1}, and mark ignored ones by {IGNORED}"
         )
 
 
@@ -197,6 +211,7 @@ class JaxCurvature:
             with in_float64_if(self.precision == "float64"):
                 total, count, slope = _gradient(batch_loss, self._trained, inputs, targets)
                 found = float(count), float(total), np.asarray(slope)
+                batch_loss.check_labels(self._trained, inputs, targets)
             yield found
 
     def product(self, kind: Kind, vector: np.ndarray) -> Iterator[np.ndarray]:
@@ -254,17 +269,27 @@ class _BatchLoss(eqx.Module):
             returned = self.apply(eqx.combine(trained, self.rest), inputs)
             return find_outputs(returned, self.output_field, samples=samples)[0]
 
+    def check_labels(self, trained: PyTree, inputs: Any, targets: Array) -> None:
+        """Raise a ValueError if targets are whole numbers that are no classes. JAX takes them for others."""
+        if self.loss == "cross-entropy" and jnp.issubdtype(targets.dtype, jnp.integer):
+            check_labels(np.asarray(targets), eqx.filter_eval_shape(self.outputs, trained, inputs).shape[-1])
+
     def total(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
         """The sum over samples, and their number."""
         with jax.default_matmul_precision("highest"):
             if isinstance(self.loss, str):
                 return _named(self.loss, outputs, targets)
-            found = jnp.asarray(self.loss(outputs, targets))
-        samples = targets.shape[0] if targets.ndim else 1
+            samples = targets.shape[0] if targets.ndim else 1
+            try:
+                found = jnp.asarray(checked_values(self.loss(outputs, targets), samples))
+            except jax.errors.TracerArrayConversionError:
+                raise ValueError("loss must be made of functions of jax.numpy: NumPy has no derivatives") from None
+        if not jnp.issubdtype(found.dtype, jnp.floating):
+            raise ValueError(
+                f"loss must return real numbers that have derivatives, not {found.dtype}: look for argmax in it"
+            )
         if found.ndim == 0:
             return found * samples, jnp.asarray(float(samples))
-        if found.shape[0] != samples:
-            raise ValueError(f"loss must return a number or one for each of {samples} samples, not shape {found.shape}")
         return jnp.sum(jnp.mean(found.reshape(samples, -1), axis=1)), jnp.asarray(float(samples))
 
 

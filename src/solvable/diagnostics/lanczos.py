@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import get_blas_funcs
 
 # A function of a vector v that returns A v, and, for each part A_b of A, the products of A_b v with all basis vectors.
 Operator = Callable[[np.ndarray, list[np.ndarray]], tuple[np.ndarray, np.ndarray]]
@@ -77,7 +78,7 @@ def lanczos(
     start: np.ndarray,
     steps: int,
     tolerance: float = 0.0,
-    advance: Callable[[], None] = lambda: None,
+    affordable: Callable[[], bool] = lambda: True,
 ) -> Krylov:
     """Run Lanczos from ``start`` for at most ``steps`` products, with full reorthogonalisation.
 
@@ -91,23 +92,25 @@ def lanczos(
         The largest number of products.
     tolerance
         Stop when the estimated error of the largest Ritz value is below this fraction of it; 0 uses all steps.
-    advance
-        Called after every product.
+    affordable
+        Asked before every product but the first whether there is budget left for it.
     """
     basis = [_unit(start)]
     columns: list[np.ndarray] = []
     parts: list[np.ndarray] = []
     found: Krylov | None = None
     for step in range(1, min(steps, start.size) + 1):
+        if step > 1 and not affordable():
+            break
         product, inner = operator(basis[-1], basis)
-        advance()
         parts.append(inner)
-        overlaps = np.array([np.dot(q, product) for q in basis], float)
         rest = product.astype(basis[0].dtype)
+        overlaps = np.array([np.dot(q, rest) for q in basis], float)
         columns.append(overlaps)
+        add = get_blas_funcs("axpy", (rest,))
         for _ in range(2):  # once more: the first pass leaves rounding errors of the size of the product
             for q in basis:
-                rest = rest - q * q.dtype.type(np.dot(q, rest))
+                rest = add(q, rest, a=-np.dot(q, rest))  # in place
         left = float(np.linalg.norm(rest))
         scale = max(float(np.abs(column).max()) for column in columns)
         exhausted = left <= _BREAKDOWN * float(np.finfo(basis[0].dtype).eps) * scale
@@ -176,7 +179,6 @@ def quadrature(
     probes: int,
     steps: int,
     key: int,
-    advance: Callable[[], None] = lambda: None,
 ) -> Density:
     """Stochastic Lanczos quadrature: the spectral density seen by random vectors of independent signs.
 
@@ -192,13 +194,11 @@ def quadrature(
         Products for each of them.
     key
         Random seed.
-    advance
-        Called after every product.
     """
     nodes, weights = [], []
     for probe in range(probes):
         signs = np.random.default_rng([key, 1, probe]).integers(0, 2, size) * 2 - 1
-        found = lanczos(operator, signs.astype(dtype), steps, 0.0, advance)
+        found = lanczos(operator, signs.astype(dtype), steps)
         nodes.append(found.values)
         weights.append(found.weights)
     return Density(nodes, weights)

@@ -15,6 +15,7 @@ from jaxtyping import Array
 from solvable.diagnostics.linear_layers import linear_layers
 from solvable.diagnostics.outputs import Field, find_outputs, plain_fields, select_field
 from solvable.diagnostics.precision import precision_of
+from solvable.diagnostics.tangent import call_module
 from solvable.numerics.determinism import jit
 
 Apply = Callable[[Any, Array], Array]
@@ -25,7 +26,7 @@ _CHECKED_INPUTS = 8
 
 def vmapped(model: Any, inputs: Array) -> Array:
     """A network that takes one sample, run on a batch."""
-    return jax.vmap(lambda x: plain_fields(model(x)))(inputs)
+    return jax.vmap(lambda x: plain_fields(call_module(model, x)))(inputs)
 
 
 def outputs_of(model: Any, inputs: Any, apply: Apply, field: Field | None) -> tuple[Array, Field | None]:

@@ -62,6 +62,9 @@ class CsvLog:
 
     def write(self, epoch: float, numbers: Mapping[str, float]) -> None:
         row = {"epoch": epoch, **numbers}
+        check_folder_is_there(self._path.parent)
+        if not self._path.exists():
+            self._columns = []  # removed: it starts anew, with a header
         missing = [name for name in row if name not in self._columns]
         if missing:
             rows = self._rows() if self._columns else []
@@ -80,7 +83,10 @@ class CsvLog:
         """The columns of the file, which then ends with a whole row; none for a new one."""
         if not self._path.exists() or not self._path.stat().st_size:
             return []
-        text = self._path.read_text("utf-8")
+        try:
+            text = self._path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self._path} is not the log of a tracker: it is not text; name another file") from error
         columns = next(csv.reader(io.StringIO(text)), [])
         if "epoch" not in columns:
             raise ValueError(f"{self._path} is not the log of a tracker: it has no column epoch; name another file")
@@ -113,10 +119,12 @@ class TensorBoardLog:
             ) from error
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"cannot log to {folder}: it is a file; name a folder, or a file that ends in .csv")
-        self._writer = Writer(str(folder))
+        self._folder, self._writer = folder, Writer(str(folder))
         self._last = -1
 
     def write(self, epoch: float, numbers: Mapping[str, float]) -> None:
+        # The writer opens its file anew in a thread of its own, whose errors nobody would catch.
+        check_folder_is_there(self._folder)
         self._last = next_step(epoch, self._last)
         for name, value in {"epoch": epoch, **numbers}.items():
             self._writer.add_scalar(name, value, self._last)
@@ -132,6 +140,21 @@ class RunLog:
     def write(self, epoch: float, numbers: Mapping[str, float]) -> None:
         self._last = next_step(epoch, self._last)
         self._run.log({"epoch": epoch, **numbers}, step=self._last)
+
+
+def check_folder_is_there(folder: Path) -> None:
+    """Raise a ValueError if the folder of a log is gone, with a remedy.
+
+    Parameters
+    ----------
+    folder
+        The folder that the log was begun in.
+    """
+    if not folder.is_dir():
+        raise ValueError(
+            f"cannot log to {folder}, which was there when the tracker was made: make the folder again; history still "
+            "has every measurement"
+        )
 
 
 def next_step(epoch: float, last: int) -> int:

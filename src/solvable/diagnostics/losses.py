@@ -49,4 +49,21 @@ def _cross_entropy(outputs: Array, targets: Array) -> Array:
     return -jnp.sum(targets * logarithms, axis=1)
 
 
+def checked_values(found: Any, samples: int) -> Any:
+    """What a loss function returned, if it is a number or has one for each sample; else a ValueError.
+
+    Parameters
+    ----------
+    found
+        What it returned: an array or tensor.
+    samples
+        Number of samples in the batch.
+    """
+    shape = getattr(found, "shape", None)
+    if isinstance(found, int | float) or (shape is not None and (not len(shape) or shape[0] == samples)):
+        return found
+    given = type(found).__name__ if shape is None else f"shape {tuple(shape)}"
+    raise ValueError(f"loss must return a number or one for each of {samples} samples, not {given}")
+
+
 _LOSSES: dict[Any, SampleLoss] = {"mse": _mse, "half-mse": _half_mse, "cross-entropy": _cross_entropy}

@@ -9,12 +9,12 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from solvable.checks import check_count, check_value, rules
+from solvable.checks import Rule, check_count, check_value, rules
 from solvable.diagnostics.curvature import Curvature, JaxCurvature, Kind, Loss
 from solvable.diagnostics.lanczos import Density, Krylov, Operator, lanczos, quadrature
 from solvable.diagnostics.outputs import Field, plain_fields
 from solvable.diagnostics.stability_report import StabilityReport
-from solvable.diagnostics.tangent import call_module, is_torch
+from solvable.diagnostics.tangent import call_module, is_torch, shown
 from solvable.diagnostics.update_rule import UpdateRule
 from solvable.progress import progress_bar
 
@@ -22,8 +22,14 @@ from solvable.progress import progress_bar
 _DENSITY_STEPS = 24
 # A part of the data that is at most this much of it is looked at first.
 _SCOUTED, _SCOUT_STEPS = 1 / 8, 8
-# The share of the budget for the Gauss-Newton matrix, whose products start from the eigenvectors of the Hessian.
-_GAUSS_NEWTON_SHARE = 0.25
+# The least number of products of each matrix. Those of Gauss-Newton start from the eigenvectors of the Hessian.
+_LEAST = 2
+# What this costs: a gradient, up to 3.5 for each product of the Hessian and 2 for each of Gauss-Newton.
+_LEAST_BUDGET = 12
+_budget_rule = Rule(
+    f"a number of gradients, {_LEAST_BUDGET} or more: one, and {_LEAST} products of each matrix",
+    lambda value: _LEAST_BUDGET <= value < math.inf,
+)
 # Larger antisymmetric parts are not rounding: the loss is not the same function in every product.
 _LARGEST_ASYMMETRY = 0.02
 
@@ -86,7 +92,9 @@ def stability(
     count
         Number of eigenvalues in the report.
     budget
-        Work that the eigenvalues may take, in gradients of the whole training loss.
+        Work that the eigenvalues may take, in gradients of the whole training loss, at least 12. A product of the
+        Hessian counts 3 (3.5 with convolutions in torch) and one of the Gauss-Newton matrix 2 (3 where forward mode is
+        missing).
     tolerance
         Stop earlier when the largest eigenvalue is known to this relative accuracy; 0 uses the whole budget.
     density
@@ -119,7 +127,7 @@ def stability(
     (2.0, 0.8)
     """
     check_count("count", count)
-    check_value("budget", budget, rules.positive, False, "gradients of the training loss")
+    check_value("budget", budget, _budget_rule, False, "gradients of the training loss")
     check_value("tolerance", tolerance, rules.not_negative, False, "relative accuracy of the largest eigenvalue")
     check_count("probes", probes, least=2)
     rule = _rule(optimizer, step, learning_rate, momentum, nesterov, weight_decay)
@@ -173,7 +181,8 @@ def _curvature(
         return JaxCurvature(_batched, module, data, loss, dtype, trainable, output_field)
     if not callable(model):
         raise ValueError(
-            f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not {model!r}"
+            f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not "
+            f"{shown(model)}"
         )
     if parameters is None:
         raise ValueError("a function apply(parameters, inputs) needs its parameters: pass parameters=...")
@@ -200,11 +209,18 @@ def _measure(
     first = look.start(key, start)
     scouted = look.counts[0] / look.samples
     left = budget - look.cost
-    if start is None and scouted <= _SCOUTED and left > scouted * _SCOUT_STEPS * network.costs["hessian"] + 4:
+    # What is kept for the rest.
+    least = {kind: _LEAST * network.costs[kind] for kind in network.costs}
+    if (
+        start is None
+        and scouted <= _SCOUTED
+        and left >= scouted * _SCOUT_STEPS * network.costs["hessian"] + sum(least.values())
+    ):
         scout = lanczos(look.operator("hessian", batches=1), first, _SCOUT_STEPS, tolerance)
         first = scout.vector(min(count, len(scout.values)))
-    steps = max(2, int((budget - look.cost) * (1 - _GAUSS_NEWTON_SHARE) / network.costs["hessian"]))
-    hessian = lanczos(look.operator("hessian"), first, steps, tolerance)
+    hessian = lanczos(
+        look.operator("hessian"), first, network.size, tolerance, look.within(budget - least["gauss-newton"], "hessian")
+    )
     if hessian.asymmetry > _LARGEST_ASYMMETRY:
         raise ValueError(
             f"products of the Hessian are not symmetric ({hessian.asymmetry:.2g} of its size): the loss changes "
@@ -215,8 +231,13 @@ def _measure(
             "the Hessian is zero in every direction that was tried: the loss is linear in the parameters, or detach, "
             "sign, argmax or the like hide its second derivative"
         )
-    steps = max(2, int((budget - look.cost + 1e-9) / network.costs["gauss-newton"]))
-    gauss_newton = lanczos(look.operator("gauss-newton"), hessian.vector(count), steps, tolerance)
+    gauss_newton = lanczos(
+        look.operator("gauss-newton"),
+        hessian.vector(count),
+        network.size,
+        tolerance,
+        look.within(budget, "gauss-newton"),
+    )
     cost = round(look.cost, 6)
     found = None
     if probes:
@@ -295,17 +316,23 @@ class _Look:
             scaled = vector if self.scale is None else (vector * self.scale).astype(vector.dtype)
             total, inner = np.zeros(vector.size), []
             passes = self.network.product(kind, scaled)
-            for number, (part, count) in enumerate(zip(passes, chosen, strict=False), start=1):
-                if not np.isfinite(part).all():
+            # In this order: a part that is not asked for is not computed.
+            for number, (count, part) in enumerate(zip(chosen, passes, strict=False), start=1):
+                # The quick test first: a sum of finite squares may overflow.
+                if not math.isfinite(np.dot(part, part)) and not np.isfinite(part).all():
                     raise ValueError(
                         f"a product of the {kind} matrix is not finite on batch {number}, although the gradient is: "
                         "look for square roots and norms of zero in the network"
                     )
-                mean = part / max(count, 1.0) + (self.decay * scaled)
-                mean = mean if self.scale is None else mean * self.scale
-                total += mean * (count / samples)
-                inner.append([float(np.dot(q, mean)) for q in basis])
+                part = part if self.scale is None else (part * self.scale).astype(vector.dtype)
+                total += part
+                inner.append(np.array([float(np.dot(q, part)) for q in basis]) / max(count, 1.0))
             passes.close()  # type: ignore[attr-defined]
+            total /= samples
+            if np.any(self.decay):
+                shift = self.decay * scaled if self.scale is None else self.decay * scaled * self.scale
+                total += shift
+                inner = [part + np.array([float(np.dot(q, shift)) for q in basis]) for part in inner]
             if len(inner) != len(chosen):
                 raise ValueError(
                     f"the data had {len(self.counts)} batches in the first pass and {len(inner)} in a later one: give "
@@ -315,6 +342,10 @@ class _Look:
             return total, np.array(inner)
 
         return apply
+
+    def within(self, budget: float, kind: Kind) -> Callable[[], bool]:
+        """Whether there is budget for another product, asked anew each time: forward mode may prove missing."""
+        return lambda: self.cost + self.network.costs[kind] <= budget + 1e-9
 
     def _spend(self, amount: float) -> None:
         self.cost += amount

@@ -90,11 +90,17 @@ def network_of(
         return JaxNetwork(call_module, eqx.nn.inference_mode(module), dtype, batched=False, output_field=output_field)
     if not callable(model):
         raise ValueError(
-            f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not {model!r}"
+            f"model must be a function apply(parameters, inputs), an Equinox module or a torch module, not "
+            f"{shown(model)}"
         )
     if parameters is None:
         raise ValueError("a function apply(parameters, inputs) needs its parameters: pass parameters=...")
     return JaxNetwork(model, parameters, dtype, batched=True, output_field=output_field)
+
+
+def shown(value: Any) -> str:
+    """A value for an error message: plain ones in full, others by their type, because networks print on many lines."""
+    return repr(value) if value is None or isinstance(value, str | int | float) else type(value).__name__
 
 
 def is_torch(model: Any) -> bool:
@@ -106,9 +112,23 @@ def is_torch(model: Any) -> bool:
 
 def call_module(module: Any, x: Any) -> Any:
     """A module of one sample: several inputs are positional arguments or keywords."""
-    if isinstance(x, dict):
-        return module(**x)
-    return module(*x) if isinstance(x, tuple) else module(x)
+    try:
+        if isinstance(x, dict):
+            return module(**x)
+        return module(*x) if isinstance(x, tuple) else module(x)
+    except TypeError as error:
+        raise more_arguments(module, error) from error
+
+
+def more_arguments(module: Any, error: TypeError) -> TypeError:
+    """The error of a call that lacked an argument, such as the state of batch normalisation, with a remedy."""
+    words = str(error)
+    if "required positional argument" not in words and "required keyword" not in words:
+        return error
+    return TypeError(
+        f"{words}: give a function of {type(module).__name__} and a batch of inputs that adds it, as apply= to "
+        "diagnose and trackers, and elsewhere in place of the module, with parameters=module"
+    )
 
 
 def _in_own_precision(method: Callable[Concatenate["JaxNetwork", P], R]) -> Callable[Concatenate["JaxNetwork", P], R]:

@@ -75,9 +75,13 @@ def check_grid(widths: Any, learning_rates: Any, seeds: Any) -> Grid:
     numbers = np.unique(numbers)
     if numbers.size < 2:
         raise ValueError(f"a drift needs two widths or more, not {widths!r}: add widths, best by factors of two")
-    rates = np.unique(np.asarray(learning_rates, float))
-    if not (np.isfinite(rates).all() and (rates > 0).all()):
-        raise ValueError(f"learning_rates must be positive finite numbers, not {learning_rates!r}")
+    try:
+        rates = np.atleast_1d(np.asarray(learning_rates, float))
+    except (TypeError, ValueError):
+        rates = np.array([np.nan])
+    if not (rates.ndim == 1 and np.isfinite(rates).all() and (rates > 0).all()):
+        raise ValueError(f"learning_rates must be a list of positive finite numbers, not {learning_rates!r}")
+    rates = np.unique(rates)
     if rates.size < 3:
         raise ValueError(
             f"an optimum needs three learning rates or more, not {rates.size}: give a grid, such as "
@@ -88,8 +92,22 @@ def check_grid(widths: Any, learning_rates: Any, seeds: Any) -> Grid:
     return Grid(numbers, rates, int(seeds))
 
 
+def check_first_loss(losses: Any, width: int) -> None:
+    """Raise a ValueError unless all losses before training are finite: no rate can mend those."""
+    if not np.isfinite(losses).all():
+        raise ValueError(
+            f"the loss of width {width} is not finite before training: look for NaN in the data, in the network and in "
+            "the loss"
+        )
+
+
 def check_sizes(widths: np.ndarray, parameters: list[int]) -> np.ndarray:
     """The numbers of parameters, or a ValueError if two widths make networks of the same size."""
+    if not all(parameters):
+        raise ValueError(
+            f"the network of width {widths[parameters.index(0)]} has no parameters to train: return a network from the "
+            "function that makes it"
+        )
     for index in range(1, len(parameters)):
         if parameters[index] == parameters[index - 1]:
             raise ValueError(

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from solvable.checks import check_count
-from solvable.diagnostics.tangent import is_torch
+from solvable.diagnostics.tangent import is_torch, shown
 from solvable.networks.mlp import MLP
 from solvable.networks.parts import Constant
 
@@ -50,8 +50,10 @@ def initial_networks(model: Any, parameters: Any, seeds: int | None, key: int) -
                 f"one network cannot be initialised with {seeds} seeds: give a function of key or seed that makes it"
             )
         return [_initial(model, parameters)]
+    if isinstance(model, tuple) and len(model) == 2 and callable(model[0]) and not isinstance(model[0], eqx.Module):
+        return initial_networks(*model, seeds, key)
     if not callable(model):
-        raise ValueError(f"model must be {_FORMS}, or a function that makes one, not {model!r}")
+        raise ValueError(f"model must be {_FORMS}, or a function that makes one, not {shown(model)}")
     count = _DEFAULT_SEEDS if seeds is None else check_count("seeds", seeds)
     return [_made(model, key, seed) for seed in range(count)]
 

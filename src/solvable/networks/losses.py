@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from solvable.diagnostics.losses import LossName, SampleLoss, sample_loss
+from solvable.diagnostics.losses import LossName, SampleLoss, checked_values, sample_loss
 
-__all__ = ["LossName", "SampleLoss", "correct", "is_classification", "sample_loss"]
+__all__ = ["LossName", "SampleLoss", "checked_values", "correct", "is_classification", "sample_loss"]
 
 
 def is_classification(outputs: int, targets: Array) -> bool:

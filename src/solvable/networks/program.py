@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from solvable.networks.losses import SampleLoss, correct, is_classification
+from solvable.networks.losses import SampleLoss, checked_values, correct, is_classification
 from solvable.networks.parts import cast, running, trainable, training_forward
 from solvable.networks.sources import Fixed, Fresh, Source, equal_batch_size, initial_order, next_batch, row_mask
 from solvable.numerics.determinism import jit
@@ -212,7 +212,9 @@ def advance(recipe: Recipe, runs: Runs, single: bool = False) -> Callable[..., S
         def objective(parameters: PyTree, inputs: Array, targets: Array, mask: Array | None) -> tuple[Array, PyTree]:
             network = eqx.combine(parameters, state.running, run.rest)
             outputs, after = training_forward(network, inputs, recipe.step_dtype)
-            return _mean(recipe.loss(outputs, targets), mask), eqx.filter(after, running(after))
+            return _mean(checked_values(recipe.loss(outputs, targets), len(inputs)), mask), eqx.filter(
+                after, running(after)
+            )
 
         gradient_of = jax.value_and_grad(objective, has_aux=True)
         if recipe.gradient_accumulation_steps > 1:
@@ -312,7 +314,7 @@ def losses(network: Any, data: Source, loss: SampleLoss, batch_size: int | None,
     found = {}
     for name, (inputs, targets, rows) in sets.items():
         outputs = outputs_in_batches(network, inputs)
-        found[f"{name}_loss"] = _mean(loss(outputs, targets), rows)
+        found[f"{name}_loss"] = _mean(checked_values(loss(outputs, targets), len(outputs)), rows)
         if outputs.ndim == 2 and is_classification(outputs.shape[1], targets):
             found[f"{name}_accuracy"] = _mean(correct(outputs, targets), rows)
     return found

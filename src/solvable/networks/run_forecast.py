@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from solvable.checks import check_choice
+from solvable.diagnostics.tangent import shown
 from solvable.inference.backtest import fit_part, later
 from solvable.inference.discrepancy import Backtest, Origin
 from solvable.inference.empirical_laws import PowerLaw
@@ -150,7 +151,8 @@ def _clock(training: Any, loss: str, outputs: int) -> Clock:
     if isinstance(training, bool) or not isinstance(training, Training | int | float | np.floating | np.integer):
         raise ValueError(
             f"training must say how the run is trained, a learning rate or such as GradientDescent(0.1, momentum=0.9), "
-            f"not {training!r}"
+            f"not {shown(training)}: the forecast is of "
+            "gradient descent and SGD, not of Adam"
         )
     if not isinstance(training, Training):
         training = GradientDescent(float(training))

@@ -16,7 +16,7 @@ import xarray as xr
 
 from solvable.checks import check_choice
 from solvable.diagnostics.transfer import TransferReport, coordinate_check, coordinate_rate
-from solvable.diagnostics.transfer_arguments import ARGUMENTS, check_arguments, check_sizes
+from solvable.diagnostics.transfer_arguments import ARGUMENTS, check_arguments, check_first_loss, check_sizes
 from solvable.docstrings import shares_arguments
 from solvable.networks.losses import LossName, SampleLoss, sample_loss
 from solvable.networks.mlp import MLP, LayerwiseParameterisation
@@ -25,7 +25,7 @@ from solvable.networks.parts import trainable
 from solvable.networks.sources import Fixed, Fresh, Source
 from solvable.networks.stable_rate import SquaredLoss, stable_learning_rate
 from solvable.networks.training import Precision, train
-from solvable.networks.transfer_widths import Checkpoint, WidthResult, width_result
+from solvable.networks.transfer_widths import Checkpoint, WidthResult, loss_name, width_result
 from solvable.precision import in_float64
 from solvable.progress import progress_bar
 
@@ -152,6 +152,7 @@ def transfer(
                     keep_networks=False,
                     progress=False,
                 )
+                check_first_loss(training.curves[loss_name(training.curves)].isel(time=0).values, width)
                 stable = _stable_rate(make, width, first, base, kind, loss)
                 seconds = time.monotonic() - begin
                 done = width_result(training.curves, layers, coordinate_steps, diverged_above, stable, seconds)
@@ -231,7 +232,8 @@ def _source(data: Any, key: jax.Array) -> Source:
     found = data(key) if _is_factory(data) else data
     if not isinstance(found, Fixed | Fresh):
         raise TypeError(
-            f"data must be networks.Fixed or networks.Fresh, or a function data(key) that makes one, not {found!r}"
+            f"data must be networks.Fixed or networks.Fresh, or a function data(key) that makes one, not "
+            f"{type(found).__name__}: give networks.Fixed(inputs, targets)"
         )
     return found
 
