@@ -261,6 +261,7 @@ _MEANINGS = {
     "cumulative_quality": Meaning("cumulative quality", "1", "Π*(k)"),
     "cumulative_utilisation": Meaning("cumulative utilisation", "1", "Π̂(k)"),
     "mp_distance": Meaning("distance to the minimum projection", "1", "κ_CKA"),
+    "constant_overlap": Meaning("overlap of the first feature with a constant", "1", "⟨e_1|1⟩"),
     "within_class": Meaning("within-class over between-class variance", "1", "NC1"),
     "self_duality": Meaning("distance of the weights from the class means", "1", "NC3"),
     "nearest_class": Meaning("disagreement with the nearest class mean", "1", "NC4"),

@@ -27,6 +27,7 @@ from solvable.papers.layerwise._image_pictures import (
     DIMENSIONS,
     SQUARED,
     at_end,
+    constant_claim,
     dimension_claim,
     draw_features,
     minimum_feature_claim,
@@ -71,6 +72,7 @@ def _full_claims(classes: int, end: xr.Dataset) -> list[Claim]:
         dimension_claim(name, end, classes, 0.05, because, SQUARED),
         dimension_claim(name, end, classes, 0.1, because, "intensity"),
         share_claim(name, end, classes, 0.05, "no others are used (Fig. 2.4 b); as for D_eff"),
+        constant_claim(name, end),
     ]
 
 
@@ -80,6 +82,7 @@ def _quick_claims(classes: int, end: xr.Dataset) -> list[Claim]:
         minimum_feature_claim(name, end),
         *(dimension_claim(name, end, classes, half, "rounds to the number of classes", kind) for kind in _COUNTED),
         share_claim(name, end, classes, 0.05, "no others are used (Fig. 2.4 b)"),
+        constant_claim(name, end),
     ]
 
 
