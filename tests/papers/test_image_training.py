@@ -44,7 +44,8 @@ def test_a_record_is_what_the_diagnostics_say(piece: int, accelerator: bool, mon
         np.testing.assert_allclose(found[name][: report.rank], getattr(report, name), rtol=1e-6, atol=1e-9)
         assert np.isnan(found[name][report.rank :]).all()
         assert found[name].size == 8
-    assert found["mp_distance"] == pytest.approx(report.mp_distance, rel=1e-6)
+    for name in ("mp_distance", "constant_overlap"):
+        assert found[name] == pytest.approx(getattr(report, name), rel=1e-6)
     for name, value in report.effective_dimensions.items():
         assert found[f"effective_dimension_{name}"] == pytest.approx(value, rel=1e-6)
     collapse = solvable.equinox.collapse(NETWORK, train, progress=False)

@@ -60,6 +60,12 @@ ARMS = {
     "PyTorch's start": Arm(std=None),
     "rate 5e-3": Arm(rate=5e-3),
     "rate 3e-4": Arm(rate=3e-4),
+    "std 0.001, no decay": Arm(std=1e-3, decay=0.0),
+    "std 0.001, decay 5e-4": Arm(std=1e-3, decay=5e-4),
+    "std 0.001, decay 3e-3": Arm(std=1e-3, decay=3e-3),
+    "std 0.001, rate 5e-3": Arm(std=1e-3, rate=5e-3),
+    "std 0.001, rate 5e-3, decay 3e-3": Arm(std=1e-3, rate=5e-3, decay=3e-3),
+    "std 0.0001": Arm(std=1e-4),
 }
 
 
