@@ -84,7 +84,7 @@ def test_equal_batch_size() -> None:
         assert count % piece == 0 or piece == most
 
 
-@pytest.mark.parametrize("schedule", ["thesis", "cosine", "constant"])
+@pytest.mark.parametrize("schedule", ["thesis", "cosine", "constant", "held"])
 def test_rates_along_a_training(schedule: str) -> None:
     """The step of plain descent (no momentum, gradient one) is the rate."""
     length, rate, warmup = 100, 0.5, 4
@@ -97,6 +97,7 @@ def test_rates_along_a_training(schedule: str) -> None:
         taken.append(-float(step[0]))
     share = np.arange(length, dtype=np.float32) / np.float32(length)
     expected = {
+        "held": np.minimum(1, (1 - share) / 0.2),
         "thesis": DROP ** np.sum([share >= np.float32(drop) for drop in DROPS], axis=0),
         "cosine": (1 + np.cos(np.pi * share)) / 2,
         "constant": np.ones(length),

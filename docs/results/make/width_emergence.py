@@ -65,6 +65,9 @@ ARMS = {
     "std 0.001, decay 3e-3": Arm(std=1e-3, decay=3e-3),
     "std 0.001, rate 5e-3": Arm(std=1e-3, rate=5e-3),
     "std 0.001, rate 5e-3, decay 3e-3": Arm(std=1e-3, rate=5e-3, decay=3e-3),
+    "std 0.001, rate 1e-2": Arm(std=1e-3, rate=1e-2),
+    "std 0.001, rate 2e-2": Arm(std=1e-3, rate=2e-2),
+    "std 0.001, rate 1e-2, decay 1e-3": Arm(std=1e-3, rate=1e-2, decay=1e-3),
     "std 0.0001": Arm(std=1e-4),
 }
 
