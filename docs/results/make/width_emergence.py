@@ -73,7 +73,7 @@ ARMS = {
 
 
 class Networks(NamedTuple):
-    """Weights of all networks: first layer (input or bias, run x neuron), second layer (run, neuron), its bias (run)."""
+    """Weights of all networks: first layer (input or bias, run x neuron), second (run, neuron), its bias (run)."""
 
     first: jax.Array
     second: jax.Array
@@ -186,12 +186,23 @@ def experiment(options: argparse.Namespace, keep: Any) -> None:
 
 
 def entry(options: argparse.Namespace, found: list[Any], seconds: float) -> dict[str, Any]:
-    """The entry of the ledger: settings, provenance, and strengths (arm, width, seed, skill) at each step."""
+    """The entry of the ledger: settings, provenance, and strengths (arm, step, width, seed, skill).
+
+    ``sums`` are the strengths of all skills together at the first width, in the mean over seeds.
+    """
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     last = found[-1][1]
     medians = {
-        name: {f"width {width}": (np.median(last[i, j], axis=0).round(3) + 0.0).tolist() for j, width in enumerate(options.widths)}
+        name: {f"width {width}": _short(np.median(last[i, j], axis=0)) for j, width in enumerate(options.widths)}
         for i, name in enumerate(options.arms)
+    }
+    together = {name: last[i].sum(axis=-1)[0] for i, name in enumerate(options.arms)}
+    sums = {
+        name: {
+            "mean": round(float(each.mean()), 2),
+            "standard error": round(float(each.std(ddof=1) / each.size**0.5), 2),
+        }
+        for name, each in together.items()
     }
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -206,11 +217,17 @@ def entry(options: argparse.Namespace, found: list[Any], seconds: float) -> dict
         "seeds": options.seeds,
         "arms": {name: ARMS[name]._asdict() for name in options.arms},
         "medians": medians,
+        "sums": sums,
         "measured_at": [step for step, _ in found],
         "strengths": {
-            name: (np.stack([values[i] for _, values in found]).round(3) + 0.0).tolist() for i, name in enumerate(options.arms)
+            name: _short(np.stack([values[i] for _, values in found])) for i, name in enumerate(options.arms)
         },
     }
+
+
+def _short(values: np.ndarray) -> Any:
+    """Three digits, and no zero with a sign."""
+    return (values.round(3) + 0.0).tolist()
 
 
 def main() -> None:

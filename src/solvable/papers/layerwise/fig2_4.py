@@ -70,7 +70,7 @@ def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
 
 
 def _constant_claim(ends: Mapping[int, xr.Dataset]) -> Claim:
-    """The first feature is nearly constant with ten classes, the fewest that the thesis trains; the reason has fewer."""
+    """The first feature is nearly constant with ten classes, the fewest in the thesis; the reason has fewer."""
     made = constant_claim("10 classes", ends[10])
     fewer = ", ".join(
         f"{float(end.constant_overlap.min()):.2f} with {classes}" for classes, end in ends.items() if classes < 10

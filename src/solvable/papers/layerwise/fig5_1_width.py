@@ -3,17 +3,18 @@
 The number of neurons N_c that a skill needs is fitted to one-skill networks of many widths; the model gives neurons to
 the most frequent skills first (eq. 5.9), so that skill k should be half learned at the width (k - 1/2) N_c.
 
-Adam with weight decay 5·10⁻⁵ (added to the gradient) and online training, as in the thesis, all widths and seeds side by
-side. At full scale weights start with a standard deviation of 0.001, which is the text of appendix C.3 (its table has
-0.01), and the learning rate is 0.005 over 150,000 steps of 1000 points. The thesis has 0.001 over 5·10⁵ steps of 4000.
+Adam with weight decay 5·10⁻⁵ (added to the gradient) and online training, as in the thesis, all widths and seeds side
+by side. At full scale weights start with a standard deviation of 0.001, which is the text of appendix C.3 (its table
+has 0.01), and the learning rate is 0.005 over 150,000 steps of 1000 points. The thesis has 0.001 over 5·10⁵ steps of
+4000.
 
-The first full run (2026-11-18) had the rate 0.001 and the standard deviation 0.01 over 5·10⁵ steps. It gave N_c = 6, and
-medians of 1.00, 0.63, 0, 0, 0 where Table 5.1 has 0.98, 0.95, 0.68, 0, 0; one claim asked for the first of these alone. One
-setting was changed at a time then (docs/results/ledgers/width-emergence.json, docs/networks/emergence.md): how many
-skills a network of width 10 learns depends on how well it is optimised. It is 2.53 ± 0.10 in Table 5.1 (the sum of the
-strengths, ten runs, the impossible 4.5 read as 0.45), 1.67 with the rate and the start of the first run, 1.98 with the
-smaller start, 2.0 with the thesis' batch, too, and 2.45 ± 0.07 with the settings of today. What gives the thesis' 0.98
-and 0.95 in place of 1.00 and 0.99 was not found together with the rest: a decay of 3·10⁻³ does, and leaves no third skill.
+The first full run (2026-11-18) had the rate 0.001 and the standard deviation 0.01 over 5·10⁵ steps. It gave N_c = 6,
+and medians of 1.00, 0.63, 0, 0, 0 where Table 5.1 has 0.98, 0.95, 0.68, 0, 0. No claim asked for more than the first of
+these; now there are claims on N_c and on all strengths together. One setting was changed at a time in between
+(docs/networks/emergence.md): how many skills a network of width 10 learns depends on how well it is optimised. The sum
+of its strengths is 2.53 ± 0.10 in Table 5.1 (ten runs, the impossible 4.5 read as 0.45), 1.67 ± 0.10 with rate and
+start of the first run, 2.01 ± 0.12 with all that the thesis states, and 2.45 ± 0.07 with the settings of today. A decay
+of 3·10⁻³ gives the thesis' 0.98 and 0.95 in place of 1.00 and 0.99, and leaves no third skill.
 """
 
 import dataclasses
@@ -200,6 +201,7 @@ def _table_claims(setting: Setting, single: xr.Dataset, several: xr.Dataset) -> 
             0.15,
             f"the curve is no straight line as in eq. 5.9; fitted N_c = {needed:g}, the thesis has 4",
         ),
+        Claim("neurons that a skill needs, N_c, fitted to networks with one skill", needed, 4.0, 0.5, "a whole number"),
         Claim(
             f"width {setting.table}: median relative strength of the first skill",
             float(np.median(table[:, 0])),
@@ -213,8 +215,8 @@ def _table_claims(setting: Setting, single: xr.Dataset, several: xr.Dataset) -> 
             float(table.sum(axis=1).mean()),
             float(setting.table_sum or 0),
             0.3,
-            "Table 5.1, ten runs, with 4.5 read as 0.45; two standard errors of the difference, 0.10 there and up to 0.12 "
-            "here",
+            "Table 5.1, ten runs, with 4.5 read as 0.45; two standard errors of the difference, 0.10 there and up to "
+            "0.12 here",
         ),
         Claim(
             "a fifth of the training is not enough: largest change of a relative strength after it, mean over seeds",

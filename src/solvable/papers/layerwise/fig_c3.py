@@ -1,4 +1,4 @@
-"""Fig. C.3: the first 20 features along training at a slower learning rate, of a ResNet18 and a fully connected network.
+"""Fig. C.3: the first 20 features along training at a slower learning rate: few are learned, or many come into use.
 
 The trainings of Fig. 7.5, whose file says how they differ from the thesis', at a fifth of their learning rates: the
 thesis gives neither its rates nor the other settings of this figure. (a) ResNet18 on CIFAR-10, 50 epochs, a rate of
@@ -6,9 +6,9 @@ thesis gives neither its rates nor the other settings of this figure. (a) ResNet
 lengthened for the slower rate.
 
 The caption says that (a) is in the minimum-feature regime and is driven by feature learning, and that (b) is in the
-extended-feature regime: feature learning slows down there, and the loss is lowered further by coefficient learning. Here
-feature learning is a rise of Π*(10), the part of the target that the first ten features hold; coefficient learning is
-a rise of 1 - Π̂(10), the part of the learned functions that the other features carry.
+extended-feature regime: feature learning slows down there, and the loss is lowered further by coefficient learning.
+Here feature learning is a rise of Π*(10), the part of the target that the first ten features hold; coefficient learning
+is a rise of 1 - Π̂(10), the part of the learned functions that the other features carry.
 
 Quick scale: a small ResNet on 8 x 8 digits, and the small fully connected network of Fig. 7.5 with two labels in five
 replaced by random ones.
@@ -62,7 +62,7 @@ def feature_claims(data: xr.Dataset, name: str) -> list[Claim]:
         minimum_feature_claim(f"{name} at the end", at_end(data)),
         constant_claim(f"{name} at the end", at_end(data)),
         change_claim(
-            f"Π*({CLASSES}) of {name}", data, held, 0, float("inf"), True, "driven by feature learning, the caption says"
+            f"Π*({CLASSES}) of {name}", data, held, 0, float("inf"), True, "the caption: driven by feature learning"
         ),
         seeds_claim(
             f"features beyond the first {CLASSES} of {name} carry less of its functions at the end than at the start",
