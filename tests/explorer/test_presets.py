@@ -26,7 +26,7 @@ def test_every_figure_with_a_model_behind_it_has_a_preset() -> None:
     without |= {("layerwise", name) for name in ("fig1-1", "fig2-2-initial", "minimum-projection")}
     # Real networks: their pages are in docs/networks.
     trained = ("fig2-2", "fig5-1-network", "fig5-1-data", "fig5-1-width", "fig6-3", "fig6-4", "fig6-5")
-    trained += ("fig2-3", "table2-2", "fig2-4", "fig3-5", "fig3-6", "collapse-epochs", "decay-epochs")
+    trained += ("fig2-3", "table2-2", "fig2-4", "fig3-5", "fig3-6", "collapse-epochs", "decay-epochs", "fig-c3")
     trained += tuple(f"fig7-{number}" for number in range(1, 8))
     without |= {("layerwise", name) for name in trained}
     # Best schedules, laws in the batch size and in the number of samples: not curves over time.

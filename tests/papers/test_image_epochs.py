@@ -17,6 +17,7 @@ from solvable.papers.layerwise import (
     fig7_4,
     fig7_5,
     fig7_7,
+    fig_c3,
 )
 
 SIZES = np.array([250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000], float)
@@ -126,6 +127,8 @@ def training(outside, *, distance=None, seeds=2, accuracy=None, batch_epochs=(0,
         "quality": ((*each, "mode"), use),
         "intensity": ((*each, "mode"), np.broadcast_to(0.8**modes, use.shape)),
         "mp_distance": (each, distance),
+        "constant_overlap": (each, np.full(outside.shape, 0.97)),
+        "train_loss": (each, falling.copy()),
         "train_accuracy": (each, np.broadcast_to(accuracy, outside.shape)),
         "test_accuracy": (each, np.broadcast_to(0.9 * accuracy, outside.shape)),
         **{name: (each, falling.copy()) for name in collapse_epochs.MEASURES if name != "mp_distance"},
@@ -175,6 +178,20 @@ def test_ten_features_stand_apart_or_others_come_into_use():
     assert not any(passed(fig7_5.parted_claims(training(TURNING[::-1]), "it")))
     assert all(passed(fig7_5.later_claims(training(TURNING), "it")))
     assert passed(fig7_5.later_claims(training(FALLING), "it")) == [False, False]
+
+
+def test_a_slower_rate_learns_features_or_coefficients():
+    """Fig. C.3: the claims on either row hold for its own course and not for the other's."""
+    falling, turning = training(FALLING), training(TURNING)
+    assert passed(fig_c3.feature_claims(falling, "it")) == [True] * 4
+    # Quality rises to 1 - outside, and falls again from the turn on.
+    assert passed(fig_c3.coefficient_claims(turning, "it")) == [True] * 4
+    # The least use of other features is at the end: nothing is left to happen after it.
+    assert passed(fig_c3.coefficient_claims(falling, "it")) == [False, True, False, False]
+    turned = training(TURNING[::-1])
+    turned["constant_overlap"][1, -1] = 0.94
+    assert passed(fig_c3.feature_claims(turned, "it")) == [False, False, False, False]
+    assert passed(fig_c3.coefficient_claims(training([0.9, 0.85, 0.8, 0.7, 0.9, 0.3, 0.35]), "it"))[1]
 
 
 def test_correlation_of_intensity_and_quality():
@@ -289,7 +306,7 @@ def test_sizes_with_different_seeds_make_one_curve(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fig7-1", "fig7-4", "fig7-5", "fig7-6", "fig7-7", "collapse-epochs"])
+@pytest.mark.parametrize("name", ["fig7-1", "fig7-4", "fig7-5", "fig7-6", "fig7-7", "fig-c3", "collapse-epochs"])
 def test_full_scale_is_saved_drawn_and_claimed(name, monkeypatch, tmp_path):
     """Everything except the training, with the settings of the full scale; claims and picture are made from files."""
     monkeypatch.setattr(papers.load_figure("layerwise", name), "trained", made_up)

@@ -204,6 +204,14 @@ def test_weight_decays_pass_and_fail() -> None:
     only(fig7_2.decay_claims({0.0: none, 1e-3: some, 4e-3: ended(0.02, 0.92, steep=5.0)}, "full"), "ρ_2/ρ_10")
 
 
+def test_networks_that_do_not_know_their_training_set_are_told() -> None:
+    data = {"rate_0.1": ended(fitted=0.995), "decay_0": ended(fitted=0.992)}
+    assert fig7_2.fitted_claim(data).passed
+    unfitted = fig7_2.fitted_claim(data | {"rate_0.02": ended(fitted=0.66)})
+    assert not unfitted.passed
+    assert "rate_0.02 0.660" in unfitted.because
+
+
 def test_batch_norm_passes_and_fails() -> None:
     plain = ended(0.06, 0.88, steep=4.0, gap=10.0)
     with_, without = fig7_3.FILE_NAMES.values()

@@ -44,7 +44,8 @@ def test_a_record_is_what_the_diagnostics_say(piece: int, accelerator: bool, mon
         np.testing.assert_allclose(found[name][: report.rank], getattr(report, name), rtol=1e-6, atol=1e-9)
         assert np.isnan(found[name][report.rank :]).all()
         assert found[name].size == 8
-    assert found["mp_distance"] == pytest.approx(report.mp_distance, rel=1e-6)
+    for name in ("mp_distance", "constant_overlap"):
+        assert found[name] == pytest.approx(getattr(report, name), rel=1e-6)
     for name, value in report.effective_dimensions.items():
         assert found[f"effective_dimension_{name}"] == pytest.approx(value, rel=1e-6)
     collapse = solvable.equinox.collapse(NETWORK, train, progress=False)
@@ -83,7 +84,7 @@ def test_equal_batch_size() -> None:
         assert count % piece == 0 or piece == most
 
 
-@pytest.mark.parametrize("schedule", ["thesis", "cosine", "constant"])
+@pytest.mark.parametrize("schedule", ["thesis", "cosine", "constant", "held"])
 def test_rates_along_a_training(schedule: str) -> None:
     """The step of plain descent (no momentum, gradient one) is the rate."""
     length, rate, warmup = 100, 0.5, 4
@@ -96,6 +97,7 @@ def test_rates_along_a_training(schedule: str) -> None:
         taken.append(-float(step[0]))
     share = np.arange(length, dtype=np.float32) / np.float32(length)
     expected = {
+        "held": np.minimum(1, (1 - share) / 0.2),
         "thesis": DROP ** np.sum([share >= np.float32(drop) for drop in DROPS], axis=0),
         "cosine": (1 + np.cos(np.pi * share)) / 2,
         "constant": np.ones(length),

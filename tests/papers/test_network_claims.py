@@ -62,6 +62,12 @@ def emergence_data(figure: ModuleType, scale: str, factor: float = 1.0) -> Data:
         "skills": emergence(axis, several, half, unit * inverse, setting.seeds),
         "calibration": xr.Dataset({"shots": 200, "neurons_per_skill": 4}),
     }
+    if figure is fig5_1_width:
+        # As in Table 5.1, a network of its width has learned nothing of the last two skills.
+        known = (data["skills"].width != setting.table) | (data["skills"].skill <= setting.task.skills - 2)
+        data["skills"] = data["skills"].assign(
+            {name: data["skills"][name].where(known, 0.0) for name in ("strength", "earlier_strength")}
+        )
     if figure is fig5_1_network:
         data["smaller-start"] = emergence(axis, one, 2 * single, single, setting.seeds)
     return stamped(data, scale)
@@ -90,6 +96,10 @@ def test_a_training_that_is_over_after_a_fifth_fails() -> None:
     data = emergence_data(fig5_1_width, "full")
     data["skills"] = data["skills"].assign(earlier_strength=data["skills"].strength - 0.09)
     only(fig5_1_width.claims(data), "a fifth of the training")
+    data = emergence_data(fig5_1_width, "full")
+    # The networks of the first full run: 1.67 in place of 2.53.
+    table = data["skills"].strength.where((data["skills"].width != 10) | (data["skills"].skill < 3), 0.0)
+    only(fig5_1_width.claims(data | {"skills": data["skills"].assign(strength=table)}), "strengths of all skills")
 
 
 def test_the_first_skill_must_be_first_and_a_smaller_start_later() -> None:
@@ -188,12 +198,15 @@ def test_lazy_networks_pass_and_fail() -> None:
 # Fig. 6.4.
 
 
-def grokking(scale: str, *, fits: float = 60, generalises: float = 800, undecayed: float = np.inf) -> xr.Dataset:
+def grokking(
+    scale: str, *, squared: bool = False, fits: float = 60, generalises: float = 800, undecayed: float = np.inf
+) -> xr.Dataset:
     """All seeds alike: accuracies that jump from 0 to 1, features that change at the same step as the test accuracy."""
-    setting = fig6_4.SETTINGS[scale]
+    setting = (fig6_4.SQUARED if squared else fig6_4.SETTINGS)[scale]
     times = np.array(sorted({0, 60, 100, 800, 1500, *setting.inspected}), float)
     inspected = np.array(setting.inspected, float)
     late = np.array([generalises, undecayed][: len(setting.weight_decays)])[:, None, None]
+    answers = setting.task.outputs
 
     def over(steps: np.ndarray, values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
         dims = ("variant", "seed", "time" if steps is times else "inspected_at")
@@ -204,9 +217,11 @@ def grokking(scale: str, *, fits: float = 60, generalises: float = 800, undecaye
         {
             "train_accuracy": over(times, times >= fits),
             "test_accuracy": over(times, times >= late),
-            "mp_distance": over(inspected, np.where(after, 0.3, 0.8)),
+            "mp_distance": over(inspected, np.where(after, 0.05 if squared else 0.3, 0.8)),
+            "constant_overlap": over(inspected, np.full(inspected.size, 0.97)),
             "effective_dimension_quality_above_noise": over(inspected, np.where(after, 30.0, 5.0)),
             "effective_dimension_utilisation_above_noise": over(inspected, np.where(after, 30.0, 50.0)),
+            "effective_dimension_utilisation_once": over(inspected, np.where(after, answers, 1.5 * answers)),
             "effective_dimension_intensity": over(inspected, np.where(after, 20.0, 60.0)),
         },
         {"time": times, "inspected_at": inspected, "seed": np.arange(setting.seeds)},
@@ -216,18 +231,26 @@ def grokking(scale: str, *, fits: float = 60, generalises: float = 800, undecaye
 
 def test_grokking_passes_and_fails() -> None:
     for scale in SCALES:
-        good = grokking(scale)
-        claims = fig6_4.claims({"curves": good})
+        good = {"curves": grokking(scale), "squared": grokking(scale, squared=True)}
+        claims = fig6_4.claims(good)
         assert not failed(claims)
-        assert len(claims) == (9 if scale == "full" else 8)
-        fig6_4.draw({"curves": good}).canvas.draw()
-        # Without a delay there is no moment at which the run has fitted and does not generalise yet.
-        early = failed(fig6_4.claims({"curves": grokking(scale, generalises=100)}))
-        assert any("times the training set's step" in name for name in early)
-        assert any("seeds seen with" in name for name in early)
-        never = failed(fig6_4.claims({"curves": grokking(scale, generalises=np.inf)}))
-        assert any(name.endswith("of the test set") for name in never)
-        only(fig6_4.claims({"curves": good.assign(mp_distance=good.mp_distance * 0.3)}), "minimum-feature regime after")
-        steady = good.assign(effective_dimension_quality_above_noise=good.effective_dimension_intensity)
-        only(fig6_4.claims({"curves": steady}), "D(Q*)", "rises")
-    only(fig6_4.claims({"curves": grokking("full", undecayed=600)}), "later without weight decay")
+        assert len(claims) == (9 if scale == "full" else 8) + 10
+        fig6_4.draw(good).canvas.draw()
+        for name, setting in (("curves", fig6_4.SETTINGS[scale]), ("squared", fig6_4.SQUARED[scale])):
+            # Without a delay there is no moment at which the run has fitted and does not generalise yet.
+            squared = name == "squared"
+            early = failed(fig6_4.loss_claims(grokking(scale, squared=squared, generalises=100), setting))
+            assert any("times the training set's step" in name for name in early)
+            assert any("seeds seen with" in name for name in early)
+            never = failed(fig6_4.loss_claims(grokking(scale, squared=squared, generalises=np.inf), setting))
+            assert any(name.endswith("of the test set") for name in never)
+            steady = good[name].assign(effective_dimension_quality_above_noise=good[name].effective_dimension_intensity)
+            only(fig6_4.loss_claims(steady, setting), "D(Q*)", "rises")
+        few, many = (good[name].assign(mp_distance=good[name].mp_distance * factor)
+                     for name, factor in (("curves", 0.3), ("squared", 3)))  # fmt: skip
+        only(fig6_4.claims(good | {"curves": few}), "minimum-feature regime after")
+        only(fig6_4.claims(good | {"squared": many}), "squared error: seeds in the minimum-feature regime after")
+        other = good["squared"].assign(constant_overlap=good["squared"].constant_overlap - 0.1)
+        only(fig6_4.claims(good | {"squared": other}), "first feature")
+    undecayed = {"curves": grokking("full", undecayed=600), "squared": grokking("full", squared=True)}
+    only(fig6_4.claims(undecayed), "later without weight decay")

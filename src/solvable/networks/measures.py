@@ -21,7 +21,7 @@ Samples = tuple[Any, Any]
 
 @in_float64
 def feature_metrics(network: Any, data: Source, initial: Any = None) -> dict[str, float]:
-    """Effective dimensions and κ_CKA of the last-layer features: for ``train(inspect=feature_metrics)``.
+    """Effective dimensions, κ_CKA and ⟨e_1|1⟩ of the last-layer features: for ``train(inspect=feature_metrics)``.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def feature_metrics(network: Any, data: Source, initial: Any = None) -> dict[str
 
     report = diagnose(network, *_sets(data, None), progress=False)
     dimensions = {f"effective_dimension_{name}": value for name, value in report.effective_dimensions.items()}
-    return {"mp_distance": report.mp_distance, **dimensions}
+    return {"mp_distance": report.mp_distance, "constant_overlap": report.constant_overlap, **dimensions}
 
 
 def feature_record(
@@ -51,9 +51,9 @@ def feature_record(
     """All feature metrics of a network, for ``train(inspect=feature_record(...))``. Each set is read once.
 
     They are losses and accuracies of the training and the test set; ``intensity``, ``quality`` and ``utilisation`` of
-    all modes, NaN beyond the rank; κ_CKA as ``mp_distance`` and the effective dimensions; and for classes the measures
-    of neural collapse on the training set, NC1 to NC4, under their names in
-    :class:`~solvable.diagnostics.CollapseReport`.
+    all modes, NaN beyond the rank; κ_CKA as ``mp_distance``, the overlap of the first feature with a constant as
+    ``constant_overlap``, and the effective dimensions; and for classes the measures of neural collapse on the training
+    set, NC1 to NC4, under their names in :class:`~solvable.diagnostics.CollapseReport`.
 
     Parameters
     ----------
@@ -93,7 +93,8 @@ def feature_record(
         for name in ("intensity", "quality", "utilisation", "cumulative_quality", "cumulative_utilisation"):
             values = getattr(report, name)
             found[name] = np.pad(values, (0, statistics.features - values.size), constant_values=np.nan)
-        found |= {"mp_distance": report.mp_distance, "target_rank": report.target_rank}
+        for name in ("mp_distance", "constant_overlap", "target_rank"):
+            found[name] = getattr(report, name)
         return found | {f"effective_dimension_{name}": value for name, value in report.effective_dimensions.items()}
 
     return inspect

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Definition 2: a network is in the minimum-feature regime if κ_CKA is below this.
 THRESHOLD = 0.1
+# Section 2.5.1: the first feature of an image network overlaps with a constant function by more than this.
+CONSTANT = 0.95
 ABOVE_NOISE, SQUARED, ONCE = "utilisation_above_noise", "utilisation_squared", "utilisation_once"
 # Variables of a dataset, with the names that they have in the thesis (Figs. 2.3, 2.4, 3.5 and 7.1 to 7.3).
 PANELS = {
@@ -150,6 +152,16 @@ def share_claim(name: str, run: xr.Dataset, classes: int, within: float, because
         1.0,
         within,
         because,
+    )
+
+
+def constant_claim(name: str, run: xr.Dataset) -> Claim:
+    """The first feature is close to a constant function in every seed: ⟨e_1|1⟩ of section 2.5.1."""
+    return Claim.at_least(
+        f"overlap of the first feature of {name} with a constant, ⟨e_1|1⟩ ({_worst(run, 'smallest')})",
+        run.constant_overlap.min(skipna=False),
+        CONSTANT,
+        'section 2.5.1: "across all our experiments, except for the 1-D toy model, we consistently observe" > 0.95',
     )
 
 

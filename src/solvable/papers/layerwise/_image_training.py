@@ -36,6 +36,8 @@ from solvable.papers.layerwise._image_store import stored
 CLASSES = 10
 # The rate is multiplied by DROP after these fractions of the training: every 60 of 200 epochs.
 DROPS, DROP = (0.3, 0.6, 0.9), 0.2
+# With the schedule "held" the rate is constant for this fraction of the training, and then falls linearly to zero.
+HELD = 0.8
 
 
 class Experiment(NamedTuple):
@@ -44,7 +46,7 @@ class Experiment(NamedTuple):
     ``train`` images are drawn, equally many of each of the first ``classes``; None takes all. ``measured`` are the
     steps at which everything is measured, besides the first and the last step: on ``points`` images of each set, and on
     all images at the last step. ``decay`` is added to the gradient. The learning-rate schedules are "thesis",
-    "constant" and "cosine"; the rate rises over the first ``warmup`` steps.
+    "constant", "held" and "cosine"; the rate rises over the first ``warmup`` steps.
     """
 
     network: str = "resnet18"
@@ -211,8 +213,10 @@ def optimiser_of(experiment: Experiment, rate: Any, decay: Any, length: Any) -> 
             factor = 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(share, 1)))
         elif experiment.schedule == "constant":
             factor = jnp.ones_like(share)
+        elif experiment.schedule == "held":
+            factor = jnp.clip((1 - share) / (1 - HELD), 0, 1)
         else:
-            raise ValueError(f"schedule must be thesis, cosine or constant, not {experiment.schedule!r}")
+            raise ValueError(f"schedule must be thesis, cosine, constant or held, not {experiment.schedule!r}")
         rising = jnp.minimum(1, (step + 1) / max(experiment.warmup, 1))
         return (rate * rising * factor).astype(jnp.float32)
 
@@ -261,6 +265,7 @@ _MEANINGS = {
     "cumulative_quality": Meaning("cumulative quality", "1", "Π*(k)"),
     "cumulative_utilisation": Meaning("cumulative utilisation", "1", "Π̂(k)"),
     "mp_distance": Meaning("distance to the minimum projection", "1", "κ_CKA"),
+    "constant_overlap": Meaning("overlap of the first feature with a constant", "1", "⟨e_1|1⟩"),
     "within_class": Meaning("within-class over between-class variance", "1", "NC1"),
     "self_duality": Meaning("distance of the weights from the class means", "1", "NC3"),
     "nearest_class": Meaning("disagreement with the nearest class mean", "1", "NC4"),

@@ -5,15 +5,19 @@ the middle one is the best and the tightest. (b) With three weight decays: a lar
 any the network is in the minimum-feature regime too, so that decay helps but is not the cause.
 
 The thesis has panel (a) on CIFAR-100, which has not been run here: both panels are on CIFAR-10. It prints
-neither rates nor decays. Ours: rates of 0.0005, 0.02 and 0.1, constant over five epochs except for a warm-up over the
-first half epoch (the thesis trains CIFAR-100 at a constant rate, for 600 epochs), with a decay of 1e-3; decays of 0,
-1e-3 and 4e-3 with the thesis' rate of 0.05 and its schedule, over eight epochs in place of 200. The effect of decay
-grows with rate times steps, so that one of the decays is larger than the thesis'. The larger two rates were 0.05 and
-0.2 until a single training with 0.2 ended at 44 % and κ_CKA = 0.34. Crops and flips, batches of 128, momentum 0.9,
-steps in bfloat16.
+neither rates nor decays. Ours: rates of 0.002, 0.02 and 0.1 over 100 epochs, constant but for a warm-up over the first
+half epoch and a fall to zero over the last fifth (the thesis trains CIFAR-100 at a constant rate, for 600 epochs), with
+a decay of 1e-3; decays of 0, 1e-3 and 4e-3 with the thesis' rate of 0.05 and its schedule, over 50 epochs in place of
+200. The effect of decay grows with rate times steps, so that one of the decays is larger than the thesis'. Batches of
+128, momentum 0.9, steps in bfloat16, no crops or flips: a network that sees other images every epoch needs several
+times as many epochs to know them. A claim at full scale asks every network for 99 % of its training set.
 
-None of these trainings has converged after so few epochs, except the one with the largest decay. That a network is
-worse and extended therefore says less than after 600 epochs; the training accuracy is in the dataset.
+The run of 2026-11-16 had five epochs at the constant rates 0.0005, 0.02 and 0.1, and eight for the decays, with crops
+and flips. Its networks knew 27 to 67 % of their training sets (87 % with the largest decay), so that it said nothing of
+the ranking of rates; 0.0005 would have taken 400 epochs. Before that the larger two rates were 0.05 and 0.2, until a
+single training with 0.2 ended at 44 % and κ_CKA = 0.34. The new lengths are an estimate: without crops and flips a
+ResNet18 knew 98.8 % after 12 epochs with a rate of 0.05 that fell as a cosine and a decay of 4e-3, for which rate times
+steps is 117. Here it is 70, 702 and 3510, and 365 for the decays.
 
 Quick scale: the small ResNet of Table 2.2 on scikit-learn's 8 x 8 digits, with rates of 0.001, 0.05 and 0.2 and decays
 of 0, 0.001 and 0.005, chosen among a few. Without decay κ_CKA ends close to 0.1, on either side.
@@ -43,14 +47,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CLASSES, EPOCH = 10, 390
-FULL = Experiment(augmented=True, precision="bfloat16", warmup=200, seeds=3)
+# What every network at full scale must know of its training set, to be compared.
+FITTED = 0.99
+FULL = Experiment(precision="bfloat16", warmup=200, seeds=3)
 RATES: dict[Scale, list[Experiment]] = {
     "quick": [DIGITS._replace(rate=rate, schedule="constant") for rate in (1e-3, 0.05, 0.2)],
-    "full": [FULL._replace(rate=rate, schedule="constant", steps=5 * EPOCH) for rate in (5e-4, 0.02, 0.1)],
+    "full": [FULL._replace(rate=rate, schedule="held", steps=100 * EPOCH) for rate in (2e-3, 0.02, 0.1)],
 }
 DECAYS: dict[Scale, list[Experiment]] = {
     "quick": [DIGITS._replace(decay=decay) for decay in (0.0, 1e-3, 5e-3)],
-    "full": [FULL._replace(decay=decay, steps=8 * EPOCH) for decay in (0.0, 1e-3, 4e-3)],
+    "full": [FULL._replace(decay=decay, steps=50 * EPOCH) for decay in (0.0, 1e-3, 4e-3)],
 }
 
 
@@ -71,7 +77,19 @@ def _decays(data: Mapping[str, xr.Dataset]) -> dict[float, xr.Dataset]:
 def claims(data: Mapping[str, xr.Dataset]) -> list[Claim]:
     """(a), the learning rates, and (b), the weight decays."""
     scale = scale_of(data)
-    return rate_claims(_rates(data), scale) + decay_claims(_decays(data), scale)
+    found = rate_claims(_rates(data), scale) + decay_claims(_decays(data), scale)
+    return [*found, fitted_claim(data)] if scale == "full" else found
+
+
+def fitted_claim(data: Mapping[str, xr.Dataset]) -> Claim:
+    """Every network knows its training set."""
+    return Claim.at_least(
+        "training accuracy (lowest of all trainings)",
+        min(float(run.train_accuracy.min(skipna=False)) for run in data.values()),
+        FITTED,
+        "the thesis compares networks that know their training set, all but one image in a hundred; lowest seeds: "
+        + ", ".join(f"{name} {float(run.train_accuracy.min()):.3f}" for name, run in data.items()),
+    )
 
 
 def rate_claims(runs: dict[float, xr.Dataset], scale: Scale) -> list[Claim]:

@@ -59,21 +59,30 @@ def parted_claims(data: xr.Dataset, name: str) -> list[Claim]:
     ]
 
 
+def fewest(data: xr.Dataset) -> xr.DataArray:
+    """The index of the measured step, for each seed, at which features beyond the classes are used least."""
+    return beyond(data, CLASSES).transpose("seed", "step").argmin("step")
+
+
+def others_claim(data: xr.Dataset, name: str) -> Claim:
+    """(b): after a while other features than those of the classes come into use."""
+    outside, least = beyond(data, CLASSES), fewest(data)
+    first, last = outside.isel(step=least), outside.isel(step=-1)
+    when, least_share, end_share = map(listed, (data.epoch.isel(step=least), first, last))
+    return seeds_claim(
+        f"features beyond the first {CLASSES} of {name} come into use: 1 - Π̂({CLASSES}) rises by a tenth or more "
+        "from its least",
+        last >= 1.1 * first,
+        f"the other features gain utilisation; from {least_share} at epochs {when} to {end_share} at the end",
+    )
+
+
 def later_claims(data: xr.Dataset, name: str) -> list[Claim]:
     """(b): after a while other features come into use, and training and test accuracy diverge."""
-    outside = beyond(data, CLASSES).transpose("seed", "step")
-    least = outside.argmin("step")
     gap = data.train_accuracy - data.test_accuracy
-    first, last = outside.isel(step=least), outside.isel(step=-1)
-    opened, wide = gap.isel(step=least), gap.isel(step=-1)
-    when, least_share, end_share = map(listed, (data.epoch.isel(step=least), first, last))
+    opened, wide = gap.isel(step=fewest(data)), gap.isel(step=-1)
     return [
-        seeds_claim(
-            f"features beyond the first {CLASSES} of {name} come into use: 1 - Π̂({CLASSES}) rises by a tenth or more "
-            "from its least",
-            last >= 1.1 * first,
-            f"the other features gain utilisation; from {least_share} at epochs {when} to {end_share} at the end",
-        ),
+        others_claim(data, name),
         seeds_claim(
             f"training and test accuracy of {name} part after that: their difference grows",
             wide > opened,
@@ -84,8 +93,13 @@ def later_claims(data: xr.Dataset, name: str) -> list[Claim]:
 
 def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
     """The first features, and the accuracies, over epochs."""
+    return first_features_figure(data, _experiments(scale_of(data)))
+
+
+def first_features_figure(data: Mapping[str, xr.Dataset], rows: Mapping[str, Experiment]) -> "Figure":
+    """One row of panels for each of two trainings, by the names of their datasets."""
     figure, panels = new_figure(4, rows=2, width=4.2, height=3.4)
-    for row, letter, (name, experiment) in zip(panels, "ab", _experiments(scale_of(data)).items(), strict=True):
+    for row, letter, (name, experiment) in zip(panels, "ab", rows.items(), strict=True):
         for panel, variable in zip(row, PANELS, strict=False):
             _draw_features(panel, data[name], variable)
         _draw_accuracies(row[3], data[name])

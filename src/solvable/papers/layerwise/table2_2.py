@@ -37,6 +37,7 @@ from solvable.papers.layerwise._image_pictures import (
     SQUARED,
     accuracy_claim,
     at_end,
+    constant_claim,
     dimension_claim,
     distance_axis,
     draw_features,
@@ -169,6 +170,7 @@ def row_claims(row: Row, end: xr.Dataset, scale: Scale) -> list[Claim]:
         *found,
         minimum_feature_claim(row.name, end, printed.distance if printed else None),
         share_claim(row.name, end, row.classes, 0.05, "no others are used; as for D_eff"),
+        constant_claim(row.name, end),
         *(
             dimension_claim(row.name, end, row.classes, 0.05, because, kind, printed.utilisation if printed else None)
             for kind, because in kinds.items()
