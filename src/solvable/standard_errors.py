@@ -1,6 +1,6 @@
 """The standard error of a mean over seeds with its degrees of freedom, and the p-values that follow from it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -18,7 +18,8 @@ class Errors(NamedTuple):
 
     @property
     def total(self) -> xr.DataArray:
-        return np.hypot(self.of_seeds, self.numerical)
+        found: Any = np.hypot(self.of_seeds, self.numerical)
+        return found
 
 
 def standard_errors(
@@ -51,7 +52,8 @@ def standard_errors(
 
 def value_units(measured: xr.DataArray, expected: xr.DataArray) -> xr.DataArray:
     """The size of each value, or 1 for zeros. In such units powers of values do not underflow: 1e-85**4 is zero."""
-    unit = np.maximum(abs(measured), abs(expected))
+    one, other = abs(measured), abs(expected)
+    unit = xr.where(one > other, one, other)
     return unit.where(unit > 0, 1.0)
 
 
@@ -89,7 +91,7 @@ def _least_error(theory: xr.Dataset, runs: xr.DataArray, seeds: int, is_random: 
         return xr.zeros_like(expected)
     distance = abs(runs.mean("seed") - expected)
     fraction = (seeds * distance / width + 1) / (seeds + 2)
-    return (width * np.sqrt(fraction * (1 - fraction) / seeds)).where(alike & (distance > 0), 0.0)
+    return (width * (fraction * (1 - fraction) / seeds) ** 0.5).where(alike & (distance > 0), 0.0)
 
 
 def _freedom_of_spread(runs: xr.DataArray) -> xr.DataArray:
