@@ -13,10 +13,13 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from solvable import papers
 from solvable.papers.claims import relation
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 HEADER = """\
 Gallery
@@ -174,13 +177,20 @@ def keep_pictures(reproduced: Path, committed: Path) -> None:
             panels = max(1, round(whole.width / whole.height / 1.35))
             first = whole.crop((0, 0, whole.width // panels, whole.height))
             for folder, version, size, colours in (
-                ("pictures", whole, (1100, 1100), 64),
-                ("gallery", first, (320, 224), 32),
+                ("pictures", whole, (1100, 1100), 128),
+                ("gallery", first, (320, 224), 64),
             ):
                 version.thumbnail(size, Image.Resampling.LANCZOS)
                 target = committed / folder / paper / f"{figure}.png"
                 target.parent.mkdir(parents=True, exist_ok=True)
-                version.quantize(colours).save(target, optimize=True)
+                fewer_colours(version, colours).save(target, optimize=True)
+
+
+def fewer_colours(image: "Image.Image", colours: int) -> "Image.Image":
+    """The image with few colours, chosen for coverage; the median cut, the default, merges those of thin lines."""
+    from PIL import Image
+
+    return image.quantize(colours, method=Image.Quantize.MAXCOVERAGE)
 
 
 def _copy(source: Path | None, target: Path) -> Path | None:
