@@ -120,6 +120,8 @@ def test_what_makes_no_network():
     refused(words, solvable.torch.transfer, make(4), TENSORS, **GRID, error=TypeError)
     data = networks.Fixed(INPUTS, TARGETS)
     refused("width 4 has no parameters", networks.transfer, lambda width, key: None, data, **GRID)
+    words = r"a function of \(width, key\), but <lambda> is not: .*"
+    refused(words, networks.transfer, lambda width: None, data, **GRID)
     words = r"not tuple: give networks.Fixed\(inputs, targets\)"
     refused(words, networks.transfer, "standard", (INPUTS, TARGETS), **GRID, error=TypeError)
 

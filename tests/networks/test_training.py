@@ -571,3 +571,19 @@ def test_without_networks_the_curves_are_the_same():
             take(1)
     with pytest.raises(ValueError, match="snapshots_at saves networks, which keep_networks=False drops"):
         train(keep_networks=False, snapshots_at=[10])
+
+
+def test_labels_that_are_no_classes_are_refused():
+    """JAX takes -1 for the last class and gives NaN for a class beyond it, so that neither may go unnoticed."""
+
+    def classifier(key, **_):
+        return networks.MLP(1, 3, 4, 2, key=key)
+
+    options = {"optimiser": optax.sgd(0.1), "steps": 2, "loss": "cross-entropy"}
+    below, beyond = np.arange(16) % 3 - 1, np.arange(16) % 4
+    with pytest.raises(ValueError, match="targets has the label -1: number classes from 0"):
+        networks.train(classifier, networks.Fixed(POINTS, below), **options)
+    with pytest.raises(ValueError, match="test_targets has the label -1"):
+        networks.train(classifier, networks.Fixed(POINTS, below + 1, POINTS, below), **options)
+    with pytest.raises(networks.DivergedError, match=r"Step 0 is before training: .* labels that are no classes"):
+        networks.train(classifier, networks.Fixed(POINTS, beyond), **options)

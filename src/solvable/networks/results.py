@@ -202,7 +202,12 @@ def divergence_message(curves: xr.Dataset) -> str:
             where += f" of variant {int(value.variant)} ({values})"
         rows.append(f"{where} at step {int(value)}")
     more = f" and {diverged.size - 3} more" if diverged.size > 3 else ""
+    remedy = "Lower the learning rate"
+    if int(diverged.min()) == 0:
+        remedy = (
+            "Step 0 is before training: look for NaN in the data and in the network, and for labels that are no classes"
+        )
     return (
-        f"{diverged.size} of {table.size} runs diverged: {'; '.join(rows)}{more}. Lower the learning rate, or let the "
-        "other runs continue with on_divergence='keep'; the curves until then are in this error's .partial.curves"
+        f"{diverged.size} of {table.size} runs diverged: {'; '.join(rows)}{more}. {remedy}, or let the other runs "
+        "continue with on_divergence='keep'; the curves until then are in this error's .partial.curves"
     )

@@ -260,6 +260,14 @@ def _check_variants(variants: Mapping[str, Any] | None) -> dict[str, np.ndarray]
     return lists
 
 
+def _check_labels(data: Fixed) -> None:
+    """Raise a ValueError for negative class numbers, which JAX counts from the end. Too large ones give NaN."""
+    for name in ("targets", "test_targets"):
+        labels = getattr(data, name)
+        if labels is not None and jnp.issubdtype(labels.dtype, jnp.integer) and labels.size and (labels < 0).any():
+            raise ValueError(f"{name} has the label {int(labels.min())}: number classes from 0, and leave others out")
+
+
 def _checkpoint_paths(path: Path, groups: int) -> list[Path]:
     """One file per group of runs."""
     path = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
@@ -294,6 +302,8 @@ class _Group:
                     f"batch_size must be at most the {size} samples of the training set, not {batch_size}; without it, "
                     "every step uses all of them"
                 )
+        if isinstance(data, Fixed) and self.recipe.loss is sample_loss("cross-entropy"):
+            _check_labels(data)
         if not jax.tree.leaves(self.state.parameters):
             raise ValueError("the network has nothing to train: its arrays of real numbers are all networks.Constant")
 

@@ -1,6 +1,7 @@
 """Train widths times learning rates times seeds, and measure whether the best learning rate depends on the width."""
 
 import functools
+import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -207,6 +208,11 @@ def _maker(network: Any, data: Source, depth: int, base_width: int) -> MakeNetwo
                 "network must be the name of a parameterisation or a function network(width, key), not "
                 f"{type(network).__name__}"
             )
+        try:
+            inspect.signature(network).bind(base_width, None)
+        except TypeError as error:
+            name = getattr(network, "__name__", "network")
+            raise ValueError(f"network must be a function of (width, key), but {name} is not: {error}") from None
         return network
     check_choice("network", network, get_args(LayerwiseParameterisation))
     inputs, targets = _sample(data)
