@@ -11,7 +11,7 @@ part             what
 ``late``         four neurons to t = 1e4: exchangeable (rotated) neurons with implicit steps where they are cheaper and
                  with explicit ones alone, and single neurons
 ``wide``         twenty neurons from an aligned start to t = 600, exchangeable and single
-``reference``    more samples and shorter steps for both
+``reference``    more samples and shorter steps for all, and for four neurons to 1e6
 ``predictions``  the whole prediction of four neurons to 1e4, with the error that it states
 ``latest``       the same to 1e6
 ``decades``      one set of samples of four neurons to 1e2, 1e3, ..., 1e6
@@ -37,7 +37,11 @@ from solvable.models.committee.problem import OutputRequest, problem_of
 from solvable.precision import in_float64
 
 TWENTY = committee(ALIGNMENT * np.tile([1.0, -1.0], 10), 20)
-TASKS = {"late": (FOUR, np.geomspace(1, 1e4, 9)), "wide": (TWENTY, np.geomspace(6, 600, 9))}
+TASKS = {
+    "late": (FOUR, np.geomspace(1, 1e4, 9)),
+    "latest": (FOUR, np.geomspace(1, 1e6, 13)),
+    "wide": (TWENTY, np.geomspace(6, 600, 9)),
+}
 # Samples of a set, and how many sets there are: errors of small sets vary most.
 SETS = {2048: 3, 8192: 2, 32768: 1}
 CONVENTIONS = {"half way": 0.5, "open": 0.0, "shrunk": 1.0}
