@@ -137,6 +137,29 @@ def test_stiff_steps_of_the_committee_agree_with_short_explicit_ones():
     assert np.allclose(np.divide(errors[:-1], errors[1:]), 4, rtol=0.25)
 
 
+def test_a_jacobian_of_an_earlier_step_finds_the_same_state():
+    """What a step ends at is where Newton's iteration rests, whichever Jacobian led there; up to its accuracy, 1e-7."""
+    one = task(ratio=6.0)
+    closure = closure_of(one)
+    weights = closure.start.coordinates
+    for _ in range(10):
+        velocity = closure.velocity(weights)
+        weights = 0.5 * velocity + np.pad(weights, ((0, 0), (0, velocity.shape[1] - weights.shape[1])))
+    weights = np.pad(weights, ((0, 0), (0, closure.width - weights.shape[1])))
+
+    def flow(now: np.ndarray) -> np.ndarray:
+        signals = closure.signals(closure.fields(Weights(now)))
+        return closure.basis.average(np.asarray(signals), closure.basis.latents)
+
+    early = Linearisation(closure, weights, 0.0)
+    fresh = aged = weights
+    for _ in range(4):
+        fresh = implicit_step(flow, Linearisation(closure, fresh, 0.0), fresh, 0.5)
+        aged = implicit_step(flow, early, aged, 0.5)
+    assert np.linalg.norm(fresh - aged) < 1e-6 * np.linalg.norm(fresh)
+    assert np.linalg.norm(fresh - weights) > 1e-2 * np.linalg.norm(fresh)
+
+
 @pytest.mark.slow
 def test_implicit_steps_of_a_growing_basis_agree_with_explicit_ones(monkeypatch):
     """Four neurons that grok, to t = 1000, on the same samples; fewer directions are opened on the way.

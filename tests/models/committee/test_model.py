@@ -238,10 +238,31 @@ def test_accuracy_that_would_take_hours_is_refused_with_one_that_takes_a_minute(
     request for 1e-9 worked for minutes, and then said that it had 6e-5).
     """
     clock = itertools.count(0.0, 120.0)
-    monkeypatch.setattr("solvable.models.committee.theory.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("solvable.models.committee.refinement.time", SimpleNamespace(monotonic=lambda: next(clock)))
     refused = r"accuracy 1e-05 here, .* in 2 minutes, would take about [\d.]+ days.* takes about a minute"
     with pytest.raises(ValueError, match=refused):
         committee().predict([5], DESCENT, solver=solvers.Latent(samples=256), accuracy=1e-5, progress=False)
+
+
+def test_accuracy_that_would_take_hours_is_refused_before_the_work_begins(monkeypatch):
+    """A clock that runs fast: trying a quarter of the samples seems to take two seconds, hence all sets 40 seconds."""
+    model, solver = committee(samples_per_dimension=4.5), solvers.Flow(samples=2048)
+    monkeypatch.setattr(solvers.Flow, "solve", lambda self, *arguments: pytest.fail("the work began"))
+    clock = itertools.count(0.0, 2.0)
+    monkeypatch.setattr("solvable.models.committee.latent.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    refused = r"accuracy 1e-06 here, where 2048 samples reach about .* would take about .*: accuracy=.* takes about a"
+    with pytest.raises(ValueError, match=refused) as raised:
+        model.predict([10, 30], GradientFlow(), solver=solver, accuracy=1e-6, progress=False)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_rehearsal_knows_the_error_to_a_factor_of_a_few():
+    """It stands for the difference of the conventions, which is the least part of the error that there may be."""
+    problem, solver = problem_of(committee(), DESCENT), solvers.Latent(samples=1024)
+    seconds, reached = solver.rehearse(problem, TIMES, 0)
+    stated = committee().predict(TIMES, DESCENT, solver=solver, progress=False).attrs["numerical_error"]
+    assert 0.1 * stated < reached < 3 * stated
+    assert 0 < seconds < 600
 
 
 def test_accuracy_that_cannot_be_had_is_said():

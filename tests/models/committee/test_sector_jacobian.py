@@ -28,6 +28,15 @@ def committee(alignment) -> Committee:
     )
 
 
+FOUR = Committee(
+    samples_per_dimension=4.5,
+    output_scale=0.5,
+    activation=activations.quadratic(0.05),
+    initial_alignment=0.1 * np.array([[1.0], [-1.0], [1.0], [-1.0]]),
+    initial_overlap=np.eye(4) + 0.01 * np.outer([1, -1, 1, -1], [1, -1, 1, -1]),
+)
+
+
 def closure_of(namespace=None, samples: int = 256) -> ExchangeableClosure:
     problem = problem_of(committee(ALIGNMENTS), GradientFlow())
     return ExchangeableClosure(
@@ -90,11 +99,14 @@ def test_it_is_the_derivative_of_the_flow(namespace):
     assert np.allclose(linear.solve(factor, direction - factor * along), direction, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
 @in_float64
-def test_blocks_that_grew_with_the_bases_are_those_computed_at_once():
+def test_blocks_that_grew_with_the_bases_are_those_computed_at_once(symmetric):
     closure = closure_of(np)
     weights = grown(closure, 2)
     slopes = np.random.default_rng(2).normal(size=(6, 6, 256))
+    if symmetric:
+        slopes = slopes + slopes.transpose(1, 0, 2)
     early, since = closure.jacobian(slopes, None, ()), closure.extent
     grown(closure, 5)
     assert all(now > before for now, before in zip(closure.extent, since, strict=True))
@@ -126,17 +138,29 @@ def test_a_sector_that_opened_nothing_keeps_its_blocks():
 
 
 @in_float64
+def test_late_steps_share_jacobians(monkeypatch):
+    """Runs that share and that do not differ by the directions that their iterates happen to open, whose weights are
+    known to the difference of the two conventions: some percent of the test loss here, ten times what is allowed."""
+    problem, times, found, made = problem_of(FOUR, GradientFlow()), np.geomspace(10, 1000, 6), {}, []
+    begin = Linearisation.__init__
+    monkeypatch.setattr(ExchangeableClosure, "jacobian_worth", lambda self: 0.0)
+    monkeypatch.setattr(Linearisation, "__init__", lambda self, *settings: made.append(1) or begin(self, *settings))
+    for name, again in (("shared", Linearisation.serves_again), ("each its own", lambda self: False)):
+        monkeypatch.setattr(Linearisation, "serves_again", again)
+        solver = solvers.Flow(samples=4096, replicates=2)
+        found[name] = solver.run(problem, times, OutputRequest(), 0, 0.5, 0, lambda part: None), len(made)
+        made.clear()
+    (shared, few), (single, many) = found.values()
+    assert 0 < 2 * few <= many
+    for loss in ("train_loss", "test_loss"):
+        assert np.allclose(*(run.arrays(times.size)[loss] for run in (shared, single)), rtol=5e-3)
+
+
+@in_float64
 def test_implicit_steps_agree_with_explicit_ones(monkeypatch):
     """Four neurons until late on the same samples. The two runs open different directions, and the weights of these
     are known to half the distance of the two conventions for new directions, which is computed beside them."""
-    model = Committee(
-        samples_per_dimension=4.5,
-        output_scale=0.5,
-        activation=activations.quadratic(0.05),
-        initial_alignment=0.1 * np.array([[1.0], [-1.0], [1.0], [-1.0]]),
-        initial_overlap=np.eye(4) + 0.01 * np.outer([1, -1, 1, -1], [1, -1, 1, -1]),
-    )
-    problem, times, found = problem_of(model, GradientFlow()), np.geomspace(10, 3000, 6), {}
+    problem, times, found = problem_of(FOUR, GradientFlow()), np.geomspace(10, 3000, 6), {}
     for name, worth, shrunk in (
         ("explicit", np.inf, 0.5),
         ("implicit", 0.0, 0.5),

@@ -27,7 +27,7 @@ from jaxtyping import Float
 from solvable.checks import check_choice, check_fraction
 from solvable.coverage import Covers
 from solvable.models.committee.closure import LatentClosure
-from solvable.models.committee.implicit import Linearisation, NotConvergedError, implicit_step
+from solvable.models.committee.implicit import Linearisation, NotConvergedError, implicit_step, steps_of_a_jacobian
 from solvable.models.committee.latent import ClosureSolver
 from solvable.models.committee.problem import Advance, OutputRequest, Problem
 from solvable.models.committee.protocol import Weights, combine_arrays
@@ -40,7 +40,7 @@ _DAMPING = 2 / 13
 # another set of programs, whose compilation takes longer than a run with as many samples as before.
 _PILOT_SAMPLES, _PILOT_SAMPLES_ON_DEVICE = 4096, 65536
 # Evaluations that Newton's iterations of an implicit step take, and the largest Jacobian that is chosen by default.
-_NEWTON_EVALUATIONS, _MOST_ROWS = 10, 8192
+_NEWTON_EVALUATIONS, _MOST_ROWS = 14, 8192
 # A step that Newton's method does not solve is halved up to this often.
 _MOST_HALVINGS = 8
 
@@ -172,11 +172,16 @@ class _Place:
     """Weights along the flow, with their velocity."""
 
     def __init__(
-        self, problem: Problem, closure: LatentClosure, implicit: bool | None, weights: np.ndarray | None = None
+        self,
+        problem: Problem,
+        closure: LatentClosure,
+        implicit: bool | None,
+        weights: np.ndarray | None = None,
+        linear: Linearisation | None = None,
     ) -> None:
         training: Any = problem.training
         self._problem, self._closure, self._decay = problem, closure, training.weight_decay
-        self._implicit = implicit
+        self._implicit, self._linear = implicit, linear
         self.weights: np.ndarray = closure.start.coordinates if weights is None else weights  # type: ignore[assignment]
         self.velocity = self._velocity(self.weights)
         self._rate: float | None = None
@@ -204,23 +209,37 @@ class _Place:
             weights = self._solved(length, _MOST_HALVINGS)
         else:
             weights = chebyshev_step(self._velocity, self.weights, self.velocity, length, stages)
-        return _Place(self._problem, self._closure, self._implicit, weights)
+        return self._at(weights)
+
+    def _at(self, weights: np.ndarray) -> "_Place":
+        return _Place(self._problem, self._closure, self._implicit, weights, self._linear)
 
     def _worth_solving(self, stages: int) -> bool:
         if self._implicit is False or (self._implicit is None and self._closure.unknowns > _MOST_ROWS):
             return False
-        return stages > _NEWTON_EVALUATIONS + self._closure.jacobian_worth()
+        return stages > _NEWTON_EVALUATIONS + self._closure.jacobian_worth() / steps_of_a_jacobian()
 
     def _solved(self, length: float, halvings: int) -> np.ndarray:
         """The weights after an implicit step, or after two of half its length where it is too long to be solved."""
-        linear = Linearisation(self._closure, self.weights, self._decay)
+        if self._linear is not None:
+            try:
+                return self._step_with(self._linear, length)
+            except NotConvergedError:
+                pass
         try:
-            return implicit_step(self._velocity, linear, self.weights, length)
+            return self._step_with(Linearisation(self._closure, self.weights, self._decay), length)
         except NotConvergedError:
             if not halvings:
                 raise
-        middle = _Place(self._problem, self._closure, self._implicit, self._solved(length / 2, halvings - 1))
+        middle = self._at(self._solved(length / 2, halvings - 1))
         return middle._solved(length / 2, halvings - 1)
+
+    def _step_with(self, linear: Linearisation, length: float) -> np.ndarray:
+        """The weights after an implicit step; its Jacobian is kept for the next one if it is still good."""
+        self._linear = None
+        weights = implicit_step(self._velocity, linear, self.weights, length)
+        self._linear = linear if linear.serves_again() else None
+        return weights
 
     def local_error(self, following: "_Place", length: float) -> float:
         """The error of the step to ``following``, relative to the weights."""

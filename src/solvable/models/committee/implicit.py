@@ -11,8 +11,10 @@ Runge-Kutta method of two stages (SDIRK2, Alexander 1977), which is of second or
 
     U_1 = U_0 + c h F(U_1),     U_2 = U_0 + (1 - c) h F(U_1) + c h F(U_2),     c = 1 - 1/sqrt(2).
 
-Each stage is solved by Newton's method. The derivatives ``dg/dh`` are those of the beginning of the step; columns that
-the signals of an iterate open join the Jacobian at once, since a stiff direction without its row of J would run away.
+Each stage is solved by Newton's method. Late in training fields hardly change from step to step, so that the
+derivatives ``dg/dh`` of one step serve the following ones, too, until the iteration becomes slow: on a CPU a Jacobian
+takes as long as dozens of velocities. Columns that the signals of an iterate open join the Jacobian at once, since a
+stiff direction without its row of J would run away.
 """
 
 import math
@@ -31,6 +33,9 @@ from solvable.models.committee.protocol import Weights, combine_arrays
 _STAGE = 1 - 1 / math.sqrt(2)
 # Change of the weights, relative to them, at which Newton's iteration ends: far below the error of the time steps.
 _CONVERGED, _MOST_ITERATIONS = 1e-7, 12
+# How many steps one Jacobian serves, roughly: on an accelerator a new one costs less than the iterations that an old
+# one adds. One that takes more iterations than this for the two stages of a step is not used for another.
+_USUAL_STEPS, _MANY_ITERATIONS = 6, 18
 
 
 class NotConvergedError(ArithmeticError):
@@ -56,6 +61,7 @@ class Linearisation:
         self._closure, self._decay = closure, decay
         self._matrix, self._extent = closure.jacobian(self._slopes, None, ()), closure.extent
         self._factors: tuple[Any, float, tuple[int, ...]] | None = None
+        self._solved, self._solved_before = 0, 0
 
     def solve(self, factor: float, right: Float[np.ndarray, "neuron column"]) -> Float[np.ndarray, "neuron column"]:
         """``(1 - factor J)^-1`` applied to a vector, whose missing columns are zero.
@@ -68,6 +74,7 @@ class Linearisation:
             The vector.
         """
         closure, extent = self._closure, self._closure.extent
+        self._solved += 1
         if self._extent != extent:
             self._matrix = closure.jacobian(self._slopes, self._matrix, self._extent)
             self._extent = extent
@@ -75,6 +82,16 @@ class Linearisation:
             self._factors = closure.factorise(self._matrix, factor, 1 + factor * self._decay), factor, extent
         padded = combine_arrays((1.0, 1.0), (right, np.zeros((len(right), closure.width))))
         return closure.solve(self._factors[0], padded)
+
+    def serves_again(self) -> bool:
+        """Whether the step since the last call took so few iterations that the Jacobian does for the next one."""
+        taken, self._solved_before = self._solved - self._solved_before, self._solved
+        return steps_of_a_jacobian() > 1 and taken <= _MANY_ITERATIONS
+
+
+def steps_of_a_jacobian() -> int:
+    """How many steps one Jacobian serves, roughly, on the default device."""
+    return _USUAL_STEPS if jax.default_backend() == "cpu" else 1
 
 
 @jax.jit

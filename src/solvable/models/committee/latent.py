@@ -6,6 +6,7 @@ weights of the network, with ``<g Y>`` in place of minus the gradient: momentum 
 
 import dataclasses
 import math
+import time
 from typing import Any, ClassVar
 
 import jax
@@ -49,6 +50,9 @@ _MOST_LOAD = 0.5
 _OPEN, _HALF_WAY, _SHRUNK = 0.0, 0.5, 1.0
 # Typical rank of the latent basis on long runs, and the overhead of an evaluation from Python in operations.
 _USUAL_RANK, _CALL = 64, 1e6
+# What an accuracy costs is estimated from a run with this many times fewer samples, through so many steps at most.
+_FEWER, _REHEARSED_STEPS, _REHEARSED_FRESH = 4, 1000, 50
+_LOSSES = ("train_loss", "test_loss")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +173,43 @@ class ClosureSolver:
         recorder.finish(times)
         return recorder
 
+    def rehearse(self, problem: Problem, times: np.ndarray, key: int) -> tuple[float, float] | None:
+        """Estimate the seconds of a solution and the relative error of its losses from a quarter of the samples.
+
+        Parameters
+        ----------
+        problem
+            What is solved.
+        times
+            Increasing times, in the units of the training.
+        key
+            Random key of the samples.
+
+        Returns
+        -------
+        tuple or None
+            Both are rather too small: the spread over samples and the error of the time steps are not in them, and only
+            the first steps are tried. None where so few samples do not carry the run.
+        """
+        # Where every step opens directions each costs more than the one before.
+        growth, most = (2, _REHEARSED_FRESH) if known_rank(problem, times) else (1, _REHEARSED_STEPS)
+        early = np.unique(np.minimum(times, most)) if problem.training.counts_steps else times
+        small = dataclasses.replace(self, samples=max(self.samples // _FEWER, 16))
+        both, seconds = [], 0.0
+        try:
+            for shrunk in (_OPEN, _SHRUNK):
+                # The first run compiles, the second one is timed.
+                begin = time.monotonic()
+                run = small.run(problem, early, OutputRequest(), 0, shrunk, key, lambda part: None)
+                seconds = (time.monotonic() - begin) * _FEWER * (self.replicates + 1)
+                both.append(run.arrays(early.size))
+        except (ValueError, ArithmeticError, MemoryError):
+            return None
+        errors = [abs(both[0][name] - both[1][name]) / (both[0][name] + both[1][name]) for name in _LOSSES]
+        largest = float(np.max(errors)) / _FEWER
+        longer = (float(times[-1]) / max(float(early[-1]), 1e-300)) ** growth
+        return (seconds * longer, largest) if math.isfinite(largest) else None
+
     def follow(
         self, problem: Problem, times: np.ndarray, closure: LatentClosure, recorder: Recorder, advance: Advance
     ) -> None:
@@ -217,8 +258,8 @@ class Latent(ClosureSolver):
             raise ValueError(
                 f"every step opens a new direction for every neuron here, {rank} in all, which {self.samples} samples "
                 f"do not carry: rank * samples_per_dimension / samples = {load:.2g} must be below {_MOST_LOAD:g}. Ask "
-                "for earlier times or raise the samples of the solver; for long runs train the finite system itself: "
-                "simulate(...)"
+                f"for {int(steps * _MOST_LOAD / load)} steps at most or raise the samples of the solver; for long runs "
+                "train the finite system itself: simulate(...)"
             )
         typical = max(rank / 2, _USUAL_RANK)
         check_cost(

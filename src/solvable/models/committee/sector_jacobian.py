@@ -96,21 +96,43 @@ def _part_of_sum(slopes: Any, left: list[Any], right: list[Any], groups: Groups,
         return xp.concatenate([xp.concatenate(row, axis=1) for row in rows])
 
     count = len(groups)
-    blocks: Blocks = [
-        [collective([[(pulled[0] * both[g, h]) @ moved[0].T for h in range(count)] for g in range(count)])]
-    ]
+    blocks: Blocks = [[_collective_block(xp, pulled[0], both, moved[0])]]
     for group, rows in zip(deviating, moved[1:], strict=True):
-        answers = [xp.einsum("jp,bjp->bp", to_signals[g][np.array(group)], rows) for g in range(count)]
-        blocks[0].append(_weight(group) * collective([[pulled[0] @ answer.T] for answer in answers]))
+        own = np.array(group)
+        each = [_bilinear(xp, pulled[0][:, None], to_signals[g][None, own], rows) for g in range(count)]
+        blocks[0].append(_weight(group) * collective([[block] for block in each]))
     for group, rows in zip(deviating, pulled[1:], strict=True):
-        weight = _weight(group) / (len(group) - 1)
-        sums = [xp.einsum("ip,aip->ap", from_fields[h][np.array(group)], rows) for h in range(count)]
-        line = [weight * collective([[each @ moved[0].T for each in sums]])]
+        weight, own = _weight(group) / (len(group) - 1), np.array(group)
+        each = [_bilinear(xp, rows, from_fields[h][own, None], moved[0][:, None]) for h in range(count)]
+        line = [weight * collective([each])]
         for other, others in zip(deviating, moved[1:], strict=True):
-            answers = xp.einsum("ijp,bjp->bip", slopes[np.ix_(group, other)], others)
-            line.append(weight * _weight(other) * xp.tensordot(rows, answers, ([1, 2], [1, 2])))
+            line.append(weight * _weight(other) * _bilinear(xp, rows, slopes[np.ix_(group, other)], others))
         blocks.append(line)
     return blocks
+
+
+def _collective_block(xp: Any, left: Any, weights: Any, right: Any) -> Any:
+    """``<w_gh Y_a Y_b>`` of collective fields, as a matrix of rows (g, a) and columns (h, b)."""
+    count, rows, columns = len(weights), len(left), len(right)
+    if rows < columns:
+        # The many rows are read once for all weights of the few.
+        weighted = (weights[:, :, None] * left).reshape(count * count * rows, right.shape[1])
+        found = (weighted @ right.T).reshape(count, count, rows, columns)
+    else:
+        found = xp.stack([xp.stack([(left * weight) @ right.T for weight in line]) for line in weights])
+    return found.transpose(0, 2, 1, 3).reshape(count * rows, count * columns)
+
+
+def _bilinear(xp: Any, left: Any, weights: Any, right: Any) -> Any:
+    """``sum_ijp left(a, i, p) weights(i, j, p) right(b, j, p)``; the weights go to the side that has fewer rows."""
+    rows, columns = len(left), len(right)
+    if not rows * columns:
+        return xp.zeros((rows, columns))
+    if rows < columns:
+        left = xp.einsum("aip,ijp->ajp", left, weights)
+    else:
+        right = xp.einsum("ijp,bjp->bip", weights, right)
+    return left.reshape(rows, -1) @ right.reshape(columns, -1).T
 
 
 def _weight(group: tuple[int, ...]) -> float:
@@ -127,17 +149,20 @@ def grown_blocks(
 ) -> Blocks:
     """The blocks with the rows and columns of coordinates from ``since`` on, computed anew; on a CPU."""
     late = [rows[begin:] for rows, begin in zip(latents, since, strict=True)]
-    above = sector_blocks(slopes, [rows[:begin] for rows, begin in zip(latents, since, strict=True)], late, groups)
     below = sector_blocks(slopes, late, latents, groups)
+    # The columns of late coordinates are the rows that they have with dg_j / dh_i, but for the factors 1/(n_g - 1).
+    turned = slopes.transpose(1, 0, 2)
+    beside = below if np.array_equal(slopes, turned) else sector_blocks(turned, late, latents, groups)
     fields = [len(groups), *[1] * (len(latents) - 1)]
+    members = [1, *(len(group) - 1 for group in groups if len(group) > 1)]
     found: Blocks = []
     for row, line in enumerate(known):
         found.append([])
         for column, old in enumerate(line):
             shapes = (fields[row], since[row], fields[column], since[column])
-            upper = np.concatenate(
-                [old.reshape(shapes), above[row][column].reshape(*shapes[:3], len(late[column]))], axis=3
-            )
+            across = beside[column][row].reshape(fields[column], len(late[column]), fields[row], len(latents[row]))
+            right = across[..., : since[row]].transpose(2, 3, 0, 1) * (members[column] / members[row])
+            upper = np.concatenate([old.reshape(shapes), right], axis=3)
             lower = below[row][column].reshape(fields[row], len(late[row]), fields[column], len(latents[column]))
             whole = np.concatenate([upper, lower], axis=1)
             found[-1].append(whole.reshape(whole.shape[0] * whole.shape[1], -1))
