@@ -1,9 +1,8 @@
 """The delay between fitting and learning over γ and α, from theory alone.
 
 Four neurons as in the figure on grokking. With too few samples the network never learns;
-with more of them the delay shrinks, and it grows with the output scale. The full scale has 8192 samples: a cell takes a
-minute of processor time, the plane six minutes of sixteen cores. It had 32768 samples at first, and then 16384, of
-which two cores finished a tenth in nine minutes each; none of them has ever run to its end.
+with more of them the delay shrinks, and it grows with the output scale. The full scale has 8192 samples and takes two
+cores 12 minutes. It had 32768 samples at first, and then 16384, neither of which has ever run to its end.
 """
 
 from collections.abc import Mapping
