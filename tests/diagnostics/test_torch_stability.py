@@ -125,7 +125,9 @@ def multiplications(function):
 
 @pytest.mark.parametrize("parts", [1, 3, 8, 20])
 @pytest.mark.parametrize(
-    ("make", "shape"), [(perceptron, (20,)), (convolutional, (3, 10, 10)), (Sequence, (6,))], ids=lambda v: str(v)
+    ("make", "shape"),
+    [(perceptron, (20,)), (convolutional, (3, 10, 10)), (Sequence, (6,))],
+    ids=["perceptron", "convolutional", "transformer"],
 )
 def test_a_look_takes_no_more_operations_than_it_says(make, shape, parts):
     """Multiplications as torch counts them, in units of those of the gradient that training computes."""
