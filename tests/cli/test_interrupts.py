@@ -96,8 +96,10 @@ def compute(scale):
 @pytest.mark.parametrize(
     "second",
     [
+        # By now JAX dispatches asynchronously, whatever its configuration says: what is returned must be waited for.
         ENDLESS.format(asynchronous=False)
-        + "\ndef compute(scale):\n    print('ready', flush=True)\n    return compiled(jnp.ones((8, 8)))\n",
+        + "\ndef compute(scale):\n    ones = jnp.ones((8, 8))\n    print('ready', flush=True)\n"
+        + "    return compiled(ones).block_until_ready()\n",
         CONVERTED,
     ],
     ids=["endless", "converted"],

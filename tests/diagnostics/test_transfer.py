@@ -164,7 +164,7 @@ def test_the_report_as_dataset_json_and_picture():
         ([32], [0.1, 0.2, 0.4], 4, "a drift needs two widths or more"),
         ([32.5, 64], [0.1, 0.2, 0.4], 4, "widths must be whole numbers"),
         ([32, 64], [0.1], 4, "an optimum needs three learning rates or more, not 1: give a grid, such as 0.1"),
-        ([32, 64], [0.1, -0.2, 0.4], 4, "learning_rates must be positive finite numbers"),
+        ([32, 64], [0.1, -0.2, 0.4], 4, "learning_rates must be a list of positive finite numbers, not "),
         ([32, 64], [0.1, 0.2, 0.4], 2, "an interval needs 4 seeds or more, not 2"),
     ],
 )

@@ -103,10 +103,6 @@ def transfer(
     >>> report.losses.shape
     (2, 3, 4)
     """
-    if isinstance(make_model, torch.nn.Module) or not callable(make_model):
-        raise TypeError(
-            f"make_model must be a function of the width, not {type(make_model).__name__}: such as a lambda"
-        )
     numbers, rates, seeds = grid = check_arguments(
         widths=widths,
         learning_rates=learning_rates,
@@ -118,6 +114,10 @@ def transfer(
         coordinate_steps=coordinate_steps,
         diverged_above=diverged_above,
     )
+    if isinstance(make_model, torch.nn.Module) or not callable(make_model):
+        raise TypeError(
+            f"make_model must be a function of the width, not {type(make_model).__name__}: such as a lambda"
+        )
     job = _Job(
         make_model, data, test_data, optimizer, steps, coordinate_steps, batch_size, loss, diverged_above, device,
         output_field,
