@@ -9,7 +9,8 @@ table and the figure ``docs/figures/networks-transfer.png`` from a ledger alone.
 parameterisation, run in processes of their own (``--processes``), so that three compile while one computes. Every
 finished width is kept under ``--folder``; the same command resumes. After ``--seconds`` the processes are stopped, and
 the ledger ``transfer-full.json`` in that folder has the widths that were finished until then. A folder without a git
-repository needs ``--commit``.
+repository needs ``--commit``. ``--widest`` leaves out the widths above it: without a GPU, ``--widest 1024`` takes about
+an hour of one core, and a later call with a larger number goes on from there.
 
 Floating-point operations and bytes of a group at width n, with R runs and T steps of B samples: 6 R T B n² and, because
 a step reads and writes all weights, about 4 R T n² k bytes with k = 12 for SGD and 28 for Adam (gradient, moments,
@@ -96,11 +97,14 @@ def group_path(folder: Path, optimiser: str, parameterisation: str) -> Path:
     return folder / f"{optimiser}-{parameterisation}.npz"
 
 
-def train_group(scale: str, optimiser: str, parameterisation: str, folder: Path, finished_only: bool) -> None:
+def train_group(
+    scale: str, optimiser: str, parameterisation: str, folder: Path, finished_only: bool, widest: int | None = None
+) -> None:
     """Train a group and write its report into the folder; or only the report of the widths that are there."""
     options, path, begin = SCALES[scale], group_path(folder, optimiser, parameterisation), time.process_time()
     planned = options["widths"][optimiser]
-    widths = tuple(read_checkpoint(path)) if finished_only else planned
+    wanted = tuple(width for width in planned if widest is None or width <= widest)
+    widths = tuple(read_checkpoint(path)) if finished_only else wanted
     report = networks.transfer(
         parameterisation,
         task,
@@ -135,10 +139,16 @@ def _rounded(loss: float) -> float | None:
 
 
 def start_process(
-    scale: str, group: tuple[str, str], folder: Path, environment: dict[str, str], finished_only: bool = False
+    scale: str,
+    group: tuple[str, str],
+    folder: Path,
+    environment: dict[str, str],
+    widest: int | None,
+    finished_only: bool = False,
 ) -> subprocess.Popen:
     """A process that trains one group, and writes its output to a log."""
     command = [sys.executable, __file__, "--scale", scale, "--folder", str(folder), "--group", ",".join(group)]
+    command += [] if widest is None else ["--widest", str(widest)]
     with group_path(folder, *group).with_suffix(".log").open("a") as log:
         return subprocess.Popen(
             command + ["--finished-only"] * finished_only, env=environment, stdout=log, stderr=subprocess.STDOUT
@@ -160,7 +170,7 @@ def environment_of_groups(processes: int) -> dict[str, str]:
     return {**os.environ, "XLA_FLAGS": flags.strip(), "XLA_PYTHON_CLIENT_MEM_FRACTION": share}
 
 
-def train_all(scale: str, folder: Path, processes: int, seconds: float) -> None:
+def train_all(scale: str, folder: Path, processes: int, seconds: float, widest: int | None) -> None:
     """Train all groups, some at a time, and stop in time for the reports of those that were not finished."""
     begin, waiting, shown = time.monotonic(), list(GROUPS), set()
     running: dict[tuple[str, str], subprocess.Popen] = {}
@@ -177,7 +187,7 @@ def train_all(scale: str, folder: Path, processes: int, seconds: float) -> None:
     while (waiting or running) and time.monotonic() - begin < seconds - RESERVE:
         while waiting and len(running) < processes:
             group = waiting.pop(0)
-            running[group] = start_process(scale, group, folder, environment)
+            running[group] = start_process(scale, group, folder, environment, widest)
         time.sleep(0.5)
         show()
         for group, process in list(running.items()):
@@ -191,7 +201,7 @@ def train_all(scale: str, folder: Path, processes: int, seconds: float) -> None:
         process.wait()
     show()
     last = {
-        group: start_process(scale, group, folder, environment, finished_only=True)
+        group: start_process(scale, group, folder, environment, widest, finished_only=True)
         for group in running
         if len(read_checkpoint(group_path(folder, *group))) > 1
     }
@@ -302,6 +312,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where finished widths are kept, and where the ledger is written")
     parser.add_argument("--processes", type=int, default=1, help="groups that are trained at the same time")
     parser.add_argument("--seconds", type=float, default=86400.0, help="when to stop")
+    parser.add_argument("--widest", type=int, help="leave out wider networks; a later call may take them")
     parser.add_argument("--commit", default=os.environ.get("COMMIT"), help="commit of this code; by default from git")
     parser.add_argument("--draw", type=Path, metavar="LEDGER", help="only the figure and the table of a ledger")
     parser.add_argument("--figure", type=Path, default=DOCS / "figures/networks-transfer.png")
@@ -316,15 +327,16 @@ def main() -> None:
     folder = options.folder or DOCS.parent / "report" / f"transfer-{options.scale}"
     folder.mkdir(parents=True, exist_ok=True)
     if options.group:
-        train_group(options.scale, *options.group.split(","), folder, options.finished_only)
+        train_group(options.scale, *options.group.split(","), folder, options.finished_only, options.widest)
         return
     # Before the work: the code that runs is the one imported now.
     commit = options.commit or subprocess.check_output(["git", "rev-parse", "HEAD"], text=True, cwd=DOCS).strip()
     begin = time.monotonic()
-    train_all(options.scale, folder, options.processes, options.seconds)
+    train_all(options.scale, folder, options.processes, options.seconds, options.widest)
     ledger = folder / ("transfer.json" if options.scale == "quick" else f"transfer-{options.scale}.json")
     # Without paths, which belong to one machine.
     command = f"python docs/figures/make/transfer.py --scale {options.scale} --processes {options.processes}"
+    command += "" if options.widest is None else f" --widest {options.widest}"
     write_ledger(options.scale, folder, ledger, commit, command, time.monotonic() - begin)
     print(table(read_ledger(ledger)), f"ledger: {ledger}", sep="\n", flush=True)
 
