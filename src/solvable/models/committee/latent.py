@@ -29,6 +29,8 @@ from solvable.training import SGD, GradientDescent
 
 # Steps between two checks for divergence; a check makes an accelerator wait.
 _LOOK_EVERY = 64
+# Parts of signals below this share of them are rounding.
+LEAST_TOLERANCE = 1e-6
 _DEFAULT_MEMORY = 4.0 * 2**30
 # What whole steps can have: everything that is linear in the weights, or depends on their lengths alone.
 OPTIONS = (
@@ -83,8 +85,8 @@ class ClosureSolver:
     def __post_init__(self) -> None:
         check_count("samples", self.samples, 16)
         check_count("replicates", self.replicates, self.least_replicates)
-        if not 1e-6 <= self.tolerance < 1:
-            raise ValueError(f"tolerance must lie between 1e-6 and 1, not {self.tolerance!r}")
+        if not LEAST_TOLERANCE <= self.tolerance < 1:
+            raise ValueError(f"tolerance must lie between {LEAST_TOLERANCE:g} and 1, not {self.tolerance!r}")
 
     def closure(
         self,

@@ -188,7 +188,7 @@ class Committee(Model):
             Literal["latent", "flow", "online", "response", "fixed-point"] | Solver | None,
             "how to solve the theory (by default chosen by the training)",
         ] = None,
-        accuracy: Annotated[float | None, "raise the samples until the relative error is this"] = None,
+        accuracy: Annotated[float | None, "refine samples and time steps until the relative error is this"] = None,
         correlations: Annotated[bool, "two-time correlations, too"] = False,
         responses: Annotated[bool, "responses, too (solvers response and fixed-point)"] = False,
         kernel_alignment: Annotated[bool, "alignment of the tangent kernel, too"] = False,
@@ -212,9 +212,9 @@ class Committee(Model):
             One of ``solvable.solvers``, or its name. By default ``Latent`` for gradient descent, ``Flow`` for gradient
             flow, and ``Online`` where ``samples_per_dimension`` is infinite.
         accuracy
-            Raise the samples of the solver, by powers of four, until losses are known to this relative error, and
-            alignments and overlaps to this fraction of the largest. Where that cannot be reached a warning says so
-            (attribute ``accuracy_reached``).
+            Refine the solver until losses are known to this relative error, and alignments and overlaps to this
+            fraction of the largest: its samples are raised by powers of four, and the time steps of a flow are halved.
+            Where that cannot be reached a warning says so (attribute ``accuracy_reached``).
         correlations
             Whether to add the two-time functions ``weight_correlation`` and ``gradient_correlation``.
         responses
