@@ -8,7 +8,7 @@ import pytest
 
 from solvable.cli import _run
 from solvable.fits import ScalingLawReport
-from solvable.inference import InferenceReport, Run, example_curves, example_table
+from solvable.inference import InferenceReport, Run, borrowed_kernel, example_curves, example_table, infer
 
 STEPS = np.geomspace(10, 10_000, 60).round()
 LOSS = (1.5 + 3 * STEPS**-0.4) * np.exp(1e-3 * np.random.default_rng(0).normal(size=STEPS.size))
@@ -99,6 +99,9 @@ def test_a_table_has_its_scaling_law(folder: Path, capsys: pytest.CaptureFixture
         (["table.csv"], "looks like a table of finished runs"),
         (["log.csv", "--finished", "wide.csv"], "--finished is for the law schedule, not for power-law"),
         (["log.csv", "--model", "schedule", "--finished", "gone.csv"], "there is no file gone.csv"),
+        (["log.csv", "--ahead", "gone.csv"], "there is no file gone.csv"),
+        (["log.csv", "--ahead", "wide.csv"], "has no column of learning rates; it has step, train/loss"),
+        (["table.csv", "--model", "scaling-law", "--ahead", "log.csv"], "--ahead is for curves"),
     ],
 )
 def test_what_is_wrong_is_one_line(
@@ -128,6 +131,26 @@ def test_finished_runs_lend_their_kernel_and_widen_the_interval(
     assert low < loss < high
     # Its rate is not in the log beyond the known part: the forecast goes on at the last rate, which the report says.
     assert "schedule beyond the data is not known" in content["forecast"][0]["warnings"]
+
+
+def test_rates_ahead_are_those_of_the_run_of_the_same_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The forecast through a decay, 1 % above the measured end, is that of Python, where the run has its schedule."""
+    (run,) = (run for run in example_curves("schedules-25M") if run.name == "cosine_24000")
+    early = run.part(run.steps < 0.3 * run.steps[-1])
+    finished = [one for one in example_curves("schedules-100M") if one.name in ("cosine_24000", "wsd_20000_24000")]
+    _write_log(folder / "early.csv", [early])
+    _write_log(folder / "done.csv", finished)
+    options = ["--model", "schedule", "--run", "run", "--uncertainty", "none", "--warm-up", "2160", "--json"]
+    options += ["--finished", "done.csv", "--ahead", "done.csv", "--at", str(run.steps[-1])]
+    assert _run(["infer", "early.csv", *options]) == 0
+    forecast = json.loads(capsys.readouterr().out)["forecast"][0]
+    assert "not known" not in forecast["warnings"]
+    kernel = borrowed_kernel(infer(finished, "schedule", uncertainty="none", backtest=False))
+    report = infer(early, "schedule", fixed=kernel, siblings=finished, uncertainty="none")
+    expected = report.predict([run.steps[-1]])
+    # Rates of a log are interpolated between its records.
+    assert forecast["loss"][0] == pytest.approx(float(expected.loss[-1]), rel=2e-3)
+    assert forecast["loss"][1] < run.loss[-1] < forecast["loss"][2]
 
 
 def _write_log(path: Path, runs: list[Run]) -> None:

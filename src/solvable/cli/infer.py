@@ -31,6 +31,8 @@ def infer(source: list[str], model: str, options: Mapping[str, Any]) -> None:
         raise ValueError(
             f"--finished is for the law {SCHEDULE}, not for {model}: add --model {SCHEDULE}, or leave it out"
         )
+    if options["ahead"] is not None and model == SCALING_LAW:
+        raise ValueError("--ahead is for curves, not for a table of runs: leave it out")
     if model == SCALING_LAW:
         report, forecast = _of_table(source, options)
     else:
@@ -127,6 +129,8 @@ def _of_curves(source: list[str], model: str, options: Mapping[str, Any]) -> tup
         )
 
     curves, fixed, siblings = read(source), _fixed(options["fixed"]), None
+    if options["ahead"] is not None:
+        curves = _with_rates_ahead(curves, options)
     if options["finished"]:
         siblings = read(options["finished"])
         large = fit(siblings, model, uncertainty="none", backtest=False, mask_spikes=options["mask_spikes"])
@@ -159,6 +163,18 @@ def _of_curves(source: list[str], model: str, options: Mapping[str, Any]) -> tup
             rows.append({"at": f"{run.name}, step {float(found.time):.6g}", "loss": ends, "shares": shares,
                          "warnings": found.attrs.get("warnings", "")})  # fmt: skip
     return report, rows
+
+
+def _with_rates_ahead(curves: Any, options: Mapping[str, Any]) -> list[Any]:
+    """The one run of a log, with the learning rates that lie ahead."""
+    from solvable.inference.rates_ahead import read_rates, with_rates_ahead
+
+    if len(curves) != 1:
+        raise ValueError(f"--ahead is for one run, not for {len(curves)}: give the log of one")
+    _exists(options["ahead"])
+    columns = {name: options[name] for name in ("step", "run", "learning_rate")}
+    ahead = read_rates(options["ahead"], **columns, name=curves[0].name)
+    return [with_rates_ahead(curves[0], ahead)]
 
 
 def _furthest(text: str) -> Any:

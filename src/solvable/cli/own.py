@@ -164,6 +164,13 @@ def infer(
             "them, and the errors of forecasts of their ends widen the intervals. May be repeated."
         ),
     ] = None,
+    ahead: Annotated[
+        str | None,
+        typer.Option(
+            help="Table of steps and learning rates, such as a finished log: those of later steps lie ahead of this "
+            "run. Of several runs in the table that of the same name is taken."
+        ),
+    ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Compare with the empirical laws by prediction.")] = False,
     mask_spikes: Annotated[bool, typer.Option("--mask-spikes", help="Leave out records that are not finite.")] = False,
     uncertainty: Annotated[str, typer.Option(help="Intervals: profile, nuts or none.")] = "profile",
@@ -193,6 +200,7 @@ def infer(
         "warm_up": warm_up,
         "fixed": fixed or [],
         "finished": finished or [],
+        "ahead": ahead,
         "compare": compare,
         "mask_spikes": mask_spikes,
         "uncertainty": uncertainty,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from solvable.inference.inferring import infer, run_of_dataset
     from solvable.inference.law import Law, LawParameter
     from solvable.inference.model_law import ModelLaw
+    from solvable.inference.rates_ahead import KnownRates, read_rates, with_rates_ahead
     from solvable.inference.readers import Curves, CurveWarning, read_curves
     from solvable.inference.registry import law_names, register_law
     from solvable.inference.report import InferenceReport
@@ -24,6 +25,7 @@ _HOME = {
     "Curves": "readers",
     "FeatureScalingLaw": "feature_scaling_law",
     "InferenceReport": "report",
+    "KnownRates": "rates_ahead",
     "Law": "law",
     "LawParameter": "law",
     "ModelLaw": "model_law",
@@ -41,9 +43,11 @@ _HOME = {
     "infer": "inferring",
     "law_names": "registry",
     "read_curves": "readers",
+    "read_rates": "rates_ahead",
     "register_law": "registry",
     "run_of_dataset": "inferring",
     "thin": "thinning",
+    "with_rates_ahead": "rates_ahead",
 }
 
 __all__ = [
@@ -52,6 +56,7 @@ __all__ = [
     "Curves",
     "FeatureScalingLaw",
     "InferenceReport",
+    "KnownRates",
     "Law",
     "LawParameter",
     "ModelLaw",
@@ -69,9 +74,11 @@ __all__ = [
     "infer",
     "law_names",
     "read_curves",
+    "read_rates",
     "register_law",
     "run_of_dataset",
     "thin",
+    "with_rates_ahead",
 ]
 
 

@@ -65,7 +65,7 @@ def choose_columns(name: str, columns: Columns, chosen: Mapping[str, str | None]
     columns
         Its columns.
     chosen
-        The columns that the user named; None for the others.
+        The columns that the user named; None for the others. Without the loss, a table needs none.
     """
     for option, column in chosen.items():
         if column is not None and column not in columns:
@@ -73,11 +73,11 @@ def choose_columns(name: str, columns: Columns, chosen: Mapping[str, str | None]
     found: dict[str, Any] = dict(chosen)
     guesses = []
     plain = {_plain(column): column for column in columns}
-    if found["loss"] is None:
+    if "loss" in found and found["loss"] is None:
         found["loss"] = _loss(name, columns)
         if found["loss"] != "loss":
             guesses.append(f"the loss is {found['loss']!r}")
-    elif _words(found["loss"]) & {"ppl", "perplexity"}:
+    elif _words(found.get("loss", "")) & {"ppl", "perplexity"}:
         raise ValueError(f"{name!r}: {found['loss']!r} is a perplexity; a law is of the loss: take its logarithm first")
     if found["step"] is None:
         matches = [plain[alias] for alias in (*_STEPS, *_LATER_STEPS) if alias in plain]
@@ -96,9 +96,27 @@ def choose_columns(name: str, columns: Columns, chosen: Mapping[str, str | None]
         if found["learning_rate"] not in (None, "learning_rate"):
             guesses.append(f"the learning rate is {found['learning_rate']!r}")
     notes = [f"{name!r}: {', '.join(guesses)} (guessed; name columns to change it)"] if guesses else []
-    if _words(str(found["loss"])) & _BITS:
+    if _words(found.get("loss", "")) & _BITS:
         notes.append(f"{name!r}: {found['loss']!r} is in bits, and so are the floor and amplitude of its law")
     return found, notes
+
+
+def rows_of_runs(name: str, columns: Columns, label: str | None) -> dict[str, np.ndarray]:
+    """Which rows of a table belong to each run, by the names of the runs.
+
+    Parameters
+    ----------
+    name
+        Name of the table, and of its only run where none are told apart.
+    columns
+        Its columns.
+    label
+        The column that tells runs apart, or None.
+    """
+    if label is None:
+        return {name: np.ones(len(next(iter(columns.values()))), bool)}
+    texts = np.array([f"{value:g}" if isinstance(value, float) else str(value) for value in columns[label]], object)
+    return {text: texts == text for text in dict.fromkeys(texts)}
 
 
 def _refuse_tables(name: str, columns: Columns, plain: Mapping[str, str], step: str, run: str | None) -> None:

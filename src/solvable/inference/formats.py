@@ -30,6 +30,40 @@ class Missing:
 MISSING = Missing()
 
 
+def numbers(column: np.ndarray, key: str, name: str) -> np.ndarray:
+    """A column of numbers, NaN where nothing was recorded.
+
+    Parameters
+    ----------
+    column
+        The cells.
+    key
+        Name of the column, for messages.
+    name
+        Name of the run, for messages.
+    """
+    try:
+        return np.array([np.nan if value is MISSING else value for value in column], float)
+    except (TypeError, ValueError):
+        bad = next(value for value in column if not is_number(value))
+        raise ValueError(f"run {name!r}: column {key!r} must hold numbers, but there is {bad!r}") from None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a cell holds a number, or nothing.
+
+    Parameters
+    ----------
+    value
+        The cell.
+    """
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return value is MISSING
+    return True
+
+
 def read_files(path: Path) -> dict[str, Columns]:
     """The tables of a file or of a folder of event files, by name.
 

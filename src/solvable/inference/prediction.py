@@ -69,7 +69,11 @@ def predict(
         variables[f"high{100 * level:.0f}"] = loss * np.exp(factor * width)
     words = {**_WORDS, **{key: f"{'lower' if key[0] == 'l' else 'upper'} end of the {key[-2:]} % interval"
                           for key in variables if key[-2:].isdigit()}}  # fmt: skip
-    attributes = {"law": report.law, "run": run.name, "warnings": "; ".join(_cautions(report, base, distances))}
+    attributes = {
+        "law": report.law,
+        "run": run.name,
+        "warnings": "; ".join(_cautions(report, base, float(steps[-1]), distances)),
+    }
     return xr.Dataset(
         {key: ("time", values, {"long_name": words[key], "units": "1"}) for key, values in variables.items()},
         {"time": ("time", steps, {"long_name": "training time", "units": "steps"})},
@@ -125,7 +129,7 @@ def _spread(report: "InferenceReport", wanted: Run, place: int) -> np.ndarray:
     return np.std(logs, axis=0)
 
 
-def _cautions(report: "InferenceReport", run: Run, distances: np.ndarray) -> list[str]:
+def _cautions(report: "InferenceReport", run: Run, last: float, distances: np.ndarray) -> list[str]:
     said = []
     furthest = float(distances.max())
     if furthest > report.tested_decades > 0:
@@ -133,10 +137,11 @@ def _cautions(report: "InferenceReport", run: Run, distances: np.ndarray) -> lis
             f"the forecast reaches {furthest:.1f} decades beyond the data; the law was tested over "
             f"{report.tested_decades:.1f}"
         )
-    if furthest > 0 and run.schedule is None:
-        said.append(
-            "the schedule beyond the data is not known: the forecast assumes that the last learning rate goes on"
-        )
+    # Learning rates that were read from a table end somewhere; a function of the step does not.
+    known = -math.inf if run.schedule is None else getattr(run.schedule, "last", math.inf)
+    if furthest > 0 and last > known:
+        where = f"beyond step {known:g}" if math.isfinite(known) else "beyond the data"
+        said.append(f"the schedule {where} is not known: the forecast assumes that the last learning rate goes on")
     if report.misfit.found:
         said.append("the law does not fit the data")
     return said

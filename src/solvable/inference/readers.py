@@ -12,8 +12,8 @@ import xarray as xr
 
 from solvable.checks import check_count
 from solvable.inference import formats
-from solvable.inference.columns import choose_columns, split_exports
-from solvable.inference.formats import MISSING, Columns
+from solvable.inference.columns import choose_columns, rows_of_runs, split_exports
+from solvable.inference.formats import MISSING, Columns, is_number, numbers
 from solvable.inference.runs import Run
 from solvable.inference.thinning import thin
 from solvable.inference.tidying import check_values, equal_prefixes, keep_latest, recorded, with_warm_up
@@ -187,17 +187,9 @@ def _runs(
     name: str, columns: Columns, names: Mapping[str, str | None], mask_spikes: bool, notes: list[str]
 ) -> list[Run]:
     """The runs of one table."""
-    label = names["run"]
-    groups = [(name, np.ones(len(next(iter(columns.values()))), bool))]
-    if label is not None:
-        texts = np.array([_plain_text(value) for value in columns[label]], dtype=object)
-        groups = [(text, texts == text) for text in dict.fromkeys(texts)]
+    groups = rows_of_runs(name, columns, names["run"])
     return [_run(one, {key: column[rows] for key, column in columns.items()}, names, mask_spikes, notes)
-            for one, rows in groups]  # fmt: skip
-
-
-def _plain_text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+            for one, rows in groups.items()]  # fmt: skip
 
 
 def _run(name: str, columns: Columns, names: Mapping[str, str | None], mask_spikes: bool, notes: list[str]) -> Run:
@@ -210,7 +202,7 @@ def _run(name: str, columns: Columns, names: Mapping[str, str | None], mask_spik
         raise ValueError(f"run {name!r} has no records of {loss!r}: choose another column with loss=")
     everything = columns
     columns = {key: column[there] for key, column in columns.items()}
-    steps, losses = (_numbers(columns[key], key, name) for key in (step, loss))
+    steps, losses = (numbers(columns[key], key, name) for key in (step, loss))
     keep = check_values(name, loss, step, steps, losses, mask_spikes, notes)
     order = keep_latest(name, steps, losses, keep, notes)
     steps, losses = steps[order], losses[order]
@@ -231,25 +223,9 @@ def _run(name: str, columns: Columns, names: Mapping[str, str | None], mask_spik
     )
 
 
-def _numbers(column: np.ndarray, key: str, name: str) -> np.ndarray:
-    try:
-        return np.array([np.nan if value is MISSING else value for value in column], float)
-    except (TypeError, ValueError):
-        bad = next(value for value in column if not _is_number(value))
-        raise ValueError(f"run {name!r}: column {key!r} must hold numbers, but there is {bad!r}") from None
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return value is MISSING
-    return True
-
-
 def _rates(columns: Columns, step: str, key: str, at: np.ndarray, name: str, notes: list[str]) -> np.ndarray | None:
     """Learning rates at some steps, interpolated from where they were logged; None if they are no rates."""
-    rates, steps = _numbers(columns[key], key, name), _numbers(columns[step], step, name)
+    rates, steps = numbers(columns[key], key, name), numbers(columns[step], step, name)
     known = np.isfinite(rates) & np.isfinite(steps)
     if not known.any() or (rates[known] < 0).any() or rates[known].max() <= 0:
         notes.append(f"run {name!r}: column {key!r} holds no positive learning rates, and is not used")
@@ -263,7 +239,7 @@ def _sizes(columns: Columns, used: set[str]) -> dict[str, float]:
     found = {}
     for name in _SIZES:
         column = columns.get(name)
-        if column is None or name in used or not all(_is_number(value) for value in column):
+        if column is None or name in used or not all(is_number(value) for value in column):
             continue
         values = np.array([value for value in column if value is not MISSING], float)
         if values.size and np.ptp(values) == 0 and np.isfinite(values[0]):
@@ -277,7 +253,7 @@ def _notice_epochs(name: str, columns: Columns, order: np.ndarray, loss: str, no
     held_out = any(word in plain for word in ("val", "test", "eval"))
     if held_out or "epoch" not in columns or loss == "epoch":
         return
-    epochs = np.array([value for value in columns["epoch"][order] if _is_number(value) and value is not MISSING], float)
+    epochs = np.array([value for value in columns["epoch"][order] if is_number(value) and value is not MISSING], float)
     if epochs.size and np.ptp(np.floor(epochs)) >= 1:
         notes.append(
             f"run {name!r}: {loss!r} covers {np.ptp(np.floor(epochs)) + 1:.0f} epochs; if it is the training loss, "
