@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from solvable.diagnostics.transfer import TransferReport, coordinate_check
+from solvable.diagnostics.transfer import TransferReport
 from solvable.diagnostics.transfer_arguments import check_grid, check_sizes
+from solvable.diagnostics.transfer_coordinates import coordinate_check
 from solvable.diagnostics.transfer_statistics import find_optimum, log_slopes, usable_range
 
 RATES = np.arange(-9.0, 3.0)
@@ -89,6 +90,53 @@ def test_verdicts_in_words():
     assert np.isnan(high.optima[3].log2_rate)
     assert high.penalty is None
     assert "not in the grid: upper edge" in high.summary()
+
+
+@pytest.mark.parametrize("coefficient", [1.0, -1.0])
+def test_a_rate_that_settles_as_one_over_the_width_transfers(coefficient):
+    """Best rates -3 + c 32 / n: a straight line in log2(n) is refused, and the limit is found within three errors."""
+    widths = np.array([32, 64, 128, 256, 512, 1024])
+    centres = -3.0 + coefficient * 32 / widths
+    found = report(parabolas(np.random.default_rng(6), centres, 8, 0.1, 0.0, 0.01), widths)
+    assert found.drift.probability < 0.05 < found.limit.probability
+    assert abs(found.drift.slope) > student.ppf(0.975, 7) * found.drift.error
+    assert found.limit.coefficient == pytest.approx(coefficient, abs=3 * found.limit.error)
+    assert found.limit.log2_rate == pytest.approx(-3.0, abs=0.15)
+    assert found.settles
+    assert found.transfers is True
+    # Half an octave from the limit or less: from 64 on, or where the coefficient is found a little above one, from 128.
+    assert found.transfers_from == (64 if abs(found.limit.coefficient) <= 1 else 128)
+    side = "above" if coefficient > 0 else "below"
+    assert f"octaves {side} its limit at width 32: it transfers from width {found.transfers_from} on" in found.verdict
+    assert json.loads(found.to_json())["limit"]["coefficient"] == found.limit.coefficient
+    assert float(found.to_dataset().limit_coefficient) == found.limit.coefficient
+
+
+def test_a_drift_does_not_settle():
+    """A straight drift of half an octave per doubling: of 100 replicates hardly any is called settled."""
+    rng, widths = np.random.default_rng(7), np.array([32, 64, 128, 256, 512])
+    found = [report(parabolas(rng, -1.0 - 0.5 * np.arange(5), 8, 0.2, 0.1, 0.03), widths) for _ in range(100)]
+    # The line is refused by chance in 5 % of them, and one over the width would have to fit as well.
+    assert sum(one.settles for one in found) <= 2
+    assert sum(one.transfers is False for one in found) >= 98
+
+
+def test_a_drift_that_leaves_the_grid_is_a_drift():
+    """Three widths and more within the grid, and the wider ones beyond the end to which they lead."""
+    rng, widths = np.random.default_rng(8), np.array([32, 64, 128, 256, 512])
+    leaving = report(parabolas(rng, [-4.0, -5.2, -6.4, -10.0, -11.0], 8, 0.1), widths)
+    assert [one.status for one in leaving.optima[3:]] == ["lower edge", "lower edge"]
+    assert leaving.drift.slope == pytest.approx(-1.2, abs=0.1)
+    assert leaving.transfers is False
+    assert "per doubling of the width from 32 to 128, and then leaves the grid: it does not transfer" in leaving.verdict
+    assert leaving.limit is None
+    assert "at width 256 the best rate lies at the lower edge of the grid" in leaving.summary()
+    # The other end of the grid contradicts them, and two widths are too few.
+    other = report(parabolas(rng, [-4.0, -5.2, -6.4, 9.0, 9.0], 8, 0.1), widths)
+    few = report(parabolas(rng, [-4.0, -5.2, -10.0, -11.0, -12.0], 8, 0.1), widths)
+    for one in (other, few):
+        assert one.drift is None
+        assert one.verdict.startswith("cannot be decided")
 
 
 def test_divergence_bounds_the_window():

@@ -259,19 +259,30 @@ def _report(content: dict[str, Any]) -> networks.TransferReport:
 
 def table(found: dict[str, networks.TransferReport]) -> str:
     """The rows of the page's table."""
-    lines = [
-        "| parameterisation | optimiser | widths | drift, octaves per doubling | best rate at the narrowest … widest, "
-        "$\\log_2$ | narrowest's rate at the widest |",
-        "|---|---|---|---|---|---|",
-    ]
+    columns = (
+        "parameterisation",
+        "optimiser",
+        "drift, octaves per doubling (chance of the line)",
+        "the narrowest from the limit, octaves (chance of one over the width)",
+        "best rate at the narrowest … widest, $\\log_2$",
+        "narrowest's rate at the widest",
+    )
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, report in found.items():
         parameterisation, optimiser = name.split(", ")
-        drift = "cannot be decided" if report.drift is None else _measured(report.drift.slope, report.drift.error)
+        drift, limit = (_with_chance(one) for one in (report.drift, report.limit))
         ends = " … ".join(_rate(one) for one in (report.optima[0], report.optima[-1]))
         optimiser = {"sgd": "SGD", "adam": "Adam"}[optimiser]
-        widths = f"{report.widths[0]} to {report.widths[-1]}"
-        lines.append(f"| {parameterisation} | {optimiser} | {widths} | {drift} | {ends} | {_cost(report.penalty)} |")
+        lines.append(f"| {parameterisation} | {optimiser} | {drift} | {limit} | {ends} | {_cost(report.penalty)} |")
     return "\n".join(lines)
+
+
+def _with_chance(line: Any) -> str:
+    if line is None:
+        return "outside the grid"
+    value = line.coefficient if hasattr(line, "coefficient") else line.slope
+    chance = f"{line.probability:.2g}" if line.probability > 1e-3 else "below 0.001"
+    return f"{_measured(value, line.error)} ({chance})"
 
 
 def _rate(one: Any) -> str:

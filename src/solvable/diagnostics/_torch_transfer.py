@@ -13,8 +13,9 @@ from solvable.diagnostics._torch_tangent import inference_mode
 from solvable.diagnostics.curvature import check_labels
 from solvable.diagnostics.losses import checked_values
 from solvable.diagnostics.outputs import Field, find_outputs
-from solvable.diagnostics.transfer import TransferReport, coordinate_check, coordinate_rate
+from solvable.diagnostics.transfer import TransferReport
 from solvable.diagnostics.transfer_arguments import ARGUMENTS, check_arguments, check_first_loss, check_sizes
+from solvable.diagnostics.transfer_coordinates import coordinate_check, coordinate_rate
 from solvable.docstrings import shares_arguments
 from solvable.progress import progress_bar
 

@@ -12,14 +12,16 @@ from scipy.stats import t as student
 
 from solvable._version import __version__
 from solvable.dataset import Meaning, make_dataset
+from solvable.diagnostics.transfer_coordinates import COORDINATE_MEANINGS
 from solvable.diagnostics.transfer_statistics import (
     Drift,
+    Limit,
     Optimum,
     Penalty,
     find_drift,
+    find_limit,
     find_optimum,
     find_penalty,
-    log_slopes,
     usable_range,
 )
 from solvable.display import Report
@@ -31,9 +33,14 @@ LEVEL = 0.95
 # An interval of the drift that contains zero, and is longer to each side than this many octaves per doubling of the
 # width, decides nothing: it may contain the drift of standard parameterisation as well.
 _LARGEST_HALF_WIDTH = 0.5
+# A best rate that settles as one over the width transfers from where it is this many octaves from its limit.
+_NEAR_LIMIT = 0.5
+# Fewest widths that tell a drift from a rate that settles, and that show a drift when others lie outside the grid.
+_FEWEST_SETTLING, _FEWEST_LOCATED = 4, 3
 # Slopes of activations that are smaller than this are small, whatever their error.
 _FLAT = 0.1
 _MEANINGS = {
+    **COORDINATE_MEANINGS,
     "loss": Meaning("final loss", "1", "L"),
     "diverged": Meaning("number of diverged runs", "1"),
     "log2_best_rate": Meaning("binary logarithm of the best learning rate", "1", "log₂ η*"),
@@ -48,16 +55,11 @@ _MEANINGS = {
     "penalty_error": Meaning("its standard error", "1"),
     "stable_rate": Meaning("largest stable rate at the start, from the tangent kernel", "1", "2/λ"),
     "parameters": Meaning("number of parameters", "1"),
-    "width": Meaning("width", "1", "n"),
     "learning_rate": Meaning("learning rate", "1", "η"),
-    "seed": Meaning("seed: of the data and of the network", "1"),
-    "layer": Meaning("layer", ""),
-    "change": Meaning("root mean square of the change of its outputs", "1"),
-    "initial": Meaning("root mean square of its outputs at the start", "1"),
-    "slope": Meaning("exponent of the change in the width", "1"),
-    "slope_error": Meaning("its standard error over seeds", "1"),
-    "initial_slope": Meaning("exponent of the initial outputs in the width", "1"),
-    "initial_slope_error": Meaning("its standard error over seeds", "1"),
+    "log2_limit_rate": Meaning("binary logarithm of the best rate of infinitely wide networks", "1", "log₂ η∞"),
+    "limit_coefficient": Meaning("octaves of the narrowest network's best rate above it", "1"),
+    "limit_coefficient_error": Meaning("its standard error", "1"),
+    "limit_probability": Meaning("probability of a larger chi-square of the line in one over the width", "1"),
 }
 
 
@@ -119,10 +121,72 @@ class TransferReport(Report):
 
     @functools.cached_property
     def drift(self) -> Drift | None:
-        """Octaves of the best rate per doubling of the width; None if the grid ends before some width's best rate."""
-        if not all(one.is_located for one in self.optima):
+        """Octaves of the best rate per doubling of the width, over the widths whose best rate lies in the grid.
+
+        None if it does not for some width, unless the others drift towards that end of the grid.
+        """
+        located = self._located
+        if located.sum() < (2 if located.all() else _FEWEST_LOCATED):
             return None
-        return find_drift(np.log2(self.widths), self.optima, np.array(self._found[1]), self.seeds)
+        drift = find_drift(np.log2(self.widths[located]), *self._found_at(located), self.seeds)
+        return drift if located.all() or self._goes_on(drift) else None
+
+    @functools.cached_property
+    def limit(self) -> Limit | None:
+        """The best rate of infinitely wide networks, if that of finite ones differs from it as one over the width.
+
+        None for fewer than four widths, or if the best rate of some width lies outside the grid. Whether the rates lie
+        on this line is what its ``probability`` says.
+        """
+        located = self._located
+        if not located.all() or located.size < _FEWEST_SETTLING:
+            return None
+        return find_limit(self.widths, *self._found_at(located), self.seeds)
+
+    @property
+    def _located(self) -> np.ndarray:
+        return np.array([one.is_located for one in self.optima])
+
+    def _found_at(self, chosen: np.ndarray) -> tuple[list[Optimum], np.ndarray]:
+        places = np.flatnonzero(chosen)
+        return [self.optima[place] for place in places], np.array([self._found[1][place] for place in places])
+
+    def _goes_on(self, drift: Drift) -> bool:
+        """Whether widths whose best rate lies outside the grid are where the drift of the others leads."""
+        if abs(drift.slope) <= self._factor * drift.error:
+            return False
+        first, last = np.flatnonzero(self._located)[[0, -1]]
+        before, after = ("lower edge", "upper edge") if drift.slope > 0 else ("upper edge", "lower edge")
+        for place, one in enumerate(self.optima):
+            expected = before if place < first else after if place > last else None
+            if not one.is_located and one.status != expected:
+                return False
+        return True
+
+    @property
+    def settles(self) -> bool:
+        """Whether the best rate approaches a limit as one over the width, and a line in log2(width) is refused.
+
+        Both by chi-square, at 5 %. At least two widths must be within half an octave of the limit.
+        """
+        drift, limit = self.drift, self.limit
+        if drift is None or limit is None:
+            return False
+        refused = drift.probability < 1 - LEVEL <= limit.probability
+        return bool(refused and (self._from_limit <= _NEAR_LIMIT).sum() > 1)
+
+    @property
+    def _from_limit(self) -> np.ndarray:
+        """Octaves between the best rate of each width and its limit, by the line in one over the width."""
+        assert self.limit is not None
+        return np.asarray(np.abs(self.limit.coefficient) * self.widths[0] / self.widths)
+
+    @property
+    def transfers_from(self) -> int | None:
+        """The narrowest width from which on the best rate transfers; None if it does not, or that cannot be decided."""
+        if not self.transfers:
+            return None
+        return int(self.widths[np.argmax(self._from_limit <= _NEAR_LIMIT)] if self.settles else self.widths[0])
 
     @functools.cached_property
     def penalty(self) -> Penalty | None:
@@ -142,13 +206,13 @@ class TransferReport(Report):
 
     @property
     def transfers(self) -> bool | None:
-        """Whether the drift is consistent with zero; None if that cannot be decided."""
+        """Whether the drift is consistent with zero, or the best rate settles; None if that cannot be decided."""
         drift = self.drift
         if drift is None:
             return None
         half_width = self._factor * drift.error
         if abs(drift.slope) > half_width:
-            return False
+            return self.settles
         return True if half_width <= _LARGEST_HALF_WIDTH else None
 
     @property
@@ -163,9 +227,19 @@ class TransferReport(Report):
                 f"cannot be decided: the best rate moved by {measured}; the error is larger than half an octave per "
                 f"doubling: use more seeds{', finer rates' if self._remedies(located=True) else ''} or more widths"
             )
-        if self.transfers:
+        if not self.transfers:
+            ends = self.widths[self._located][[0, -1]]
+            between = "" if self._located.all() else f" from {ends[0]} to {ends[1]}, and then leaves the grid"
+            return f"the best rate moves by {measured}{between}: it does not transfer"
+        if abs(drift.slope) <= self._factor * drift.error:
             return f"the best rate moved by {measured}: consistent with transfer"
-        return f"the best rate moves by {measured}: it does not transfer"
+        assert self.limit is not None
+        side = "above" if self.limit.coefficient > 0 else "below"
+        away = f"{abs(self.limit.coefficient):.2f} ± {self.limit.error:.2f} octaves {side} its limit"
+        return (
+            f"the best rate settles as one over the width, from {away} at width {self.widths[0]}: it transfers from "
+            f"width {self.transfers_from} on"
+        )
 
     @property
     def coordinate_verdict(self) -> str:
@@ -237,9 +311,11 @@ class TransferReport(Report):
             rows.append((f"best rate at width {width}", _optimum_text(one, self.learning_rates) + lost))
         drift = self.drift
         if drift is not None and drift.freedom:
-            bent = "; not straight: the narrowest may be too narrow" if drift.probability < 1 - LEVEL else ""
+            bent = "; not straight" if drift.probability < 1 - LEVEL else ""
             chance = f"p = {drift.probability:.2g}{bent}"
             rows.append(("straight line", f"χ² = {drift.chi_square:.1f} for {drift.freedom}   ({chance})"))
+        if self.limit is not None:
+            rows.append(("line in one over the width", self._limit_text(self.limit)))
         if self.stable_drift is not None:
             rows.append(("drift of the stable rate, in theory", f"{_signed(self.stable_drift)} octaves per doubling"))
         if self.coordinates is not None:
@@ -248,6 +324,11 @@ class TransferReport(Report):
         measured = f"mean log {self.loss_name.replace('_', ' ')} of {self.seeds} paired seeds"
         rows.append(("measured", f"{measured}; {trained}"))
         return rows
+
+    def _limit_text(self, limit: Limit) -> str:
+        away = f"width {self.widths[0]} {_signed(limit.coefficient)} ± {limit.error:.2f} octaves from it"
+        square = f"χ² = {limit.chi_square:.1f} for {limit.freedom}   (p = {limit.probability:.2g})"
+        return f"{square}; limit {2**limit.log2_rate:.3g}, {away}"
 
     def _penalty_text(self, penalty: Penalty) -> str:
         if math.isinf(penalty.value):
@@ -272,6 +353,11 @@ class TransferReport(Report):
         if drift is not None:
             variables |= {"drift": ((), drift.slope), "drift_error": ((), drift.error)}
             variables |= {"chi_square": ((), drift.chi_square), "chi_square_probability": ((), drift.probability)}
+        if self.limit is not None:
+            names = ("log2_limit_rate", "limit_coefficient", "limit_coefficient_error")
+            values = (self.limit.log2_rate, self.limit.coefficient, self.limit.error)
+            variables |= {name: ((), value) for name, value in zip(names, values, strict=True)}
+            variables["limit_probability"] = ((), self.limit.probability)
         if penalty is not None:
             variables |= {"penalty": ((), penalty.value), "penalty_error": ((), penalty.error)}
         if self.stable_rates is not None:
@@ -300,6 +386,8 @@ class TransferReport(Report):
             "diverged": self.diverged.tolist(),
             "mean_log_loss": np.log(self.losses).mean(axis=2).tolist(),
             "drift": None if self.drift is None else self.drift._asdict(),
+            "limit": None if self.limit is None else self.limit._asdict(),
+            "transfers_from": self.transfers_from,
             "penalty": None if self.penalty is None else self.penalty._asdict(),
             "stable_rates": None if self.stable_rates is None else self.stable_rates.tolist(),
             "stable_drift": self.stable_drift,
@@ -318,41 +406,6 @@ class TransferReport(Report):
         from solvable.diagnostics.transfer_picture import draw
 
         return draw(self)
-
-
-def coordinate_check(
-    widths: np.ndarray,
-    layers: list[str],
-    initial: np.ndarray,
-    change: np.ndarray,
-    learning_rate: float,
-    steps: int,
-) -> xr.Dataset:
-    """The dataset of the coordinate check, from root mean squares with dims (width, layer, seed)."""
-    variables: dict[str, Any] = {
-        "initial": (("width", "layer", "seed"), initial),
-        "change": (("width", "layer", "seed"), change),
-    }
-    for name, values in (("slope", change), ("initial_slope", initial)):
-        slopes, errors = log_slopes(widths, values)
-        variables |= {name: (("layer",), slopes), f"{name}_error": (("layer",), errors)}
-    coordinates = {"width": widths, "layer": layers, "seed": np.arange(change.shape[2])}
-    attributes = {"learning_rate": float(learning_rate), "steps": steps}
-    return make_dataset(variables, coordinates, attributes, _MEANINGS, may_diverge=True)
-
-
-def coordinate_rate(rates: np.ndarray, losses: np.ndarray, finite: np.ndarray) -> int:
-    """The index of the rate of the coordinate check: the narrowest's best of those that are finite at every width.
-
-    ``finite`` has dims (width, learning rate): whether all runs were finite after the steps of the check. Without such
-    a rate, it is the lowest one.
-    """
-    allowed = finite.all(axis=0)
-    if not allowed.any():
-        return 0
-    logs = np.log(losses[0]).mean(axis=1)
-    order = np.where(np.isfinite(logs) & allowed, logs, np.inf)
-    return int(np.argmin(order)) if np.isfinite(order).any() else int(np.argmax(allowed))
 
 
 def _optimum_text(one: Optimum, rates: np.ndarray) -> str:

@@ -53,6 +53,20 @@ class Drift(NamedTuple):
     probability: float
 
 
+class Limit(NamedTuple):
+    """The best rate of infinitely wide networks, and its line in one over the width.
+
+    ``coefficient`` is by how many octaves the rate of the narrowest network lies above the limit.
+    """
+
+    log2_rate: float
+    coefficient: float
+    error: float
+    chi_square: float
+    freedom: int
+    probability: float
+
+
 class Penalty(NamedTuple):
     """Relative loss that the widest network loses at the narrowest's best rate; infinite where it diverges there."""
 
@@ -143,12 +157,27 @@ def _bracketed(log2_rates: np.ndarray, last: int, seeds: int) -> tuple[Optimum, 
 
 
 def find_drift(log2_widths: np.ndarray, optima: list[Optimum], drawn: np.ndarray, seeds: int) -> Drift:
-    """The weighted straight line of the optima against log2(width), by generalised least squares.
+    """The weighted straight line of the optima against log2(width): see :func:`_least_squares`."""
+    return Drift(*_least_squares(log2_widths, optima, drawn, seeds)[1:])
 
-    Seeds that share their data at all widths shift all optima together, which is no drift: the errors of different
-    widths have one correlation, the mean of those found by the bootstrap (at least 0). The error of the slope is the
-    larger one of that from the weights and that of the bootstrap. If chi-square is larger than its number of degrees of
-    freedom, it grows by the root of the ratio: then the best rates do not lie on a straight line.
+
+def find_limit(widths: np.ndarray, optima: list[Optimum], drawn: np.ndarray, seeds: int) -> Limit:
+    """The weighted line of the optima against one over the width, and its end: the limit of infinite width.
+
+    Where a network has a limit of infinite width, corrections to it are of order one over the width in the mean.
+    """
+    return Limit(*_least_squares(float(widths[0]) / widths, optima, drawn, seeds))
+
+
+def _least_squares(
+    places: np.ndarray, optima: list[Optimum], drawn: np.ndarray, seeds: int
+) -> tuple[float, float, float, float, int, float]:
+    """Value at zero and slope of a line through the optima, error of the slope, chi-square, freedom and probability.
+
+    By generalised least squares. Seeds that share their data at all widths shift all optima together, which is no
+    slope: the errors of different widths have one correlation, the mean of those found by the bootstrap (at least 0).
+    The error of the slope is the larger one of that from the weights and that of the bootstrap. If chi-square is larger
+    than its number of degrees of freedom, it grows by the root of the ratio: then the best rates do not lie on a line.
     """
     count = len(optima)
     centres, errors = (np.array(values) for values in zip(*((one.log2_rate, one.error) for one in optima), strict=True))
@@ -157,18 +186,20 @@ def find_drift(log2_widths: np.ndarray, optima: list[Optimum], drawn: np.ndarray
     mean = float(correlations.sum() - np.trace(correlations)) / (count * (count - 1))
     correlation = min(max(mean, 0.0), _LARGEST_CORRELATION)
     covariance = np.outer(errors, errors) * (correlation + (1 - correlation) * np.eye(count))
-    lines = np.stack([np.ones(count), log2_widths - log2_widths.mean()], axis=1)
+    lines = np.stack([np.ones(count), places - places.mean()], axis=1)
     inverse = np.linalg.inv(covariance)
     of_line = np.linalg.inv(lines.T @ inverse @ lines)
     projection = of_line @ lines.T @ inverse
-    slope = float(projection[1] @ centres)
+    middle, slope = (float(value) for value in projection @ centres)
+    at_zero = middle - slope * float(places.mean())
     from_seeds = float((projection[1] @ drawn).std()) * math.sqrt(seeds / (seeds - 1))
     error = max(math.sqrt(of_line[1, 1]), from_seeds)
     residuals = centres - lines @ projection @ centres
     square, freedom = float(residuals @ inverse @ residuals), count - 2
     if freedom == 0:
-        return Drift(slope, error, 0.0, 0, 1.0)
-    return Drift(slope, error * math.sqrt(max(1.0, square / freedom)), square, freedom, float(chi2.sf(square, freedom)))
+        return at_zero, slope, error, 0.0, 0, 1.0
+    error *= math.sqrt(max(1.0, square / freedom))
+    return at_zero, slope, error, square, freedom, float(chi2.sf(square, freedom))
 
 
 def find_penalty(

@@ -16,8 +16,9 @@ import optax
 import xarray as xr
 
 from solvable.checks import check_choice
-from solvable.diagnostics.transfer import TransferReport, coordinate_check, coordinate_rate
+from solvable.diagnostics.transfer import TransferReport
 from solvable.diagnostics.transfer_arguments import ARGUMENTS, check_arguments, check_first_loss, check_sizes
+from solvable.diagnostics.transfer_coordinates import coordinate_check, coordinate_rate
 from solvable.docstrings import shares_arguments
 from solvable.networks.losses import LossName, SampleLoss, sample_loss
 from solvable.networks.mlp import MLP, LayerwiseParameterisation
