@@ -47,7 +47,8 @@ def test_a_group_that_is_cut_off_has_a_report_of_what_was_finished(script, tmp_p
     (report,) = script.read_ledger(ledger).values()
     assert report.verdict == one["verdict"]
     row = script.table({"maximal-update, adam": report}).splitlines()[-1]
-    assert row.startswith(f"| maximal-update | Adam | {report.drift.slope:.2f} ± ".replace("-", "−"))
+    # So few steps are too few for the grid.
+    assert row == "| maximal-update | Adam | outside the grid | outside the grid | upper edge … upper edge | unknown |"
     names = ("standard, sgd", "maximal-update, sgd", "standard, adam", "maximal-update, adam")
     script.draw(dict.fromkeys(names, report), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000

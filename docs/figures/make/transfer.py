@@ -307,8 +307,8 @@ def draw(found: dict[str, networks.TransferReport], target: Path) -> None:
         for index, name in enumerate(("standard", "maximal-update")):
             report = found[f"{name}, {optimiser}"]
             draw_losses(row[index], report)
-            if index == 0:
-                # The colours are those of the panel beside it.
+            if (optimiser, index) != ("adam", 1):
+                # The colours are those of the one panel that has room for a legend.
                 row[index].get_legend().remove()
             row[index].set_title(f"{name}, {optimiser.upper() if optimiser == 'sgd' else 'Adam'}", fontsize="medium")
             draw_rates(row[2], report, index, name)

@@ -49,7 +49,10 @@ def draw_losses(ax: Any, report: "TransferReport") -> None:
 
 
 def draw_rates(ax: Any, report: "TransferReport", index: int = 0, name: str = "") -> None:
-    """Best rates with 1σ errors, their straight line, and theory's stable rate. ``index`` chooses the colour."""
+    """Best rates with 1σ errors, and theory's stable rate; ``index`` chooses the colour.
+
+    The line is straight in log2(width) or, where the best rate settles, in one over the width.
+    """
     from solvable.plotting import COLOURS
 
     colour, prefix = COLOURS[index], f"{name}: " if name else ""
@@ -60,14 +63,21 @@ def draw_rates(ax: Any, report: "TransferReport", index: int = 0, name: str = ""
         centres = np.array([one.log2_rate for _, one in located])
         errors = np.array([one.error for _, one in located])
         label = f"{prefix}best rate"
-        if report.drift is not None:
+        if report.settles:
+            assert report.limit is not None
+            label = (
+                f"{prefix}settles, {report.limit.coefficient:.2f} ± {report.limit.error:.2f} octaves × {widths[0]}/n"
+            )
+            smooth = np.geomspace(widths[0], widths[-1], 60)
+            line = report.limit.log2_rate + report.limit.coefficient * widths[0] / smooth
+            ax.plot(smooth, 2**line, color=colour, linewidth=1)
+        elif report.drift is not None:
             slope = f"{report.drift.slope:.2f}".replace("-", "−")
             label = f"{prefix}{slope} ± {report.drift.error:.2f} octaves per doubling"
             weights = errors**-2.0
             level = np.sum(weights * (centres - report.drift.slope * np.log2(widths))) / weights.sum()
-            ax.plot(
-                report.widths, 2 ** (level + report.drift.slope * np.log2(report.widths)), color=colour, linewidth=1
-            )
+            line = level + report.drift.slope * np.log2(report.widths)
+            ax.plot(report.widths, 2**line, color=colour, linewidth=1)
         bars = [2**centres - 2 ** (centres - errors), 2 ** (centres + errors) - 2**centres]
         ax.errorbar(widths, 2**centres, bars, fmt="o", color=colour, label=label)
     if report.stable_rates is not None:
