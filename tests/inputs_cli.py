@@ -106,7 +106,7 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ),
     (("predict", "feature-scaling", "--capacity", "0.5", "--source", "1"), "capacity must be"),
     # Trainings.
-    ((*PREDICT, "--training", "sideways"), "'sideways' is not one of 'flow', 'descent', 'sgd'"),
+    ((*PREDICT, "--training", "sideways"), "'--training': 'sideways' is not one of 'flow', 'descent', 'sgd'"),
     ((*PREDICT, "--training", ""), "--training"),
     ((*PREDICT, "--descent", "flow"), "No such option: --descent"),
     ((*PREDICT, "--schedule", "cosine"), "schedule must be constant, cosine:STEPS"),
