@@ -235,7 +235,9 @@ def test_bad_pairs() -> None:
 def test_only_datasets_are_compared() -> None:
     """Variables were taken for one simulation per time, and 'no size to extrapolate' was the answer."""
     theory, simulation = pair(np.array([[1.0, 1.1], [1.1, 0.9]]), [1.0, 1.0])
-    with pytest.raises(ValueError, match=r"must be datasets, not DataArray: for one variable pass data\[\['test_loss'\]\]"):
+    with pytest.raises(
+        ValueError, match=r"must be datasets, not DataArray: for one variable pass data\[\['test_loss'\]\]"
+    ):
         compare(theory.test_loss, simulation.test_loss)
     with pytest.raises(ValueError, match="must be datasets, not dict"):
         compare({}, simulation)

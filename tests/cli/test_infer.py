@@ -22,6 +22,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "wide.csv").write_text("\n".join(lines).replace("loss", "train/loss"))
     both = ["step,loss,val_loss", *(f"{step:g},{loss!r},2.0" for step, loss in zip(STEPS, LOSS.tolist(), strict=True))]
     (tmp_path / "both.csv").write_text("\n".join(both))
+    (tmp_path / "commas.csv").write_text(
+        "\n".join(["step;loss", *(f"{step};3,{9 - step}" for step in range(7, 0, -1))])
+    )
     table = example_table().to_dataframe().sort_values("loss").iloc[:-5]
     table.to_csv(tmp_path / "table.csv", index=False)
     return tmp_path
@@ -89,7 +92,9 @@ def test_a_table_has_its_scaling_law(folder: Path, capsys: pytest.CaptureFixture
         (["both.csv"], "2 columns that could be the loss ('loss', 'val_loss')"),
         (["log.csv", "--model", "powr-law"], "did you mean 'power-law'"),
         (["table.csv", "--model", "scaling_law"], "did you mean 'scaling-law'"),
-        (["log.csv", "--loss", "nll"], "no column 'nll' for loss="),
+        (["log.csv", "--loss", "nll"], "no column 'nll' for --loss;"),
+        (["both.csv"], "choose one, such as --loss loss"),
+        (["commas.csv"], "'loss' has no numbers but '3,2'"),
         (["log.csv", "--at", "soon"], "--at must be numbers above 0 or multiples such as 10x"),
         (["log.csv", "--fixed", "floor"], "--fixed must be name=value"),
         (["log.csv", "--plot", "fit.gif"], "must end in one of .png"),

@@ -175,4 +175,5 @@ def test_bad_options_are_answered_in_a_line(capsys: pytest.CaptureFixture[str], 
         main(["campaign", "run", "linear-grokking", "--out", str(tmp_path / "out"), "--ledgers", str(tmp_path / "no")])
     assert "there is no such folder" in capsys.readouterr().err
     # Nothing is made of what is refused.
-    assert not (tmp_path / "no").exists() and not (tmp_path / "all").exists()
+    assert not (tmp_path / "no").exists()
+    assert not (tmp_path / "all").exists()

@@ -326,7 +326,8 @@ def test_labels_of_ticks_stand_in_the_order_of_their_lines(size: str, folder: Pa
     page = visit(f"file://{folder}/parity-mode.html#step=1&t=1", size, reduced_motion="reduce")
     ready(page)
     labels = page.evaluate(
-        """() => [...document.querySelectorAll('#curves .mark-label')].filter(one => one.textContent.startsWith('neuron'))
+        """() => [...document.querySelectorAll('#curves .mark-label')]
+        .filter(one => one.textContent.startsWith('neuron'))
         .map(one => [one.getBoundingClientRect().left, one.textContent]).sort((a, b) => a[0] - b[0])"""
     )
     assert [text for _, text in labels] == ["neuron 1", "neuron 2", "neuron 3"]

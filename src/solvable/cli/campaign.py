@@ -66,7 +66,8 @@ def campaign(
 
 def merge(folders: Sequence[str], into: str) -> int:
     """Add the ledgers of campaigns to those of a folder."""
-    for folder in map(Path, folders):
+    sources = [Path(folder) for folder in folders]
+    for folder in sources:
         if not folder.is_dir():
             raise ValueError(f"{folder} is not a folder; name the folder of a campaign")
         if not any(ledger.rows for ledger in history.read_all(folder).values()):
@@ -74,8 +75,8 @@ def merge(folders: Sequence[str], into: str) -> int:
     place = check_folder("into", into)
     for paper, ledger in history.read_all(place).items():
         merged = ledger
-        for folder in folders:
-            merged = merged.merged(history.read(Path(folder) / f"{paper}.json", paper))
+        for folder in sources:
+            merged = merged.merged(history.read(folder / f"{paper}.json", paper))
         if merged.rows:
             history.write(merged, place)
             print(f"{paper}: {len(merged.rows)} figures in {place / f'{paper}.json'}")

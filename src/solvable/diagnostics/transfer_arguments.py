@@ -57,7 +57,8 @@ def check_arguments(
     check_count("coordinate_steps", coordinate_steps)
     if coordinate_steps > steps:
         raise ValueError(
-            f"coordinate_steps must be at most the {steps} steps, not {coordinate_steps}: lower it, or train for more steps"
+            f"coordinate_steps must be at most the {steps} steps, not {coordinate_steps}: lower it, or "
+            "train for more steps"
         )
     if batch_size is not None:
         check_count("batch_size", batch_size)

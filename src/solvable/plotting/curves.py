@@ -55,7 +55,9 @@ def plot(
                 "plot(theory, runs), and choose curves by variables=[...]"
             )
         if "statistic" in dataset.dims:
-            raise ValueError("a comparison has no curves of its own to plot: pass what was compared, plot(theory, runs)")
+            raise ValueError(
+                "a comparison has no curves of its own to plot: pass what was compared, plot(theory, runs)"
+            )
         if "time" not in dataset.dims:
             raise ValueError(f"only curves over 'time' can be plotted, not a dataset over {list(dataset.dims)}")
     if labels is not None and len(labels) != len(datasets):
