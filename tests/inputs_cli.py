@@ -195,6 +195,10 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ((*SCALAR, "--learning-rate", "-1"), "learning_rate must be"),
     ((*COMPARE, "--seeds", "1"), "need 2 seeds or more"),
     ((*COMPARE, "--seeds", "0"), "need 2 seeds or more"),
+    (
+        ("compare", "linear-network", "--initial", "random", "--times", "0,1", "--seeds", "2"),
+        "pass --allow-different initial to compare them anyway",
+    ),
     # Grokking times and planes.
     (("grokking-time", *LE, "--accuracy", "2"), "accuracy must lie between 0 and 1"),
     (("grokking-time", *LE, "--accuracy", "nan"), "accuracy must lie between 0 and 1"),

@@ -5,9 +5,11 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
-# An argument with a text, with True, or without a value; not inside of a call, and numbers are values that were given.
+# An argument with a text, a list of texts, with True, or without a value; not inside of a call, and numbers are values
+# that were given.
 _ARGUMENT = re.compile(
-    r"(?<![\w(.\[{'\"-])([a-z]+(?:_[a-z]+)*)=(?:'([^'\s]+)'|\"([^\"\s]+)\"|(True)\b|(?=[\s,;:.)]|$))"
+    r"(?<![\w(.\[{'\"-])(?P<name>[a-z]+(?:_[a-z]+)*)="
+    r"(?:'(?P<single>[^'\s]+)'|\"(?P<double>[^\"\s]+)\"|\['(?P<several>[^\]]+)'\]|True\b|(?=[\s,;:.)]|$))"
 )
 
 
@@ -17,13 +19,15 @@ def in_flags(message: str, options: Collection[str]) -> str:
     >>> from solvable.cli.remedies import in_flags
     >>> in_flags("choose one, such as loss='val_loss', or pass mask_spikes=True", ["loss", "mask_spikes"])
     'choose one, such as --loss val_loss, or pass --mask-spikes'
+    >>> in_flags("pass allow_different=['initial', 'width'] to compare them anyway", ["allow_different"])
+    'pass --allow-different initial,width to compare them anyway'
     """
 
     def flag(found: re.Match[str]) -> str:
-        name, text = found[1], found[2] or found[3]
-        if name not in options:
+        if found["name"] not in options:
             return found[0]
-        return "--" + name.replace("_", "-") + (f" {text}" if text else "")
+        text = found["single"] or found["double"] or ",".join((found["several"] or "").split("', '"))
+        return "--" + found["name"].replace("_", "-") + (f" {text}" if text else "")
 
     return _ARGUMENT.sub(flag, message)
 
