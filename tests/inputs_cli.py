@@ -106,7 +106,7 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ),
     (("predict", "feature-scaling", "--capacity", "0.5", "--source", "1"), "capacity must be"),
     # Trainings.
-    ((*PREDICT, "--training", "sideways"), "'sideways' is not one of 'flow', 'descent', 'sgd'"),
+    ((*PREDICT, "--training", "sideways"), "'--training': 'sideways' is not one of 'flow', 'descent', 'sgd'"),
     ((*PREDICT, "--training", ""), "--training"),
     ((*PREDICT, "--descent", "flow"), "No such option: --descent"),
     ((*PREDICT, "--schedule", "cosine"), "schedule must be constant, cosine:STEPS"),
@@ -121,7 +121,7 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ((*PREDICT, "--learning-rate", "9"), "learning_rate = 9 is not below"),
     ((*SIMULATE, "--momentum", "2"), "momentum must be a number from 0 up to, but not including, 1, not 2"),
     ((*SIMULATE, "--momentum", "much"), "'much'"),
-    ((*SIMULATE, "--nesterov"), "nesterov=True needs a momentum above 0"),
+    ((*SIMULATE, "--nesterov"), "--nesterov needs a momentum above 0"),
     ((*SIMULATE, "--batch-size", "0"), "batch_size must be a whole number, 1 or more"),
     ((*SIMULATE, "--batch-size", "2.5"), "'2.5'"),
     ((*SIMULATE, "--batch-size", HUGE), "--batch-size 99999999999999999999 is too large"),
@@ -156,6 +156,9 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ((*PREDICT, "--times", "1,inf"), "times must be finite"),
     ((*PREDICT, "--times", "1:1e5:1000000000log"), "asks for 1000000000 values, 8 GB"),
     ((*SIMULATE, "--times", "1:1e5:1000000000"), "asks for 1000000000 values, 8 GB"),
+    (("predict", "feature-scaling", "--times", "1e12"), "use --solver exponential-midpoint"),
+    # The usual times of this learning rate are all within the first step, and were refused in its place.
+    (("predict", "linear-estimator", "--learning-rate", "1e3"), "learning_rate = 1000 is not below"),
     # Files.
     ((*PREDICT, "--out", ""), "--out is empty"),
     ((*PREDICT, "--out", "run"), "--out: 'run' must end in one of .nc, .zarr, .npz, .csv"),
@@ -192,6 +195,10 @@ INPUTS: list[tuple[tuple[str, ...], str]] = [
     ((*SCALAR, "--learning-rate", "-1"), "learning_rate must be"),
     ((*COMPARE, "--seeds", "1"), "need 2 seeds or more"),
     ((*COMPARE, "--seeds", "0"), "need 2 seeds or more"),
+    (
+        ("compare", "linear-network", "--initial", "random", "--times", "0,1", "--seeds", "2"),
+        "pass --allow-different initial to compare them anyway",
+    ),
     # Grokking times and planes.
     (("grokking-time", *LE, "--accuracy", "2"), "accuracy must lie between 0 and 1"),
     (("grokking-time", *LE, "--accuracy", "nan"), "accuracy must lie between 0 and 1"),

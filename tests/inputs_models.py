@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import xarray as xr
 
@@ -211,6 +212,11 @@ VERBS: list[tuple[str, Callable[[], Any], str]] = [
     ("late noise", lambda: estimator(label_noise=0.1).late_time([1.0]), "late-time forms exist for label_noise = 0"),
     ("seeds", lambda: estimator().simulate([1], seeds=0), "seeds must be a whole number, 1 or more, not 0"),
     ("key", lambda: estimator().simulate([1], key=-1), "key must be a whole number, 0 or more, not -1"),
+    (
+        "key of JAX",
+        lambda: estimator().simulate([1], key=jax.random.key(0)),
+        "key must be a whole number, 0 or more, not",
+    ),
     ("run solver", lambda: estimator().simulate([1], solver="magic"), "solver must be one of"),
     ("activation", lambda: estimator().simulate([1], activation="relu"), "an activation needs a hidden layer"),
     ("activation name", lambda: estimator(width=3).simulate([1], activation="step"), "activation must be one of"),

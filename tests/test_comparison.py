@@ -50,6 +50,21 @@ def test_scores_do_not_depend_on_the_unit(factor: float) -> None:
     assert scaled.attrs["verdict"] == result.attrs["verdict"]
 
 
+@pytest.mark.parametrize("value", [1e-150, 1e-180, 1e-300, 0.0])
+def test_an_error_may_be_much_larger_than_its_value(value: float) -> None:
+    """Late losses decay below the error of the integrator, whose square in units of the loss was infinite."""
+    runs = [xr.Dataset({"test_loss": ("seed", [value] * 3), "test_loss_error": ("seed", [1e-16] * 3)}) for _ in "ab"]
+    theory = xr.Dataset({"test_loss": ((), 2 * value)})
+    result = compare(theory, runs[0]).test_loss
+    assert float(result.sel(statistic="standard_error")) == pytest.approx(1e-16, abs=0)
+    assert float(result.sel(statistic="z_score")) == pytest.approx(-value / 1e-16, abs=0)
+    assert "inf" not in result.attrs["verdict"]
+    # Sizes 1 and 2: the limit is 2 y2 - y1, with the error sqrt(5) 1e-16.
+    sized = [stated(run, dimension=size) for run, size in zip(runs, (1, 2), strict=True)]
+    line = compare(stated(theory, dimension=None), sized, extrapolate="dimension").test_loss
+    assert float(line.sel(statistic="standard_error")) == pytest.approx(5**0.5 * 1e-16, abs=0)
+
+
 def test_z_scores_of_noise_are_standard_normal() -> None:
     """1000 columns of 50 Gaussian runs: the mean square of z is that of Student's t, 49/47, to sqrt(2/1000) = 4.5 %."""
     runs = np.random.default_rng(0).normal(3.0, 2.0, (50, 1000))
@@ -215,6 +230,17 @@ def test_bad_pairs() -> None:
         compare(theory.isel(time=[0]), simulation)
     with pytest.raises(ValueError, match="nothing to compare: theory has other"):
         compare(theory.rename(test_loss="other"), simulation)
+
+
+def test_only_datasets_are_compared() -> None:
+    """Variables were taken for one simulation per time, and 'no size to extrapolate' was the answer."""
+    theory, simulation = pair(np.array([[1.0, 1.1], [1.1, 0.9]]), [1.0, 1.0])
+    with pytest.raises(
+        ValueError, match=r"must be datasets, not DataArray: for one variable pass data\[\['test_loss'\]\]"
+    ):
+        compare(theory.test_loss, simulation.test_loss)
+    with pytest.raises(ValueError, match="must be datasets, not dict"):
+        compare({}, simulation)
 
 
 def test_different_models_parameters_and_systems_are_refused() -> None:

@@ -278,6 +278,8 @@ def test_usual_times_are_the_same_flow_time_in_every_training() -> None:
     assert usual_times(kind, GradientFlow(0.5)) == "0:12:31"
     assert usual_times(kind, GradientDescent(0.01)) == "0:600:31"
     assert usual_times(kind, GradientDescent(optax.constant_schedule(0.01))) == "0:600:31"
+    # Two steps at least, so that what is refused is the learning rate and not times that nobody gave.
+    assert usual_times(solvable.LinearEstimator, GradientDescent(1e3)).startswith("1:2:")
 
 
 def test_epochs_are_the_samples_of_all_batches_over_those_of_the_training_set() -> None:

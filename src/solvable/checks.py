@@ -110,7 +110,7 @@ def check_value(name: str, value: Any, rule: Rule, optional: bool, help: str, in
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not number or not rule.test(value):
         other = ", or inf" if infinite else ", or None" if optional else ""
-        raise ValueError(f"{name} must be {rule.text}{other}, not {value!r} ({help})")
+        raise ValueError(f"{name} must be {rule.text}{other}, not {one_line(value)} ({help})")
     if _LARGEST < abs(value) < math.inf:
         raise ValueError(
             f"{name} must be at most {_LARGEST:g} in size, not {value:g}: its square must be a "
@@ -131,7 +131,7 @@ def check_array(name: str, value: Any, rule: Rule) -> None:
         The rule, which each entry must keep.
     """
     if not isinstance(value, np.ndarray | jax.Array):
-        raise ValueError(f"{name} must be {rule.text}, not {value!r}")
+        raise ValueError(f"{name} must be {rule.text}, not {one_line(value)}")
     if value.ndim != rule.dimensions or value.size == 0:
         raise ValueError(f"{name} must be {rule.text}, not an array of shape {value.shape}")
     # The rules are bounds: where the extremes keep them and all are finite, all entries do. Only where a rule is broken
@@ -143,6 +143,17 @@ def check_array(name: str, value: Any, rule: Rule) -> None:
         if not rule.test(number):
             index = ", ".join(map(str, place))
             raise ValueError(f"{name} must be {rule.text}, but {name}[{index}] = {number:g}")
+
+
+def one_line(value: Any) -> str:
+    """The value as Python writes it, on one line: arrays and random keys of JAX take several.
+
+    Parameters
+    ----------
+    value
+        The value.
+    """
+    return " ".join(repr(value).split())
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
@@ -158,7 +169,7 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
         The smallest number that is allowed.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or value < least or float(value) % 1:
-        raise ValueError(f"{name} must be a whole number, {least} or more, not {value!r}")
+        raise ValueError(f"{name} must be a whole number, {least} or more, not {one_line(value)}")
     return int(float(value))
 
 
@@ -175,7 +186,7 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
         What is allowed.
     """
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {one_line(value)}")
     return value
 
 
@@ -192,5 +203,5 @@ def check_fraction(value: Any, name: str = "fraction", below: float = 1.0) -> fl
         The bound.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < below:
-        raise ValueError(f"{name} must lie between 0 and {below:g}, both excluded, not {value!r}")
+        raise ValueError(f"{name} must lie between 0 and {below:g}, both excluded, not {one_line(value)}")
     return float(value)

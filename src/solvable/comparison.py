@@ -166,7 +166,11 @@ class _Compared(NamedTuple):
         extrapolate: str | None,
     ) -> "_Compared":
         """Raise a ValueError for simulations that are not comparable with theory, or not with each other."""
-        given = [simulation] if isinstance(simulation, xr.Dataset) else list(simulation)
+        given = [simulation] if isinstance(simulation, xr.Dataset | xr.DataArray) else list(simulation)
+        for data in (theory, *given):
+            if not isinstance(data, xr.Dataset):
+                one = ": for one variable pass data[['test_loss']]" if isinstance(data, xr.DataArray) else ""
+                raise ValueError(f"theory and simulation must be datasets, not {type(data).__name__}{one}")
         sizes, given = check_sizes(theory, given, extrapolate)
         for runs in given:
             _check_seeds(theory, runs)

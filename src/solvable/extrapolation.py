@@ -80,7 +80,9 @@ def extrapolate_mean(
         np.stack([part.broadcast_like(like).transpose(*like.dims).values for part in parts])
         for parts in (means, *([getattr(one, field) for one in each] for field in Errors._fields))
     )
-    unit = value_units(like.copy(data=abs(values).max(0)), theory[name]).values
+    of_theory = numerical_error_of(theory, name)
+    largest = like.copy(data=np.maximum(abs(values), numerical).max(0))
+    unit = value_units(largest, theory[name], of_theory).transpose(*like.dims).values
     values, of_seeds, numerical = values / unit, of_seeds / unit, numerical / unit
     total = np.hypot(of_seeds, numerical)
     to_limit, to_coefficient = inverse_size_weights(sizes, total)
@@ -88,7 +90,7 @@ def extrapolate_mean(
     def array(numbers: np.ndarray) -> xr.DataArray:
         return like.copy(data=numbers)
 
-    of_theory = numerical_error_of(theory, name) / array(unit)
+    of_theory = of_theory / array(unit)
     stated = theory[f"{name}_error"].attrs if f"{name}_error" in theory else {}
     variance = array(((to_limit * total) ** 2).sum(0)) + of_theory**2
     # Welch-Satterthwaite equation, as for one simulation.

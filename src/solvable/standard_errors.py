@@ -27,11 +27,11 @@ def standard_errors(
 ) -> Errors:
     """Errors of the mean over seeds of one variable, and of theory unless ``with_theory`` is False."""
     runs = simulation[name]
-    unit = value_units(abs(runs).max("seed"), theory[name])
-    own, of_theory = (numerical_error_of(data, name) / unit for data in (simulation, theory))
+    own, of_theory = (numerical_error_of(data, name) for data in (simulation, theory))
     if not with_theory:
         of_theory = xr.zeros_like(of_theory)
-    runs = runs / unit
+    unit = value_units(abs(runs).max("seed"), theory[name], own, of_theory)
+    runs, own, of_theory = runs / unit, own / unit, of_theory / unit
     spread = runs.max("seed") - runs.min("seed")
     # If runs differ by no more than their numerical error, their spread is meaningless.
     of_seeds = (runs.std("seed", ddof=1) / np.sqrt(seeds)).where(spread > own, 0.0)
@@ -50,11 +50,17 @@ def standard_errors(
     return Errors(of_seeds * unit, numerical * unit, degrees)
 
 
-def value_units(measured: xr.DataArray, expected: xr.DataArray) -> xr.DataArray:
-    """The size of each value, or 1 for zeros. In such units powers of values do not underflow: 1e-85**4 is zero."""
-    one, other = abs(measured), abs(expected)
-    unit = xr.where(one > other, one, other)
-    return unit.where(unit > 0, 1.0)
+def value_units(*sizes: xr.DataArray) -> xr.DataArray:
+    """The largest of several values and errors, place by place, or 1 where that is zero or infinite.
+
+    In such units powers do not underflow, as 1e-85**4 does. An error may be much larger than the value, for example
+    1e-16 of a loss of 1e-180: in units of the value alone its square would be infinite.
+    """
+    unit: Any = abs(sizes[0])
+    for size in sizes[1:]:
+        unit = np.fmax(unit, abs(size))
+    found: xr.DataArray = unit.where((unit > 0) & (unit < np.inf), 1.0)
+    return found
 
 
 def numerical_error_of(data: xr.Dataset, name: str) -> xr.DataArray:

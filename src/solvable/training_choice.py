@@ -323,7 +323,9 @@ def times_after_change(text: str, before: Training, after: Training) -> str:
     first, last, count = text.split(":")
     begin, end = float(first) * factor, float(last) * factor
     if counts_steps:
-        begin, end = max(round(begin), 1 if count.endswith("log") else 0), max(round(end), 1)
+        # At a large learning rate the usual times are within the first step, and a grid needs two of them.
+        begin = max(round(begin), 1 if count.endswith("log") else 0)
+        end = max(round(end), begin + 1)
     return f"{_short(begin)}:{_short(end)}:{count}"
 
 

@@ -22,6 +22,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "wide.csv").write_text("\n".join(lines).replace("loss", "train/loss"))
     both = ["step,loss,val_loss", *(f"{step:g},{loss!r},2.0" for step, loss in zip(STEPS, LOSS.tolist(), strict=True))]
     (tmp_path / "both.csv").write_text("\n".join(both))
+    (tmp_path / "commas.csv").write_text(
+        "\n".join(["step;loss", *(f"{step};3,{9 - step}" for step in range(7, 0, -1))])
+    )
     table = example_table().to_dataframe().sort_values("loss").iloc[:-5]
     table.to_csv(tmp_path / "table.csv", index=False)
     return tmp_path
@@ -88,14 +91,17 @@ def test_a_table_has_its_scaling_law(folder: Path, capsys: pytest.CaptureFixture
         (["missing.csv"], "there is no file missing.csv"),
         (["both.csv"], "2 columns that could be the loss ('loss', 'val_loss')"),
         (["log.csv", "--model", "powr-law"], "did you mean 'power-law'"),
-        (["log.csv", "--loss", "nll"], "no column 'nll' for loss="),
-        (["log.csv", "--at", "soon"], "--at must be numbers or multiples such as 10x"),
+        (["table.csv", "--model", "scaling_law"], "did you mean 'scaling-law'"),
+        (["log.csv", "--loss", "nll"], "no column 'nll' for --loss;"),
+        (["both.csv"], "choose one, such as --loss loss"),
+        (["commas.csv"], "'loss' has no numbers but '3,2'"),
+        (["log.csv", "--at", "soon"], "--at must be numbers above 0 or multiples such as 10x"),
         (["log.csv", "--fixed", "floor"], "--fixed must be name=value"),
         (["log.csv", "--plot", "fit.gif"], "must end in one of .png"),
         (["log.csv", "--save", "law.txt"], "--save: 'law.txt' must end in one of .nc"),
         (["log.csv", "--model", "scaling-law"], "the table has no parameters"),
         (["table.csv", "table.csv", "--model", "scaling-law"], "one table, not to 2 files"),
-        (["table.csv", "--model", "scaling-law", "--at", "-3"], "--at must be numbers or multiples"),
+        (["table.csv", "--model", "scaling-law", "--at", "-3"], "--at must be numbers above 0 or multiples"),
         (["table.csv"], "looks like a table of finished runs"),
         (["log.csv", "--finished", "wide.csv"], "--finished is for the law schedule, not for power-law"),
         (["log.csv", "--model", "schedule", "--finished", "gone.csv"], "there is no file gone.csv"),

@@ -43,11 +43,20 @@ def test_the_command_gives_the_numbers_of_the_function(data: str, capsys: pytest
         (("--seeds", "2"), "an interval needs 4 seeds or more"),
         (("--optimiser", "lion"), "optimiser must be one of 'sgd', 'adam'"),
         (("--plot", "rates.txt"), "must end in one of .png"),
+        (("--data", "short.npz"), "short.npz has 60 inputs and targets of shape (50,): each input needs one"),
+        (("--loss", "cross-entropy"), "cross-entropy needs classes"),
+        (("--steps", "2"), "lower it, or train for more steps"),
     ],
 )
 def test_mistakes_end_in_one_line(
-    data: str, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+    data: str,
+    arguments: tuple[str, ...],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(Path(data).parent)
+    np.savez("short.npz", inputs=INPUTS, targets=np.zeros(50))
     with pytest.raises(SystemExit) as ended:
         main(["transfer", "--data", data, *SMALL, *arguments])
     assert ended.value.code != 0

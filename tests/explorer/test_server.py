@@ -181,6 +181,19 @@ def test_marks_lie_on_the_curves_of_their_panel() -> None:
     assert unlabelled["bands"] == found["bands"]
 
 
+@pytest.mark.parametrize("between", [1.05, 40.0])
+def test_labels_of_points_do_not_cover_each_other(between: float) -> None:
+    """Memorised after 270 steps and understood after 293: the second label hid the first. Far apart they stay put."""
+    times = np.geomspace(1.0, 1e4, 50)
+    names = ("train_accuracy", "test_accuracy")
+    lines = {name: (curves.Curve(name, 0, times, np.full(50, 0.95)), "#000") for name in names}
+    marks = [Point(names[0], 200.0, "memorised"), Point(names[1], 200.0 * between, "understood")]
+    window = Window(1.0, 1e4, 0.0, 1.0, x_log=True, y_log=False)
+    labels = mark_columns(marks, lines, window, "#000", labelled=True)["labels"]
+    assert labels["align"] == ["right", "right"]
+    assert labels["shift"][1] - labels["shift"][0] == (16 if between < 2 else 0)
+
+
 def test_marks_of_every_kind_follow_a_curve_that_moves() -> None:
     """Fitted slopes were compared as arrays: moving a slider of feature scaling drew nothing."""
     times = np.geomspace(1, 100, 41)

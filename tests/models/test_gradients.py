@@ -306,6 +306,17 @@ def differences(value: Any, point: Point, name: str, index: tuple[int, ...], cas
     return total
 
 
+@pytest.mark.parametrize("model", [ParityMode(), LinearFeatures()], ids=["parity-mode", "linear-features"])
+def test_the_learning_rate_of_a_flow_has_a_derivative(model: Model) -> None:
+    """The model is of plain numbers, only its clock is traced: both raised errors of JAX. By the fourth-order rule."""
+
+    def loss(rate: Any) -> Any:
+        return model.predict([0.0, 4.0], GradientFlow(rate)).test_loss.data[-1]
+
+    expected = sum(weight / 1e-3 * float(loss(0.5 + 1e-3 * place)) for place, weight in _CENTRAL.items())
+    assert float(jax.grad(loss)(0.5)) == pytest.approx(expected, rel=1e-6)
+
+
 def test_equal_eigenvalues_have_derivatives() -> None:
     """Eigenvectors of equal eigenvalues have none, but the flow in their plane has."""
 

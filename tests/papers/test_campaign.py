@@ -168,3 +168,12 @@ def test_bad_options_are_answered_in_a_line(capsys: pytest.CaptureFixture[str], 
     with pytest.raises(SystemExit):
         main(["campaign", "merge", str(tmp_path / "nowhere"), "--into", str(tmp_path)])
     assert "is not a folder" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["campaign", "merge", str(tmp_path), "--into", str(tmp_path / "all")])
+    assert "holds no ledger of a campaign" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["campaign", "run", "linear-grokking", "--out", str(tmp_path / "out"), "--ledgers", str(tmp_path / "no")])
+    assert "there is no such folder" in capsys.readouterr().err
+    # Nothing is made of what is refused.
+    assert not (tmp_path / "no").exists()
+    assert not (tmp_path / "all").exists()

@@ -96,6 +96,12 @@ def test_bad_requests(pair: tuple, tmp_path: Path) -> None:
         plot(pair[0], variables=["los"])
     with pytest.raises(ValueError, match="2 datasets need 2 labels"):
         plot(*pair, labels=["one"])
+    with pytest.raises(ValueError, match="only datasets can be plotted, not list"):
+        plot(list(pair))
+    with pytest.raises(ValueError, match="not DataArray: .* choose curves by variables="):
+        plot(pair[0].test_loss)
+    with pytest.raises(ValueError, match="pass what was compared"):
+        plot(pair[0].expand_dims(statistic=["theory"]))
     with pytest.raises(ValueError, match="only curves over 'time'"):
         plot(pair[0].isel(time=0))
     with pytest.raises(ValueError, match="must end in one of"):

@@ -320,6 +320,40 @@ def test_the_landing_view_opens_a_story(folder: Path, visit: Callable) -> None:
     ready(page)
 
 
+def test_a_slider_that_does_not_move_says_when_it_will(folder: Path, visit: Callable) -> None:
+    page = visit(f"file://{folder}/linear-estimator.html#step=1&t=1", reduced_motion="reduce")
+    ready(page)
+    expect(page.locator(".slider input").first).to_be_disabled()
+    expect(page.get_by_text("you move them in step 6, “Your turn”")).to_be_visible()
+    expect(page.get_by_text("curves are interpolated; largest error")).not_to_be_visible()
+    page.locator("#steps button").last.click()
+    expect(page.locator(".slider input").first).to_be_enabled()
+    expect(page.get_by_text("you move them in step 6")).not_to_be_visible()
+    expect(page.get_by_text("curves are interpolated; largest error")).to_be_visible()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_labels_of_ticks_stand_in_the_order_of_their_lines(size: str, folder: Path, visit: Callable) -> None:
+    """The label of the second neuron stood left of the first line, and that of the first right of the second."""
+    page = visit(f"file://{folder}/parity-mode.html#step=1&t=1", size, reduced_motion="reduce")
+    ready(page)
+    labels = page.evaluate(
+        """() => [...document.querySelectorAll('#curves .mark-label')]
+        .filter(one => one.textContent.startsWith('neuron'))
+        .map(one => [one.getBoundingClientRect().left, one.textContent]).sort((a, b) => a[0] - b[0])"""
+    )
+    assert [text for _, text in labels] == ["neuron 1", "neuron 2", "neuron 3"]
+
+
+def test_a_phone_has_no_gap_where_the_challenge_will_be(folder: Path, visit: Callable) -> None:
+    page = visit(f"file://{folder}/linear-estimator.html#step=1&t=1", "phone", reduced_motion="reduce")
+    ready(page)
+    sentence, picture = page.locator("#sentence").bounding_box(), page.locator(".system").bounding_box()
+    assert 0 <= picture["y"] - sentence["y"] - sentence["height"] < 30
+    page.locator("#steps button").last.click()
+    expect(page.locator("#challenge")).to_be_visible()
+
+
 def test_every_control_has_a_name(folder: Path, visit: Callable) -> None:
     page = visit(f"file://{folder}/linear-estimator.html#step=6&t=1")
     ready(page)

@@ -85,7 +85,8 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _with_value(error: Any, arguments: Sequence[str]) -> str:
     """The message of a usage error, with the wrong value, which Typer does not always mention."""
-    message = error.format_message()
+    # Validators of Typer write so in front of the messages of choices.
+    message = error.format_message().replace(": Value error, ", ": ")
     names = getattr(getattr(error, "param", None), "opts", None) or ()
     if not message.startswith("Invalid value"):
         return message

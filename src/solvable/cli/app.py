@@ -1,5 +1,6 @@
 """The commands and their flags. Modules that do the work are imported when a command runs."""
 
+import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from typer.core import TyperGroup
 from solvable import models
 from solvable._version import __version__
 from solvable.cli.own import COMMANDS, Json
+from solvable.cli.remedies import naming_flags
 
 app = typer.Typer(
     help="Exactly solvable models of how neural networks learn: predict, simulate, compare, reproduce.",
@@ -220,7 +222,7 @@ def merge_campaigns(
 
 
 for _function, _options in COMMANDS:
-    app.command(**_options)(_function)
+    app.command(**_options)(naming_flags(_function, inspect.signature(_function).parameters))
 
 
 @app.command(help="Compare theory and simulation for the linear estimator at three aspect ratios.")

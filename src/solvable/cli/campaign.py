@@ -37,7 +37,9 @@ def campaign(
             raise ValueError(f"{name} is {seconds:g}, but must be a positive number of seconds")
     chosen = choose(names)
     folder = check_folder("out", out)
-    known = history.read_all(Path(check_folder("ledgers", ledgers)) if ledgers else None)
+    if ledgers is not None and not (ledgers.strip() and Path(ledgers).is_dir()):
+        raise ValueError(f"--ledgers {ledgers}: there is no such folder; leave it out for those of the package")
+    known = history.read_all(Path(ledgers) if ledgers is not None else None)
     jobs = [
         campaigns.Job(paper, figure, scale, folder / paper / figure)
         for paper, figures in chosen.items()
@@ -64,14 +66,17 @@ def campaign(
 
 def merge(folders: Sequence[str], into: str) -> int:
     """Add the ledgers of campaigns to those of a folder."""
+    sources = [Path(folder) for folder in folders]
+    for folder in sources:
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is not a folder; name the folder of a campaign")
+        if not any(ledger.rows for ledger in history.read_all(folder).values()):
+            raise ValueError(f"{folder} holds no ledger of a campaign, such as {papers.papers()[0]}.json; name another")
     place = check_folder("into", into)
-    place.mkdir(parents=True, exist_ok=True)
     for paper, ledger in history.read_all(place).items():
         merged = ledger
-        for folder in folders:
-            if not Path(folder).is_dir():
-                raise ValueError(f"{folder} is not a folder; name the folder of a campaign")
-            merged = merged.merged(history.read(Path(folder) / f"{paper}.json", paper))
+        for folder in sources:
+            merged = merged.merged(history.read(folder / f"{paper}.json", paper))
         if merged.rows:
             history.write(merged, place)
             print(f"{paper}: {len(merged.rows)} figures in {place / f'{paper}.json'}")

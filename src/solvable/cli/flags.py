@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union
 
 import typer
 
+from solvable.cli.remedies import naming_flags
 from solvable.model import Model
 from solvable.ranges import parse_matrix, parse_range
 from solvable.training import Training
@@ -140,7 +141,7 @@ def make_command(body: Callable[[Values], None], flags: Iterable[inspect.Paramet
         plain = {name: value.value if isinstance(value, enum.Enum) else value for name, value in values.items()}
         for name, value in plain.items():
             check_size(dashed(name), value)
-        body(plain)
+        naming_flags(body, plain)(plain)
 
     parameters = list(reversed(unique.values()))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

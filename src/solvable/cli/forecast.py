@@ -90,6 +90,8 @@ def inputs_and_targets(path: str) -> tuple[np.ndarray, np.ndarray]:
     inputs, goal = arrays["inputs"], arrays[given[0]]
     if inputs.ndim < 1 or len(inputs) == 0:
         raise ValueError(f"inputs of {path} must have one row per point, not the shape {inputs.shape}")
+    if goal.shape[:1] != inputs.shape[:1]:
+        raise ValueError(f"{path} has {len(inputs)} inputs and {given[0]} of shape {goal.shape}: each input needs one")
     if given == ["labels"]:
         if goal.dtype.kind not in "iub" or goal.ndim != 1:
             raise ValueError(f"labels of {path} must have one integer per point, not {goal.shape} of {goal.dtype}")

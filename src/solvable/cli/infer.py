@@ -20,6 +20,8 @@ _COMPARED = ("power-law", "power-law-steps", "broken-power-law", "schedule")
 
 def infer(source: list[str], model: str, options: Mapping[str, Any]) -> None:
     """Print the report of a log or of a table; files and figures are written first."""
+    from solvable.inference.registry import law_names, unknown_law
+
     check_outputs({"plot": options["plot"]})
     if options["save"] is not None:
         checked("save", options["save"], check_data_path)
@@ -27,6 +29,8 @@ def infer(source: list[str], model: str, options: Mapping[str, Any]) -> None:
     for part in _places(options["at"]):
         _place(part)
     _fixed(options["fixed"])
+    if model not in (SCALING_LAW, *law_names()):
+        raise unknown_law(model, SCALING_LAW)
     if options["finished"] and model != SCHEDULE:
         raise ValueError(
             f"--finished is for the law {SCHEDULE}, not for {model}: add --model {SCHEDULE}, or leave it out"
@@ -105,7 +109,7 @@ def _place(text: str) -> tuple[float, bool]:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise ValueError(f"--at must be numbers or multiples such as 10x, separated by commas, not {text!r}")
+        raise ValueError(f"--at must be numbers above 0 or multiples such as 10x, separated by commas, not {text!r}")
     return value, relative
 
 

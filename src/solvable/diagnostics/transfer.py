@@ -307,7 +307,7 @@ class TransferReport(Report):
         if penalty is not None:
             rows.append((f"rate of width {self.widths[0]} at width {self.widths[-1]}", self._penalty_text(penalty)))
         for width, one, diverged in zip(self.widths, self.optima, self.diverged, strict=True):
-            lost = f", {diverged.sum()} runs diverged" if diverged.any() else ""
+            lost = f", {diverged.sum()} run{'s' if diverged.sum() > 1 else ''} diverged" if diverged.any() else ""
             rows.append((f"best rate at width {width}", _optimum_text(one, self.learning_rates) + lost))
         drift = self.drift
         if drift is not None and drift.freedom:

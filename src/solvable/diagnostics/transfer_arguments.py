@@ -56,7 +56,10 @@ def check_arguments(
     check_count("steps", steps)
     check_count("coordinate_steps", coordinate_steps)
     if coordinate_steps > steps:
-        raise ValueError(f"coordinate_steps must be at most the {steps} steps, not {coordinate_steps}")
+        raise ValueError(
+            f"coordinate_steps must be at most the {steps} steps, not {coordinate_steps}: lower it, or "
+            "train for more steps"
+        )
     if batch_size is not None:
         check_count("batch_size", batch_size)
     check_count("key", key, least=0)

@@ -13,6 +13,9 @@ from solvable.story import Band, Level, Mark, Point, Slope, Tick
 _ROWS = (0.06, 0.15, 0.24, 0.33)
 # Pixels from the anchor of a label to its baseline: above it or, near the top of the panel, below it.
 _ABOVE, _BELOW, _TOP = -6, 18, 0.15
+# Labels of points that would cover each other are this many pixels apart. A letter takes at most this share of the
+# width of a panel, which is that on a phone; and labels nearer than this share of the height are in one row.
+_LINE, _LETTER, _SAME_ROW = 16, 0.022, 0.12
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "bands": ("start", "end"),
     "ticks": ("time",),
@@ -55,11 +58,22 @@ class Window:
         """The time halfway between two times, as they are drawn."""
         return float(np.sqrt(start * end)) if self.x_log and start > 0 else (start + end) / 2
 
+    def place(self, time: float, value: float) -> tuple[float, float]:
+        """Where a point is drawn, as shares of the panel's width from its left and of its height from its top."""
+        x = _share(time, self.first, self.last, self.x_log and self.first > 0)
+        return x, 1 - _share(value, self.low, self.high, self.y_log)
+
     def height(self, share: float) -> float:
         """The value at a fraction of the panel's height from its top."""
         if self.y_log:
             return float(self.high ** (1 - share) * self.low**share)
         return self.high + share * (self.low - self.high)
+
+
+def _share(value: float, low: float, high: float, log: bool) -> float:
+    if log:
+        value, low, high = (float(np.log(one)) for one in (value, low, high))
+    return (value - low) / ((high - low) or 1.0)
 
 
 def empty_columns() -> dict[str, dict[str, list[Any]]]:
@@ -133,7 +147,9 @@ def _horizontal(
             for column, entry in (("x", mark.time), ("y", value), ("colour", colour)):
                 made["dots"][column].append(entry)
             late = mark.time > window.middle(window.first, window.last)
-            _label(made, window, mark.time, value, mark.label, colour, "right" if late else "left")
+            align = "right" if late else "left"
+            _label(made, window, mark.time, value, mark.label, colour, align)
+            _make_room(made["labels"], window)
     else:
         start, end = window.time(mark.start), window.time(mark.end)
         if start > 0 and end > start:
@@ -144,6 +160,23 @@ def _horizontal(
             made["slopes"]["xs"].append(times.tolist())
             made["slopes"]["ys"].append(values.tolist())
             _label(made, window, float(times[12]), float(values[12]), mark.label, ink, "left")
+
+
+def _make_room(labels: dict[str, list[Any]], window: Window) -> None:
+    """Move the last label away from those that it covers: two curves may pass a level at nearly the same time."""
+    *others, (row, start, end) = [_extent(labels, n, window) for n in range(len(labels["text"]))]
+    near = [n for n, one in enumerate(others) if abs(one[0] - row) < _SAME_ROW and one[1] < end and one[2] > start]
+    away = _LINE if labels["shift"][-1] > 0 else -_LINE
+    while any(labels["shift"][n] == labels["shift"][-1] for n in near):
+        labels["shift"][-1] += away
+
+
+def _extent(labels: dict[str, list[Any]], n: int, window: Window) -> tuple[float, float, float]:
+    """Height, left and right end of a label, as shares of the panel."""
+    x, row = window.place(labels["x"][n], labels["y"][n])
+    width = _LETTER * len(labels["text"][n])
+    left = x - width * {"left": 0.0, "center": 0.5, "right": 1.0}[labels["align"][n]]
+    return row, left, left + width
 
 
 def _label(

@@ -136,6 +136,12 @@ def _loss(name: str, columns: Columns) -> str:
     """The only column that looks like a loss; several must be told apart by the user."""
     candidates = [column for column in columns if _looks_like_loss(column) and _has_numbers(columns[column])]
     if not candidates:
+        for column in filter(_looks_like_loss, columns):
+            if (text := next((value for value in columns[column] if isinstance(value, str)), None)) is not None:
+                raise ValueError(
+                    f"{name!r}: {column!r} has no numbers but {text!r}: write numbers with decimal points, or name "
+                    "another column with loss="
+                )
         raise ValueError(f"{name!r} has no column that looks like a loss; it has {_some(columns)}: name one with loss=")
     if len(candidates) > 1:
         listed = ", ".join(map(repr, candidates[:6]))

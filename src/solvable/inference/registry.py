@@ -80,6 +80,12 @@ def find_law(model: Any, free: _BoxesOf = None) -> Law:
         return law_of_model(SkillModel(skills=math.inf), free)
     if model in models.names():
         return law_of_model(models.get(model)(), free)
-    near = difflib.get_close_matches(model, law_names(), 1)
+    raise unknown_law(model)
+
+
+def unknown_law(name: str, *others: str) -> ValueError:
+    """The error for a name that is no law, with the nearest of the laws and of other names that are known."""
+    known = sorted([*law_names(), *others])
+    near = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"there is no law {model!r}; {hint}known are {', '.join(law_names())}")
+    return ValueError(f"there is no law {name!r}; {hint}known are {', '.join(known)}")

@@ -224,7 +224,8 @@ class InferenceReport(Report):
 
     def _rows(self) -> list[tuple[str, str]]:
         shown = self.parameters
-        rows = [("law", f"{self.law}, {len(self.runs)} runs, {self.fit.problem.points} records")]
+        runs = f"{len(self.runs)} run{'s' if len(self.runs) != 1 else ''}"
+        rows = [("law", f"{self.law}, {runs}, {self.fit.problem.points} records")]
         for label in shown.parameter.values:
             one = shown.sel(parameter=label)
             text = f"{float(one.estimate):.4g}"

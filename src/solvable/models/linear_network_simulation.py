@@ -65,7 +65,7 @@ def drawn(model: "LinearNetwork", target: Target, initial: str, weights: bool, k
     return TrainingProblem(gradient, measure, layers)
 
 
-def train_with_both(
+def train_with_all(
     model: "LinearNetwork",
     target: Target,
     times: Any,
@@ -74,7 +74,7 @@ def train_with_both(
     tolerances: Any,
     key: Array,
 ) -> dict[str, Array]:
-    """One run with each of two tolerances, both at once: compiling takes longer than training."""
+    """One run with each of the tolerances, all at once: compiling takes longer than training."""
     train = partial(_train, model, target, times, initial, weights)
     return jax.vmap(lambda tolerance: train(tolerance, key))(tolerances)
 

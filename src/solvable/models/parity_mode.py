@@ -137,7 +137,7 @@ class ParityMode(Model):
         flow_times = training.flow_time(times)
         states = _states(self, flow_times, tolerance, max_steps)
         variables, error = _curves(self, states), None
-        if not is_traced(self):
+        if not is_traced(self, flow_times):
             _check_finished(states, times, max_steps)
             looser = _states(self, flow_times, min(100 * tolerance, 1e-2), max_steps)
             error = np.abs(variables["strength"] - _strengths(np, looser, self)).max() / variables["strength"].max()
@@ -233,7 +233,7 @@ def _states(
     model: ParityMode, flow_times: np.ndarray, tolerance: float, max_steps: int
 ) -> Float[Array | np.ndarray, "time 4"]:
     """Logarithms of the squared weights, and the offset."""
-    if is_traced(model):
+    if is_traced(model, flow_times):
         return _traced_states(model, jnp.asarray(flow_times), jnp.asarray(tolerance), max_steps)
     clock, start = CLOCKS[model.loss] / 8, np.array([*2 * np.log(model._start[:3]), model.initial_offset])
     return follow(start, clock * flow_times, model.target_scale, tolerance, max_steps)

@@ -260,12 +260,26 @@ def _check_variants(variants: Mapping[str, Any] | None) -> dict[str, np.ndarray]
     return lists
 
 
-def _check_labels(data: Fixed) -> None:
-    """Raise a ValueError for negative class numbers, which JAX counts from the end. Too large ones give NaN."""
+def _check_labels(data: Fixed, rows: int) -> None:
+    """Raise a ValueError for targets that are no classes; ``rows`` is the axis of the samples.
+
+    JAX counts negative class numbers from the end, and the cross-entropy of a single real number is always zero. Too
+    large class numbers give NaN.
+    """
     for name in ("targets", "test_targets"):
         labels = getattr(data, name)
-        if labels is not None and jnp.issubdtype(labels.dtype, jnp.integer) and labels.size and (labels < 0).any():
-            raise ValueError(f"{name} has the label {int(labels.min())}: number classes from 0, and leave others out")
+        if labels is None or not labels.size:
+            continue
+        if not jnp.issubdtype(labels.dtype, jnp.floating):
+            if (labels < 0).any():
+                raise ValueError(
+                    f"{name} has the label {int(labels.min())}: number classes from 0, and leave others out"
+                )
+        elif labels.shape[rows + 1 :] in ((), (1,)):
+            raise ValueError(
+                f"{name} has one real number per sample, and cross-entropy needs classes: give labels that are whole "
+                "numbers, or rows with a one for the class, or choose the loss mse"
+            )
 
 
 def _checkpoint_paths(path: Path, groups: int) -> list[Path]:
@@ -303,7 +317,7 @@ class _Group:
                     "every step uses all of them"
                 )
         if isinstance(data, Fixed) and self.recipe.loss is sample_loss("cross-entropy"):
-            _check_labels(data)
+            _check_labels(data, rows=1 if self.recipe.own_data else 0)
         if not jax.tree.leaves(self.state.parameters):
             raise ValueError("the network has nothing to train: its arrays of real numbers are all networks.Constant")
 

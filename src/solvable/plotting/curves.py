@@ -49,6 +49,15 @@ def plot(
     if not datasets:
         raise ValueError("nothing to plot: pass at least one dataset")
     for dataset in datasets:
+        if not isinstance(dataset, xr.Dataset):
+            raise ValueError(
+                f"only datasets can be plotted, not {type(dataset).__name__}: pass them one after the other, "
+                "plot(theory, runs), and choose curves by variables=[...]"
+            )
+        if "statistic" in dataset.dims:
+            raise ValueError(
+                "a comparison has no curves of its own to plot: pass what was compared, plot(theory, runs)"
+            )
         if "time" not in dataset.dims:
             raise ValueError(f"only curves over 'time' can be plotted, not a dataset over {list(dataset.dims)}")
     if labels is not None and len(labels) != len(datasets):

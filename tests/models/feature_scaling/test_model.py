@@ -366,6 +366,15 @@ def test_a_learning_rate_of_the_flow_changes_the_clock_alone() -> None:
     assert (slow.time.units, fast.time.units) == ("flow time / η", "flow time")
 
 
+def test_a_loss_that_has_underflowed_is_zero_without_a_warning() -> None:
+    """A late time alone: the relative error of its loss was zero over zero, and the command line printed a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = HARD.replace(modes=20).predict([1e9], FLOW)
+    assert float(found.test_loss[0]) == 0.0
+    assert np.isfinite(found.attrs["numerical_error"])
+
+
 def test_the_slot_march_is_the_limit_of_small_steps_at_fixed_noise() -> None:
     """At fixed learning_rate / batch_size only the quotient matters, and steps approach it as they shrink."""
     model = HARD.replace(features=16)

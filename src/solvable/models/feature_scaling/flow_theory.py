@@ -93,8 +93,10 @@ def kernel_flow_curves(model: "FeatureScaling", times: np.ndarray, training: Tra
     loss, rough = np.asarray(fine.node_loss.sum(1)), np.asarray(coarse.node_loss.sum(1))
     gap = (loss - rough) / 3
     seen = loss > 1e-12 * loss[0]
-    error = max(error or 0.0, float(np.max(np.abs(gap / loss)[seen], initial=0.0)))
-    factor = np.where(seen, 1 + gap / np.where(loss == 0, 1.0, loss), 1.0)
+    # A loss is zero once that of the slowest of finitely many modes is below the smallest float64.
+    relative = gap / np.where(loss == 0, 1.0, loss)
+    error = max(error or 0.0, float(np.max(np.abs(relative)[seen], initial=0.0)))
+    factor = np.where(seen, 1 + relative, 1.0)
     growth = fine.growth + (fine.growth - coarse.growth) / 3
     return Curves(used, loss * factor, None, np.asarray(fine.node_loss) * factor[:, None], growth, solver, error)
 

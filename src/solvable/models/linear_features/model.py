@@ -370,7 +370,7 @@ class LinearFeatures(Model):
 
 def _states(intensities: Any, target: Any, samples: Any, noise: Any, times: Any, nodes: int) -> FlowState:
     """The flow at each time. A traced one goes from time to time: each holds the modes at every node of its contour."""
-    if is_traced(intensities, target, samples, noise):
+    if is_traced(intensities, target, samples, noise, times):
         return jax.lax.map(partial(_state, intensities, target, samples, noise, nodes=nodes), jnp.asarray(times))
     parts = np.array_split(times, 1 + len(times) * len(intensities) // _TABLE)
     with np.errstate(all="ignore"):

@@ -138,6 +138,11 @@ class Labels {
     Object.assign(this, { layer, points: lines.flatMap(dense), bounds, boxes: [] });
   }
 
+  // Another line that texts should not cover.
+  avoid(line) {
+    this.points.push(...dense(line));
+  }
+
   // Candidates are [x, y, anchor] of the first line's baseline.
   best(lines, candidates) {
     const width = Math.max(...lines.map((line) => line.length)) * 6.9 + 6;
@@ -338,12 +343,14 @@ class Figure {
     const labels = this.panels.map(
       (panel) => new Labels(above, panel.lines, { left: this.left, right: this.right, top: panel.top - 2, bottom: panel.bottom }),
     );
+    // The lines of all ticks come before any label, which then covers no tick but its own if there is room.
+    for (const mark of this.state.marks.filter((one) => one.kind === "tick")) this.drawTickLine(above, labels[0], mark);
     const order = ["point", "level", "slope", "band", "tick"];
     const marks = [...this.state.marks].sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
     for (const mark of marks) {
       const look = mark.label === this.lookAt ? " look" : "";
       if (mark.kind === "band") this.labelBand(labels, mark);
-      else if (mark.kind === "tick") this.drawTick(above, labels[0], mark, look);
+      else if (mark.kind === "tick") this.labelTick(labels[0], mark);
       else {
         const n = this.panels.findIndex((panel) => panel.curves.some((curve) => curve.variable === mark.variable));
         if (n >= 0) this[{ point: "drawPoint", level: "drawLevel", slope: "drawSlope" }[mark.kind]](above, labels[n], mark, this.panels[n], look);
@@ -364,10 +371,17 @@ class Figure {
     labels[n].place([mark.label], rows[n], { class: "band-label halo" });
   }
 
-  drawTick(layer, labels, mark, look) {
+  drawTickLine(layer, labels, mark) {
     if (!this.inRange(mark.time)) return;
     const x = this.toX(mark.time);
+    const look = mark.label === this.lookAt ? " look" : "";
     for (const { top, bottom } of this.panels) draw(layer, "line", { class: "tick" + look, x1: x, x2: x, y1: top, y2: bottom });
+    labels.avoid([[x, this.panels[0].top], [x, this.panels[0].bottom]]);
+  }
+
+  labelTick(labels, mark) {
+    if (!this.inRange(mark.time)) return;
+    const x = this.toX(mark.time);
     const { top, bottom } = this.panels[0];
     const rows = [0.05, 0.18, 0.31, 0.44, 0.6, 0.75, 0.95].map((share) => top + share * (bottom - top) + 8);
     labels.place([mark.label], rows.flatMap((y) => [[x + 5, y, "start"], [x - 5, y, "end"]]), { class: "mark-label halo" });

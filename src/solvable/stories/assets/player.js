@@ -157,9 +157,12 @@ class Player {
       return { input, output };
     });
     const { errors } = this.scene;
-    const note = make("p", { class: "small" }, `Between computed settings curves are interpolated; largest error ${readable(100 * errors.largest, 2)} % of the height. `);
+    // Until the last step the sliders show what the story has set, and do not move.
+    const steps = this.scene.steps;
+    const note = make("p", { class: "small free" }, `Between computed settings curves are interpolated; largest error ${readable(100 * errors.largest, 2)} % of the height. `);
     note.append(this.links.free ? make("a", { id: "more" }, "more controls") : `More controls: solvable explore ${this.scene.model}`);
-    card.append(note);
+    const locked = make("p", { class: "small" }, `Set by the story; you move them in step ${steps.length}, “${steps.at(-1).title}”.`);
+    card.append(make("div", { class: "notes" }, locked, note));
   }
 
   buildPlane() {
@@ -427,6 +430,7 @@ class Player {
       byId("cards").children[n].classList.toggle("open", n === this.step);
     });
     byId("challenge").classList.toggle("open", last);
+    byId("sliders").classList.toggle("free", last);
     const sentence = node.error ? `No theory at this setting: ${node.error}` : state.sentence;
     if (byId("sentence").textContent !== sentence) byId("sentence").textContent = sentence;
     byId("sentence").classList.toggle("near", !settled);
