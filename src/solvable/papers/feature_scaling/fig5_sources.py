@@ -27,7 +27,7 @@ lies between as well, 1.26 between 1.49 and 0.87. All misses of the first kind s
 width is the cause: a linearised network, for which theory is exact, has 1.03 at width 1024 and 1.28 at 4096 where
 infinitely many neurons have 1.43. On hard targets there is a second cause: descent on the grid is not the gradient
 flow of the kernel. Kinks of neurons jump over grid points and back, at any learning rate, so that consecutive
-gradients point against each other and the loss falls by a few percent of what the kernel of one instant says; a slow
+gradients point against each other and the loss falls, at β = 0.1, by a few percent of what the gradient says; a slow
 test in tests/papers/test_fig5_sources.py measures it.
 """
 
