@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 from solvable.networks import MLP
+from solvable.networks.sources import Fixed
 from solvable.networks.tasks.circle import circle, circle_grid, fourier_decay
 from solvable.networks.tasks.circle_kernel import lazy_loss, linearised_loss, mlp_tangent_kernel
 from solvable.papers.claims import Claim
@@ -35,7 +36,9 @@ def test_without_richness_theory_is_the_sum_over_the_waves_of_the_grid(monkeypat
 
 def test_the_shares_of_the_waves_are_the_loss_of_the_task() -> None:
     # The task's own targets, half their mean square: the cut at Nyquist, and no sine nor mean.
-    targets = np.asarray(circle(source=0.1, points=POINTS, dtype="float64").targets)
+    task = circle(source=0.1, points=POINTS, dtype="float64")
+    assert isinstance(task, Fixed)
+    targets = np.asarray(task.targets)
     assert figure.wave_shares(0.1, POINTS).sum() == pytest.approx(0.5 * np.mean(targets**2), rel=1e-12)
 
 
@@ -111,6 +114,7 @@ def chatter(source: float) -> tuple[float, float]:
     last = int(figure.measured_steps((10.0, 100.0))[-1])
     network = runs.network(0, figure.SOURCES.index(source), step=last)
     task = circle(float(fourier_decay(source)), points=points)
+    assert isinstance(task, Fixed)
     weights, rest = eqx.partition(network.network, eqx.is_inexact_array)
 
     def loss(current: Any) -> jax.Array:

@@ -31,7 +31,7 @@ gradients point against each other and the loss falls, at β = 0.1, by a few per
 test in tests/papers/test_fig5_sources.py measures it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -193,7 +193,7 @@ def kernel_theory(kernels: list[np.ndarray]) -> xr.Dataset:
 
 
 def _target(source: float, angles: np.ndarray) -> np.ndarray:
-    return np.asarray(circle_target(angles, float(fourier_decay(source)), (angles.size - 1) // 2))
+    return np.asarray(circle_target(angles, float(fourier_decay(source)), (angles.size - 1) // 2))  # type: ignore[arg-type]
 
 
 def _family(spectra: list[list[tuple[np.ndarray, np.ndarray]]]) -> xr.Dataset:
@@ -275,12 +275,17 @@ def _late() -> xr.Dataset:
 
 def fitted(losses: xr.DataArray) -> tuple[float, float, float]:
     """The exponent of the mean over seeds in the window, its error over seeds, and the change between the halves."""
-    part = losses.sel(time=slice(WINDOW[0] * 0.999, WINDOW[1] * 1.001))
+    part = _inside(losses)
     mean, times = part.mean("seed").values, part.time.values
     each = [fall(times, part.isel(seed=seed).values) for seed in range(part.sizes["seed"])]
     early = times <= np.sqrt(WINDOW[0] * WINDOW[1])
     change = fall(times[~early], mean[~early]) - fall(times[early], mean[early])
     return fall(times, mean), float(np.std(each, ddof=1) / np.sqrt(len(each))), change
+
+
+def _inside(losses: xr.DataArray) -> xr.DataArray:
+    """The window, with the step that has just passed its end."""
+    return losses.sel(time=slice(WINDOW[0] * 0.999, WINDOW[1] * 1.001))
 
 
 def matched(theory: xr.Dataset, growth: xr.DataArray) -> float:
@@ -470,7 +475,7 @@ def draw(data: Mapping[str, xr.Dataset]) -> "Figure":
 
 
 def _draw_losses(panel: "Axes", data: Mapping[str, xr.Dataset], width: int) -> None:
-    """Losses of networks as points, and of theory at their growth as lines."""
+    """Losses of networks as points, and of theory at the growth of their kernels as lines."""
     network, own = data[f"network-{width}"], data.get(f"kernel-theory-{width}")
     for colour, source in zip(COLOURS, SOURCES, strict=False):
         theory, one = data["theory"].sel(source=source), network.sel(source=source)
@@ -480,7 +485,7 @@ def _draw_losses(panel: "Axes", data: Mapping[str, xr.Dataset], width: int) -> N
             curves = [_between(own.sel(source=source).isel(seed=seed), one.growth.isel(seed=seed))
                       for seed in range(one.sizes["seed"])]  # fmt: skip
             panel.plot(own.time, np.mean(curves, axis=0), "-.", color=colour)
-        losses = one.loss.sel(time=slice(*WINDOW))
+        losses = _inside(one.loss)
         error = losses.std("seed", ddof=1) / np.sqrt(losses.sizes["seed"])
         panel.errorbar(losses.time, losses.mean("seed"), error, fmt="o", color=colour, markersize=3.5,
                        label=f"β = {source:g}")  # fmt: skip
@@ -492,6 +497,7 @@ def _draw_losses(panel: "Axes", data: Mapping[str, xr.Dataset], width: int) -> N
     panel.set_title(f"networks of width {width} (points)", fontsize="medium")
     log_losses(panel)
     panel.set_ylim(bottom=panel.get_ylim()[0] / 300)
+    _plain_ticks(panel, (30, 50, 100, 200, 300))
     panel.legend(fontsize="small", loc="lower left", ncols=2)
 
 
@@ -521,10 +527,16 @@ def _draw_exponents(panel: "Axes", data: Mapping[str, xr.Dataset]) -> None:
     panel.errorbar(SOURCES, points[:, 0], points[:, 1], fmt="s", color="grey", markersize=4,
                    label=f"width {LAZY_WIDTHS[scale][-1]}, linearised")  # fmt: skip
     panel.set(xscale="log", yscale="log", xlabel="source of the target, β", ylabel=f"exponent of the loss {OVER}")
-    panel.set_xticks(SOURCES, [f"{source:g}" for source in SOURCES], minor=False)
+    _plain_ticks(panel, SOURCES)
     panel.set_title("exponents in the window", fontsize="medium")
-    panel.set_ylim(bottom=0.03)
+    panel.set_ylim(bottom=0.02)
     panel.legend(fontsize="small", loc="lower right")
+
+
+def _plain_ticks(panel: "Axes", values: Sequence[float]) -> None:
+    """Label these values of a logarithmic horizontal axis, and no others."""
+    panel.set_xticks(values, [f"{value:g}" for value in values])
+    panel.set_xticks([], minor=True)
 
 
 def _draw_growth(panel: "Axes", network: xr.Dataset, width: int) -> None:
@@ -535,5 +547,6 @@ def _draw_growth(panel: "Axes", network: xr.Dataset, width: int) -> None:
         panel.errorbar(network.k, mean, mean * error, fmt="o", color=colour, markersize=4, label=f"β = {source:g}")
         panel.axhline(float(np.exp(logs.mean())), color=colour, linewidth=1.0)
     panel.set(xscale="log", yscale="log", xlabel="wave, k", ylabel="growth of the kernel from start to end")
+    _plain_ticks(panel, (1, 2, 3, 5, 8, 12))
     panel.set_title(f"width {width}; lines: the factor given to theory", fontsize="medium")
     panel.legend(fontsize="small")
