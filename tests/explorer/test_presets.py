@@ -34,7 +34,7 @@ def test_every_figure_with_a_model_behind_it_has_a_preset() -> None:
     without |= {("feature-scaling", "network-schedules")}
     without |= {
         ("feature-scaling", name)
-        for name in ("fig5", "fig5-spectrum", "fig6", "fig7-circle", "fig8", "circle-bottleneck")
+        for name in ("fig5", "fig5-sources", "fig5-spectrum", "fig6", "fig7-circle", "fig8", "circle-bottleneck")
     }
     figures = {(paper, figure) for paper in papers.papers() for figure in papers.figures(paper)}
     made = {(preset.paper, preset.figure) for preset in PRESETS}
