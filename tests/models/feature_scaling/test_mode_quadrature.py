@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import zeta
 
+from solvable import FeatureScaling, GradientFlow
 from solvable.models.feature_scaling.mode_quadrature import Modes, compress_modes, power_law_modes, static_error
 
 STANDARD = {"head": 12, "per_decade": 6.0, "reach": 1e2}
@@ -69,6 +70,23 @@ def test_any_spectrum_keeps_its_sums_and_positive_weights(seed: int, steepness: 
     exact = Modes(np.arange(800.0), eigenvalues, np.ones(800), targets)
     # Twelve Chebyshev points a panel of about a decade: 3^-12.
     assert static_error(nodes, exact, np.geomspace(0.1, scale, 9)) < 2e-5
+
+
+@pytest.mark.parametrize(("value", "count"), [(0.2, 100), (1e-3, 300), (1e-6, 20)])
+def test_equal_eigenvalues_are_one_mode(value: float, count: int) -> None:
+    """Panels of equal eigenvalues were halved until Python ran out of stack."""
+    others = np.arange(1.0, 70) ** -1.5
+    eigenvalues, targets = np.append(others, np.full(count, value)), np.append(np.ones(69), np.full(count, 0.5))
+    nodes = compress_modes(eigenvalues, targets, 1e3)
+    exact = Modes(np.arange(69.0 + count), eigenvalues, np.ones(69 + count), targets)
+    assert static_error(nodes, exact, np.geomspace(0.1, 1e3, 9)) < 2e-5
+    # In the limit of many features equal modes act as one mode with the signal of all, at any richness.
+    whole = FeatureScaling(spectrum=eigenvalues, target=np.sqrt(targets), richness=1.0)
+    merged = FeatureScaling(
+        spectrum=np.append(others, value), target=np.append(np.ones(69), np.sqrt(0.5 * count)), richness=1.0
+    )
+    curves = [model.predict([1.0, 10, 100], GradientFlow()).test_loss.values for model in (whole, merged)]
+    np.testing.assert_allclose(*curves, rtol=1e-4)
 
 
 def test_nodes_of_traced_exponents_agree_with_concrete_ones() -> None:

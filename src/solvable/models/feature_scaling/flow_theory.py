@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 # Above this number of features, the noise's modes are those of the infinite network.
 _MOST_FEATURES = 256
+# Errors of the loss over the rounding of the largest eigenvalue times the time: 1 to 4 where the loss of infinitely
+# many modes (capacity 2, source 0.1 to 0.5, richness 0.3 to 100) leaves its power law, at t = 1e7 to 1e10.
+_ROUNDING = 4.0
+# A time at which rounding has at most this effect is suggested in place of one at which it hides the loss.
+_ROUNDED_AWAY = 0.1
 # Schedules are looked up at every step.
 _MOST_STEPS = 10_000_000
 
@@ -98,7 +103,29 @@ def kernel_flow_curves(model: "FeatureScaling", times: np.ndarray, training: Tra
     error = max(error or 0.0, float(np.max(np.abs(relative)[seen], initial=0.0)))
     factor = np.where(seen, 1 + relative, 1.0)
     growth = fine.growth + (fine.growth - coarse.growth) / 3
+    if model.richness > 0:
+        error = max(error, _rounding(used, np.asarray(growth)[seen], clock[seen]))
     return Curves(used, loss * factor, None, np.asarray(fine.node_loss) * factor[:, None], growth, solver, error)
+
+
+def _rounding(modes: Modes, growth: np.ndarray, clock: np.ndarray) -> float:
+    """The error that rounding of the kernel's eigenvalues makes in the loss, or a ValueError where it is all there is.
+
+    Eigenvalues are known to the rounding of the largest one, so that the slow modes' decay by time t is wrong by
+    ``t K_max`` times that. On hard tasks the kernel grows nearly as t.
+    """
+    if not clock.size:
+        return 0.0
+    reached = np.maximum.accumulate(np.abs(growth)) * float(np.max(modes.eigenvalues)) * clock
+    errors = _ROUNDING * np.finfo(float).eps * reached
+    if errors[-1] > 1:
+        last = clock[errors <= _ROUNDED_AWAY]
+        earlier = f"ask for times up to {last[-1]:.2g}" if last.size else "ask for earlier times"
+        raise ValueError(
+            f"the kernel has grown by {np.abs(growth).max():.2g} at time {clock[-1]:.3g}, and rounding of its "
+            f"eigenvalues hides the modes that are learned then: {earlier}, or lower richness"
+        )
+    return float(errors[-1])
 
 
 def _with_signal(modes: Modes, traced: bool) -> Modes:

@@ -43,7 +43,10 @@ class Curve(NamedTuple):
 
 
 def flow(modes: Modes, richness: Any, times: Float[np.ndarray, "time"], per_decade: int = 32) -> Curve:
-    """Gradient flow at increasing times, by an exponential midpoint rule: second order, any stiffness, to t = 1e8."""
+    """Gradient flow at increasing times, by an exponential midpoint rule: second order, any stiffness.
+
+    Rounding of the largest eigenvalue of the kernel, times t, is an error of the slow modes.
+    """
     grid, places = _grid(modes, times, per_decade)
     if _is_compiled(modes, richness):
         eigenvalues, targets = jnp.asarray(modes.eigenvalues), jnp.asarray(modes.targets)

@@ -34,6 +34,8 @@ _FEW = 64
 # Power laws up to this length are summed mode by mode when they are compressed.
 LONGEST_LIST = 100_000
 _PANEL = 8
+# Logarithms of eigenvalues that differ by less than this are those of one eigenvalue.
+_EQUAL = 1e-12
 _CHEBYSHEV = 12
 # Exact modes at the head, nodes per decade of eigenvalues, and how far below 1 / time the spectrum is resolved.
 _STANDARD = {"head": 12, "per_decade": 6.0, "reach": 1e2}
@@ -184,12 +186,16 @@ def _interpolated(
 def _panel(ranks: np.ndarray, logs: np.ndarray, targets: np.ndarray, top: float, bottom: float) -> Modes:
     """Chebyshev nodes for the modes between two values of ``log lambda``; the modes themselves where they are few.
 
-    Weights must be positive, or a node would be a mode of negative variance; a panel that makes such is halved.
+    Weights must be positive, or a node would be a mode of negative variance; a panel that makes such is halved. Modes
+    of one eigenvalue are one node.
     """
     inside = (logs <= top) & (logs > bottom)
     ranks, logs, targets = ranks[inside], logs[inside], targets[inside]
     if ranks.size <= _CHEBYSHEV:
         return Modes(ranks, np.exp(logs), np.ones(ranks.size), targets)
+    if np.ptp(logs) < _EQUAL:
+        one = ranks.mean(), np.exp(logs.mean()), float(ranks.size), targets.sum()
+        return Modes(*(np.array([value]) for value in one))
     angles = np.pi * (np.arange(_CHEBYSHEV) + 0.5) / _CHEBYSHEV
     middle, half = (top + bottom) / 2, (top - bottom) / 2
     distance = ((logs - middle) / half)[:, None] - np.cos(angles)
