@@ -327,3 +327,25 @@ def test_example_curves_are_those_of_the_sources() -> None:
         assert runs["cosine_24000"].sizes["parameters"] == float(size[:-1]) * 1e6
         assert runs["cosine_24000"].peak == pytest.approx(3e-4)
         assert runs["cosine_72000"].rates([71_999])[0] == pytest.approx(0.1, rel=0.01)
+
+
+def test_epochs_numbered_from_zero_are_noticed() -> None:
+    """Keras' CSVLogger: the loss of epoch 0 is that after one epoch. Taken at time 0 the exponent is far too small."""
+    epochs = np.arange(40)
+    loss = 0.2 + 2.0 * (epochs + 1.0) ** -0.7
+    kept = read_curves({"epoch": epochs, "val_loss": loss}, announce=False)
+    assert kept[0].steps.tolist() == epochs.tolist()
+    assert any(
+        "if it was recorded at the end of its epoch, as Keras does, add 1 to the column" in n for n in kept.notes
+    )
+    added = read_curves({"epoch": epochs + 1, "val_loss": loss}, announce=False)
+    exponents = [
+        float(solvable.infer(curves, "power-law", uncertainty="none", backtest=False).parameters.estimate[0])
+        for curves in (kept, added)
+    ]
+    assert exponents[0] < 0.35
+    assert exponents[1] == pytest.approx(0.7, abs=1e-3)
+    # Epochs from one on, parts of epochs, and steps from zero on have no such doubt.
+    for name, values in (("epoch", epochs + 1.0), ("epoch", epochs / 4), ("step", epochs)):
+        notes = read_curves({name: values, "val_loss": loss}, announce=False).notes
+        assert not any("numbered from 0" in note for note in notes)

@@ -211,6 +211,11 @@ def _run(name: str, columns: Columns, names: Mapping[str, str | None], mask_spik
     rate = None
     if names["learning_rate"] is not None:
         rate = _rates(everything, step, names["learning_rate"], steps, name, notes)
+    if _unit(step) == "epochs" and np.array_equal(steps, np.arange(steps.size)):
+        notes.append(
+            f"run {name!r}: epochs are numbered from 0, and the first loss is taken as that before training; if it was "
+            "recorded at the end of its epoch, as Keras does, add 1 to the column; else the exponent is far too small"
+        )
     _notice_epochs(name, columns, order, loss, notes)
     peak = 1.0 if rate is None else float(rate.max())
     return Run(
