@@ -14,6 +14,7 @@ from solvable.networks.sources import Fixed
 from solvable.networks.tasks.circle import circle, circle_grid, fourier_decay
 from solvable.networks.tasks.circle_kernel import lazy_loss, linearised_loss, mlp_tangent_kernel
 from solvable.papers.claims import Claim
+from solvable.papers.feature_scaling import _given_spectrum as theory_of
 from solvable.papers.feature_scaling import fig5_sources as figure
 from solvable.papers.feature_scaling._circle import scales, spectrum
 from solvable.papers.feature_scaling._shared import fall, rich_exponent
@@ -26,7 +27,7 @@ TIMES = np.geomspace(*figure.WINDOW, 25)
 
 
 def test_without_richness_theory_is_the_sum_over_the_waves_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figure, "THEORY_RICHNESS", (0.0,))
+    monkeypatch.setattr(theory_of, "THEORY_RICHNESS", (0.0,))
     theory = figure.wave_theory(POINTS).sel(richness=0.0)
     for source in figure.SOURCES:
         expected = lazy_loss(TIMES, spectrum(1.0, POINTS), float(fourier_decay(source)))
@@ -39,11 +40,11 @@ def test_the_shares_of_the_waves_are_the_loss_of_the_task() -> None:
     task = circle(source=0.1, points=POINTS, dtype="float64")
     assert isinstance(task, Fixed)
     targets = np.asarray(task.targets)
-    assert figure.wave_shares(0.1, POINTS).sum() == pytest.approx(0.5 * np.mean(targets**2), rel=1e-12)
+    assert theory_of.wave_shares(0.1, POINTS).sum() == pytest.approx(0.5 * np.mean(targets**2), rel=1e-12)
 
 
 def test_sines_mean_and_the_wave_of_the_grid_take_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figure, "THEORY_RICHNESS", (0.0, 1.0))
+    monkeypatch.setattr(theory_of, "THEORY_RICHNESS", (0.0, 1.0))
     # The kernel matrix of the infinite width has them all, in degenerate pairs that eigh mixes.
     row = np.fft.irfft(spectrum(1.0, POINTS) * POINTS, POINTS)
     matrix = row[(np.arange(POINTS)[:, None] - np.arange(POINTS)) % POINTS]
@@ -55,7 +56,7 @@ def test_sines_mean_and_the_wave_of_the_grid_take_no_part(monkeypatch: pytest.Mo
 
 
 def test_without_richness_theory_is_exact_for_the_kernel_of_a_narrow_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figure, "THEORY_RICHNESS", (0.0,))
+    monkeypatch.setattr(theory_of, "THEORY_RICHNESS", (0.0,))
     # Eight neurons in a layer leave much of the target on eigenvalues that are zero, which stays.
     network = MLP(2, 1, 8, figure.DEPTH, key=jax.random.key(0), parameterisation="mean-field", power=1.0, **scales())
     matrix = np.asarray(mlp_tangent_kernel(network, POINTS))
@@ -73,7 +74,7 @@ def test_with_a_power_law_and_many_waves_exponents_are_those_of_the_infinite_sys
 ) -> None:
     waves = np.arange(1, 2**17)
     times = np.geomspace(1e3, 1e4, 9)
-    loss, _ = figure.solved(waves**-2.0, 0.25 * waves ** (-1 - 2 * source), richness, times)
+    loss, _ = theory_of.solved(waves**-2.0, 0.25 * waves ** (-1 - 2 * source), richness, times)
     expected = rich_exponent(source) if richness else source
     # At most 2 % of the loss lies on waves that are cut off, and at t = 1e4 the approach to the power is as large.
     assert fall(times, loss) == pytest.approx(expected, rel=0.02)

@@ -45,11 +45,21 @@ import xarray as xr
 
 from solvable.models.feature_scaling import FeatureScaling
 from solvable.networks import MLP, Training, centred, train
-from solvable.networks.tasks.circle import circle, circle_grid, circle_target, fourier_decay
+from solvable.networks.tasks.circle import circle, circle_grid, fourier_decay
 from solvable.networks.tasks.circle_kernel import lazy_loss, linearised_loss, mlp_tangent_kernel
 from solvable.papers.claims import Claim, Scale, scale_of
 from solvable.papers.feature_scaling._circle import DEPTH, RICHNESS, linearised, losses_of, scales, spectrum
 from solvable.papers.feature_scaling._circle import training as circle_training
+from solvable.papers.feature_scaling._given_spectrum import (
+    SOURCES,
+    WINDOW,
+    cosine_target,
+    kernel_theory,
+    loss_at_growth,
+    matched,
+    wave_theory,
+    window_times,
+)
 from solvable.papers.feature_scaling._shared import fall, rich_exponent
 from solvable.plotting import COLOURS, log_losses, new_figure
 from solvable.training import GradientFlow
@@ -58,13 +68,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Three targets that fig5 leaves out, and one that it has, as a control.
-SOURCES = (0.1, 0.25, 0.5, 1.5)
 # The last width is claimed; a smaller one beside it shows what the width does.
 WIDTHS = {"quick": (64,), "full": (64, 256)}
 SEEDS = {"quick": 2, "full": 3}
 POINTS = {"quick": 512, "full": 1024}
-WINDOW = (30.0, 320.0)
 # Linearised networks, for the lazy exponents; as above, the last width is claimed.
 LAZY_WIDTHS = {"quick": (1024,), "full": (1024, 4096)}
 LAZY_SEEDS = {"quick": 2, "full": 4}
@@ -77,11 +84,8 @@ LAZINESS = 1e-5
 # Learning rates fall as steps^-1/2, that is 1/t, because the kernel of the hardest task grows nearly as t.
 FIRST_RATE = 0.15
 DECAY_STEPS = 100
-THEORY_RICHNESS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 # Waves whose kernel is measured, as in fig5_spectrum.
 WAVES = 12
-# Eigenvalues of a kernel below this fraction of the largest are not learned at any time that is looked at.
-LEAST = 1e-9
 # Where the exponents of the infinite system are fitted, and what is allowed there. At first they were fitted over
 # t = 1e7 ... 1e8, where β = 0.1 has 0.199: its kernel has grown by 2e6, and an error of rounding of its largest
 # eigenvalues, times t, is no longer small against the decay of the modes that are just learned.
@@ -149,76 +153,6 @@ def compute(scale: Scale) -> dict[str, xr.Dataset]:
     return data
 
 
-def _times() -> np.ndarray:
-    return np.geomspace(*WINDOW, 25)
-
-
-def solved(
-    eigenvalues: np.ndarray, shares: np.ndarray, richness: float, times: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Loss, half the mean square, and growth of the kernel over times: theory with any spectrum.
-
-    ``shares`` are what each eigenvector has of the loss at the start. What lies on eigenvalues that are zero, or
-    nearly, stays.
-    """
-    learned = eigenvalues > LEAST * eigenvalues.max()
-    values, rest = eigenvalues[learned], float(shares[~learned].sum())
-    target = np.sqrt(2 * shares[learned] / values)
-    model = FeatureScaling(spectrum=values, target=target, richness=richness, features=np.inf)
-    found = model.predict(times, GradientFlow())
-    return found.test_loss.values / 2 + rest, found.kernel_growth.values
-
-
-def wave_shares(source: float, points: int) -> np.ndarray:
-    """What each wave k = 1 ... has of the loss at the start, a quarter of its squared coefficient."""
-    waves = np.arange(1, (points - 1) // 2 + 1)
-    return 0.25 * waves ** (-2 * float(fourier_decay(source)))
-
-
-def wave_theory(points: int) -> xr.Dataset:
-    """Theory with the eigenvalues of the infinitely wide network on a grid, by source and richness.
-
-    The target has cosines only, so that sines, the mean and the wave of the grid's own frequency take no part.
-    """
-    shares = [wave_shares(source, points) for source in SOURCES]
-    return _family([[(spectrum(1.0, points)[1 : (points + 1) // 2], one) for one in shares]]).isel(seed=0)
-
-
-def kernel_theory(kernels: list[np.ndarray]) -> xr.Dataset:
-    """Theory with the eigenvalues and eigenvectors of kernel matrices, one per seed, by source and richness."""
-    points = kernels[0].shape[0]
-    angles = np.asarray(circle_grid(points))
-    targets = np.stack([_target(source, angles) for source in SOURCES], axis=1)
-    spectra = []
-    for matrix in kernels:
-        values, vectors = np.linalg.eigh(matrix / points)
-        spectra.append([(values, one) for one in ((vectors.T @ targets) ** 2 / (2 * points)).T])
-    return _family(spectra)
-
-
-def _target(source: float, angles: np.ndarray) -> np.ndarray:
-    return np.asarray(circle_target(angles, float(fourier_decay(source)), (angles.size - 1) // 2))  # type: ignore[arg-type]
-
-
-def _family(spectra: list[list[tuple[np.ndarray, np.ndarray]]]) -> xr.Dataset:
-    """Theory for spectra and shares by seed and source."""
-    times = _times()
-    curves = [
-        [[solved(values, shares, richness, times) for richness in THEORY_RICHNESS] for values, shares in row]
-        for row in spectra
-    ]
-    dims = ("seed", "source", "richness", "time")
-    axes = {"source": list(SOURCES), "richness": list(THEORY_RICHNESS), "time": times}
-    names = ("loss", "growth")
-    return xr.Dataset(
-        {
-            name: (dims, [[[one[place] for one in row] for row in rows] for rows in curves])
-            for place, name in enumerate(names)
-        },
-        axes,
-    )
-
-
 def _kernel(runs: Training, seed: int, task: int, step: int, points: int) -> np.ndarray:
     return np.asarray(mlp_tangent_kernel(runs.network(seed, task, step=step).network, points))
 
@@ -247,7 +181,7 @@ def _measured(runs: Training, points: int) -> xr.Dataset:
 
 def _lazy(width: int, points: int, seeds: int) -> xr.Dataset:
     """Linearised networks, and the sum over waves that they are to follow."""
-    decays, times = [float(fourier_decay(source)) for source in SOURCES], _times()
+    decays, times = [float(fourier_decay(source)) for source in SOURCES], window_times()
     losses = linearised(decays, times, width=width, points=points, seeds=seeds).rename(task="source")
     sums = [lazy_loss(times, spectrum(1.0, points), decay) for decay in decays]
     return xr.Dataset({"loss": losses, "sum": (("source", "time"), sums)}).assign_coords(source=list(SOURCES))
@@ -261,7 +195,7 @@ def _lazy_and_tangent(width: int, points: int, seeds: int) -> xr.Dataset:
         richness=LAZINESS, precision="float64",
     )  # fmt: skip
     losses = losses_of(runs).rename(task="source").assign_coords(source=list(SOURCES))
-    targets = np.stack([_target(source, np.asarray(circle_grid(points))) for source in SOURCES], axis=1)
+    targets = np.stack([cosine_target(source, np.asarray(circle_grid(points))) for source in SOURCES], axis=1)
     starts = [mlp_tangent_kernel(runs.network(seed).initial.value, points) for seed in range(seeds)]
     tangent = np.stack([linearised_loss(losses.time, start, targets) for start in starts], axis=1)
     return xr.Dataset({"loss": losses, "tangent": losses.copy(data=tangent)})
@@ -290,19 +224,6 @@ def fitted(losses: xr.DataArray) -> tuple[float, float, float]:
 def _inside(losses: xr.DataArray) -> xr.DataArray:
     """The window, with the step that has just passed its end."""
     return losses.sel(time=slice(WINDOW[0] * 0.999, WINDOW[1] * 1.001))
-
-
-def matched(theory: xr.Dataset, growth: xr.DataArray) -> float:
-    """Theory's exponent where its kernel has grown, at the window's end, by the mean factor of the network's waves.
-
-    The mean is geometric, over waves and over seeds.
-    """
-    wanted = float(np.log(growth).mean())
-    grown = np.log(theory.growth.isel(time=-1).values)
-    if not grown[0] <= wanted <= grown[-1]:
-        return float("nan")
-    exponents = [fall(theory.time.values, one.values) for one in theory.loss]
-    return float(np.interp(wanted, grown, exponents))
 
 
 def exponents(data: Mapping[str, xr.Dataset], width: int) -> xr.Dataset:
@@ -483,10 +404,10 @@ def _draw_losses(panel: "Axes", data: Mapping[str, xr.Dataset], width: int) -> N
     network, own = data[f"network-{width}"], data.get(f"kernel-theory-{width}")
     for colour, source in zip(COLOURS, SOURCES, strict=False):
         theory, one = data["theory"].sel(source=source), network.sel(source=source)
-        panel.plot(theory.time, _between(theory, one.growth), color=colour)
+        panel.plot(theory.time, loss_at_growth(theory, one.growth), color=colour)
         panel.plot(theory.time, theory.loss.sel(richness=0.0), "--", color=colour, linewidth=1.0)
         if own is not None:
-            curves = [_between(own.sel(source=source).isel(seed=seed), one.growth.isel(seed=seed))
+            curves = [loss_at_growth(own.sel(source=source).isel(seed=seed), one.growth.isel(seed=seed))
                       for seed in range(one.sizes["seed"])]  # fmt: skip
             panel.plot(own.time, np.mean(curves, axis=0), "-.", color=colour)
         losses = _inside(one.loss)
@@ -503,12 +424,6 @@ def _draw_losses(panel: "Axes", data: Mapping[str, xr.Dataset], width: int) -> N
     panel.set_ylim(bottom=panel.get_ylim()[0] / 300)
     _plain_ticks(panel, (30, 50, 100, 200, 300))
     panel.legend(fontsize="small", loc="lower left", ncols=2)
-
-
-def _between(theory: xr.Dataset, growth: xr.DataArray) -> np.ndarray:
-    """Theory's loss at the network's growth, interpolated in logarithms between richnesses."""
-    grown, wanted = np.log(theory.growth.isel(time=-1).values), float(np.log(growth).mean())
-    return np.exp([np.interp(wanted, grown, column) for column in np.log(theory.loss.values).T])
 
 
 def _draw_exponents(panel: "Axes", data: Mapping[str, xr.Dataset]) -> None:
