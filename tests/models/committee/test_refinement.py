@@ -112,7 +112,7 @@ def test_shorter_adaptive_steps_are_a_tighter_local_error():
 
 def test_accuracy_shortens_the_steps_of_a_flow_and_keeps_its_word():
     """The error of long steps is seen on the same samples with short ones; what was refined is within its accuracy."""
-    times, coarse = [5, 20], solvers.Flow(samples=2048, replicates=2, ratio=1.6)
+    times, coarse = [2, 6], solvers.Flow(samples=1024, replicates=2, ratio=1.6)
 
     def predict(solver: solvers.Flow, accuracy: float | None = None) -> xr.Dataset:
         return FOUR.predict(times, GradientFlow(), solver=solver, accuracy=accuracy, progress=False)
