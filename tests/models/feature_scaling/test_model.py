@@ -94,7 +94,7 @@ def test_finite_features_transient(source: float, richness: float) -> None:
 
 @pytest.mark.parametrize(("source", "richness", "last"), [(0.1, 1.0, 1e8), (0.1, 10.0, 3e7), (0.25, 10.0, 3e8)])
 def test_rounding_of_a_large_kernel_is_stated(source: float, richness: float, last: float) -> None:
-    """The loss leaves its power law by 4 to 9 %; 0.02 to 2 % were stated.
+    """The loss leaves its power law by 4 to 8 %; 0.02 to 0.04 % were stated.
 
     Eigenvalues are known to 2.2e-16 of the largest, which grows nearly as t, so that decays are wrong by that times t.
     """
