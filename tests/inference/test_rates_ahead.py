@@ -88,6 +88,7 @@ def test_the_name_decides_between_several_runs(tmp_path):
         (("step,lr", "0,1.0"), "at two steps or more"),
         (("step,lr", "0,1.0", "1,-0.5"), "must hold learning rates, zero or more"),
         (("step,lr", "0,1.0", "1,soon"), "must hold numbers, but there is 'soon'"),
+        (("run,step,lr",), "has column names but no records"),
         (("when,lr", "0,1.0", "1,0.5"), "has no column of steps"),
     ],
 )

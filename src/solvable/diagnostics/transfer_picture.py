@@ -65,9 +65,8 @@ def draw_rates(ax: Any, report: "TransferReport", index: int = 0, name: str = ""
         label = f"{prefix}best rate"
         if report.settles:
             assert report.limit is not None
-            label = (
-                f"{prefix}settles, {report.limit.coefficient:.2f} ± {report.limit.error:.2f} octaves × {widths[0]}/n"
-            )
+            octaves = f"{report.limit.coefficient:.2f}".replace("-", "−")
+            label = f"{prefix}settles, {octaves} ± {report.limit.error:.2f} octaves × {widths[0]}/n"
             smooth = np.geomspace(widths[0], widths[-1], 60)
             line = report.limit.log2_rate + report.limit.coefficient * widths[0] / smooth
             ax.plot(smooth, 2**line, color=colour, linewidth=1)

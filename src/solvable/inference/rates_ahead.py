@@ -21,7 +21,7 @@ class KnownRates:
     steps
         Increasing numbers of steps.
     rates
-        The learning rate at each, relative to the peak.
+        The learning rate at each, in the units of the log.
     """
 
     steps: np.ndarray

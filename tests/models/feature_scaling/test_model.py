@@ -1,6 +1,7 @@
 """FeatureScaling: exponents, limits and curves against closed forms and each other, and its edges."""
 
 import math
+import re
 import warnings
 from typing import Any
 
@@ -105,6 +106,13 @@ def test_rounding_of_a_large_kernel_is_stated(source: float, richness: float, la
     assert 0.03 < abs(late / law - 1) < found.attrs["numerical_error"] < 1
     with pytest.raises(ValueError, match=r"rounding of its eigenvalues hides .*: ask for times up to .* or lower rich"):
         model.predict([1e6, 1e7, 30 * last], FLOW)
+    # The time that is suggested is in the units of the training, and can be reached.
+    slow = GradientFlow(learning_rate=0.1)
+    with pytest.raises(ValueError, match="ask for times up to") as refused:
+        model.predict([0.0, 1e7, 300 * last], slow)
+    suggested = float(re.search(r"up to ([\d.e+]+)", str(refused.value))[1])
+    assert 1e7 <= suggested < 300 * last
+    assert model.predict([suggested], slow).attrs["numerical_error"] < 0.5
     # Without features the kernel stays diagonal, and what has been learned has no error.
     lazy = model.replace(richness=0.0).predict([1e6, 1e12], FLOW)
     assert lazy.attrs["numerical_error"] < 1e-3

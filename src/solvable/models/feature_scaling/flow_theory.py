@@ -104,11 +104,11 @@ def kernel_flow_curves(model: "FeatureScaling", times: np.ndarray, training: Tra
     factor = np.where(seen, 1 + relative, 1.0)
     growth = fine.growth + (fine.growth - coarse.growth) / 3
     if model.richness > 0:
-        error = max(error, _rounding(used, np.asarray(growth)[seen], clock[seen]))
+        error = max(error, _rounding(used, np.asarray(growth)[seen], clock[seen], times[seen]))
     return Curves(used, loss * factor, None, np.asarray(fine.node_loss) * factor[:, None], growth, solver, error)
 
 
-def _rounding(modes: Modes, growth: np.ndarray, clock: np.ndarray) -> float:
+def _rounding(modes: Modes, growth: np.ndarray, clock: np.ndarray, times: np.ndarray) -> float:
     """The error that rounding of the kernel's eigenvalues makes in the loss, or a ValueError where it is all there is.
 
     Eigenvalues are known to the rounding of the largest one, so that the slow modes' decay by time t is wrong by
@@ -119,10 +119,14 @@ def _rounding(modes: Modes, growth: np.ndarray, clock: np.ndarray) -> float:
     reached = np.maximum.accumulate(np.abs(growth)) * float(np.max(modes.eigenvalues)) * clock
     errors = _ROUNDING * np.finfo(float).eps * reached
     if errors[-1] > 1:
-        last = clock[errors <= _ROUNDED_AWAY]
-        earlier = f"ask for times up to {last[-1]:.2g}" if last.size else "ask for earlier times"
+        earlier = "ask for earlier times"
+        errors, times = errors[errors > 0], times[errors > 0]
+        if errors[0] < _ROUNDED_AWAY:
+            # Errors are nearly a power of the time.
+            last = np.exp(np.interp(np.log(_ROUNDED_AWAY), np.log(errors), np.log(times)))
+            earlier = f"ask for times up to {last:.1g}"
         raise ValueError(
-            f"the kernel has grown by {np.abs(growth).max():.2g} at time {clock[-1]:.3g}, and rounding of its "
+            f"the kernel has grown by {np.abs(growth).max():.2g} at time {times[-1]:.3g}, and rounding of its "
             f"eigenvalues hides the modes that are learned then: {earlier}, or lower richness"
         )
     return float(errors[-1])
